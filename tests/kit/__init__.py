@@ -1,0 +1,1 @@
+"""What tests stand on: real PostgreSQL clusters, real processes, a faulty network, histories and their checkers."""

@@ -1,0 +1,285 @@
+"""A TCP proxy that misbehaves on demand: cuts, half-open links, slowness, answers lost after the commit.
+
+It runs in a thread of its own, so that sync and async tests use it alike. It knows no protocol: an answer is what
+upstream sends after the client has sent something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import TracebackType
+from typing import TypeVar
+
+from tests.kit.ports import free_port
+
+T = TypeVar("T")
+_CHUNK = 64 * 1024
+_REMEMBERED = 64 * 1024
+
+
+class Mode(Enum):
+    PASS = "pass"
+    CUT = "cut"
+    HALF_OPEN = "half_open"
+    SLOW = "slow"
+    DROP_ANSWERS = "drop_answers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Drops:
+    """Which answers to lose: the next `count`, or each with `probability`, of requests that contain `matching`."""
+
+    count: int | None
+    probability: float
+    matching: bytes
+
+
+class FaultProxy:
+    """`with FaultProxy(host, port) as proxy: connect to proxy.port; proxy.cut_off(); proxy.pass_through()`.
+
+    What it did is counted: `connections`, `cut` (connections reset), `swallowed` (chunks lost while half-open),
+    `slowed` (chunks delayed), `dropped` (answers lost after upstream gave them).
+    """
+
+    def __init__(self, upstream_host: str, upstream_port: int) -> None:
+        self.upstream = (upstream_host, upstream_port)
+        self.host = "127.0.0.1"
+        self.port = free_port()
+        self.mode = Mode.PASS
+        self.connections = self.cut = self.swallowed = self.slowed = self.dropped = 0
+        self._delay = 0.0
+        self._drops = _Drops(count=0, probability=0.0, matching=b"")
+        self._random = random.Random(0)
+        self._links: set[_Link] = set()
+        self._listener: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+
+    def pass_through(self) -> None:
+        """Heals the link. Connections that lost bytes while half-open are reset: they can never be right again."""
+        self._switch(Mode.PASS)
+
+    def cut_off(self) -> None:
+        """Refuses new connections and resets those there are."""
+        self._switch(Mode.CUT)
+
+    def half_open(self) -> None:
+        """Accepts and reads, forwards nothing in either direction, never answers."""
+        self._switch(Mode.HALF_OPEN)
+
+    def slow_down(self, seconds: float) -> None:
+        """Delays each chunk, in both directions."""
+        self._switch(Mode.SLOW, lambda: setattr(self, "_delay", seconds))
+
+    def drop_answers(
+        self, count: int | None = None, *, probability: float = 1.0, seed: int = 0, matching: bytes = b""
+    ) -> None:
+        """Forwards requests, awaits upstream's answer, discards it and resets the client's connection.
+
+        With `count`, passes everything again after so many. `matching` spares requests without these bytes, such as
+        the start of a session.
+        """
+
+        def arm() -> None:
+            self._drops = _Drops(count=count, probability=probability, matching=matching)
+            self._random = random.Random(seed)
+
+        self._switch(Mode.DROP_ANSWERS, arm)
+
+    def reset_connections(self) -> None:
+        """Resets the connections there are, once, whatever the mode."""
+        self._call(self._reset(lambda link: True))
+
+    def start(self) -> FaultProxy:
+        self._thread.start()
+        self._call(self._listen())
+        return self
+
+    def close(self) -> None:
+        self._call(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    def __enter__(self) -> FaultProxy:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _call(self, work: Coroutine[object, object, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(timeout=10)
+
+    def _switch(self, mode: Mode, prepare: Callable[[], None] = lambda: None) -> None:
+        async def switch() -> None:
+            prepare()
+            self.mode = mode
+            if mode is Mode.CUT:
+                await self._unlisten()
+                await self._reset(lambda link: True)
+                return
+            if mode is not Mode.HALF_OPEN:
+                await self._reset(lambda link: link.spoiled)
+            await self._listen()
+
+        self._call(switch())
+
+    async def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = await asyncio.start_server(self._serve, self.host, self.port)
+
+    async def _unlisten(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _reset(self, chosen: Callable[[_Link], bool]) -> None:
+        for link in [link for link in self._links if chosen(link)]:
+            self.cut += 1
+            link.reset()
+
+    async def _shut(self) -> None:
+        await self._unlisten()
+        for link in list(self._links):
+            link.reset()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        link = _Link(self, writer)
+        self._links.add(link)
+        try:
+            await link.run(reader)
+        finally:
+            self._links.discard(link)
+            link.close()
+
+    def _loses(self, request: bytes) -> bool:
+        """Decides once per answer."""
+        drops = self._drops
+        if self.mode is not Mode.DROP_ANSWERS or drops.matching not in request:
+            return False
+        if drops.count is not None and drops.count <= 0:
+            return False
+        if self._random.random() >= drops.probability:
+            return False
+        if drops.count is not None:
+            self._drops = replace(drops, count=drops.count - 1)
+        self.dropped += 1
+        return True
+
+
+class _Link:
+    """One client's connection and its way upstream."""
+
+    def __init__(self, proxy: FaultProxy, client: asyncio.StreamWriter) -> None:
+        self.proxy = proxy
+        self.client = client
+        self.upstream: asyncio.StreamWriter | None = None
+        self.spoiled = False
+        self._request = b""
+
+    async def run(self, from_client: asyncio.StreamReader) -> None:
+        try:
+            # A half-open link looks connected to the client, whether or not upstream could be reached.
+            if self.proxy.mode is Mode.HALF_OPEN:
+                self.spoiled = True
+                await self._swallow(from_client)
+                return
+            from_upstream, self.upstream = await asyncio.open_connection(*self.proxy.upstream)
+        except OSError:
+            self.reset()
+            return
+        pumps = {
+            asyncio.create_task(self._forward(from_client)),
+            asyncio.create_task(self._answer(from_upstream)),
+        }
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.ALL_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+
+    async def _swallow(self, reader: asyncio.StreamReader) -> None:
+        while await reader.read(_CHUNK):
+            self.proxy.swallowed += 1
+
+    async def _forward(self, reader: asyncio.StreamReader) -> None:
+        assert self.upstream is not None
+        with _reset_by_peer(self):
+            while chunk := await reader.read(_CHUNK):
+                if await self._lost():
+                    continue
+                self._request = (self._request + chunk)[-_REMEMBERED:]
+                self.upstream.write(chunk)
+                await self.upstream.drain()
+            self._end(self.upstream)
+
+    async def _answer(self, reader: asyncio.StreamReader) -> None:
+        with _reset_by_peer(self):
+            while chunk := await reader.read(_CHUNK):
+                if await self._lost():
+                    continue
+                if self._request:
+                    request, self._request = self._request, b""
+                    if self.proxy._loses(request):
+                        self.reset()
+                        return
+                self.client.write(chunk)
+                await self.client.drain()
+            self._end(self.client)
+
+    def _end(self, writer: asyncio.StreamWriter) -> None:
+        """Passes an orderly end on, unless the link loses that as well."""
+        self.spoiled = self.spoiled or self.proxy.mode is Mode.HALF_OPEN
+        if not self.spoiled:
+            writer.write_eof()
+
+    async def _lost(self) -> bool:
+        if self.proxy.mode is Mode.SLOW:
+            self.proxy.slowed += 1
+            await asyncio.sleep(self.proxy._delay)
+        # Looked at after the delay: the link may have gone half-open meanwhile.
+        if self.spoiled or self.proxy.mode is Mode.HALF_OPEN:
+            self.spoiled = True
+            self.proxy.swallowed += 1
+            return True
+        return False
+
+    def reset(self) -> None:
+        """Ends both sides at once; the client sees a reset, not an orderly end."""
+        for writer in (self.client, self.upstream):
+            if writer is None or writer.is_closing():
+                continue
+            sock: socket.socket | None = writer.get_extra_info("socket")
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+    def close(self) -> None:
+        for writer in (self.client, self.upstream):
+            if writer is not None:
+                writer.close()
+
+
+@contextlib.contextmanager
+def _reset_by_peer(link: _Link) -> Iterator[None]:
+    """One side vanished: the other must see a reset too."""
+    try:
+        yield
+    except (ConnectionError, OSError):
+        link.reset()

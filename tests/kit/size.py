@@ -1,0 +1,16 @@
+"""The size a scenario runs at: about a tenth in CI, whole by hand. It decides nothing else about a test."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Size(Enum):
+    CI = "ci"
+    FULL = "full"
+
+    def pick(self, *, ci: T, full: T) -> T:
+        return ci if self is Size.CI else full

@@ -1,0 +1,1 @@
+"""Unit tests: they mirror src, and the kit."""
