@@ -1,0 +1,226 @@
+"""Every error that Lakelog raises, in the engine, over HTTP and in the client alike.
+
+    LakelogError
+    ├── InvalidRequest            what was asked can never work as asked
+    │   ├── InvalidName
+    │   ├── InvalidBatch
+    │   ├── UnsupportedFormat
+    │   └── TooLarge
+    ├── NotAuthenticated
+    ├── NotAllowed
+    ├── NotFound
+    │   ├── TopicNotFound
+    │   └── PartitionNotFound
+    ├── Conflict                  a definite refusal; nothing was written
+    │   ├── TopicExists
+    │   ├── IdempotencyConflict
+    │   ├── SequenceRefused
+    │   └── EpochChanged
+    ├── OffsetOutOfRange
+    ├── Overloaded                try again after `retry_after` seconds
+    ├── Unavailable               nothing was written; try again
+    ├── OutcomeUnknown            it may or may not have been written
+    ├── PartlyPublished           some of several messages were not published; `results` says which
+    ├── ConfigurationError        the installation has to be mended first
+    │   ├── NotDurable
+    │   └── SchemaOutOfDate
+    └── Closed
+
+This module decides nothing about HTTP: the status of each code stands in `lakelog.wire.problems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+Subject = str | int | float | bool | None
+
+
+class LakelogError(Exception):
+    """Something went wrong in Lakelog."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str | None = None, **subject: Subject) -> None:
+        self.detail = detail or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.subject = subject
+        super().__init__(self.detail)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.detail, self.subject))
+
+    def __getattr__(self, name: str) -> Subject:
+        # Only called when the attribute is missing, so `error.topic` works for whatever the subject carries.
+        subject = self.__dict__.get("subject")
+        if subject is not None and name in subject:
+            return subject[name]  # type: ignore[no-any-return]
+        raise AttributeError(name)
+
+
+def _rebuild(kind: type[LakelogError], detail: str, subject: dict[str, Subject]) -> LakelogError:
+    return kind(detail, **subject)
+
+
+class InvalidRequest(LakelogError):
+    """The request is not valid; the detail says which part, and what is accepted."""
+
+    code = "invalid_request"
+
+
+class InvalidName(InvalidRequest):
+    """Names are 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen."""
+
+    code = "invalid_name"
+
+
+class InvalidBatch(InvalidRequest):
+    """The Arrow body is not a valid batch of messages."""
+
+    code = "invalid_batch"
+
+
+class UnsupportedFormat(InvalidRequest):
+    """These bytes have a format number that this version does not know; upgrade Lakelog."""
+
+    code = "unsupported_format"
+
+
+class TooLarge(InvalidRequest):
+    """The message, batch or body is over its limit; split it, or publish the address of where it is stored."""
+
+    code = "too_large"
+
+
+class NotAuthenticated(LakelogError):
+    """A valid token is needed; make one with `lakelog tokens create`."""
+
+    code = "not_authenticated"
+
+
+class NotAllowed(LakelogError):
+    """This token does not have the right that the call needs."""
+
+    code = "not_allowed"
+
+
+class NotFound(LakelogError):
+    """There is nothing of that name."""
+
+    code = "not_found"
+
+
+class TopicNotFound(NotFound):
+    """There is no such topic; create it with `lakelog topics create`."""
+
+    code = "topic_not_found"
+
+
+class PartitionNotFound(NotFound):
+    """The topic has no such partition."""
+
+    code = "partition_not_found"
+
+
+class Conflict(LakelogError):
+    """The call does not fit the present state; nothing was written."""
+
+    code = "conflict"
+
+
+class TopicExists(Conflict):
+    """A topic of that name exists already."""
+
+    code = "topic_exists"
+
+
+class IdempotencyConflict(Conflict):
+    """That idempotency key was used for another body; use a new key for a new message."""
+
+    code = "idempotency_conflict"
+
+
+class SequenceRefused(Conflict):
+    """The producer's sequence does not continue what this partition has seen; begin with a new producer id."""
+
+    code = "sequence_refused"
+
+
+class EpochChanged(Conflict):
+    """Partitions were added to the topic; read its description again and choose the partitions anew."""
+
+    code = "epoch_changed"
+    retryable = True
+
+
+class OffsetOutOfRange(LakelogError):
+    """The offset is below the log start or above the high watermark."""
+
+    code = "offset_out_of_range"
+
+
+class Overloaded(LakelogError):
+    """The server has as much in hand as it may; try again after the time given."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class Unavailable(LakelogError):
+    """PostgreSQL or the server cannot be reached; nothing was written, try again."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class OutcomeUnknown(LakelogError):
+    """The answer was lost: it may or may not have been written. Repeat it with the same idempotency key or sequence."""
+
+    code = "outcome_unknown"
+    retryable = True
+
+
+class PartlyPublished(LakelogError):
+    """Some of these messages were not published; `results` has what became of each."""
+
+    code = "partly_published"
+
+    def __init__(self, detail: str | None = None, results: Sequence[object] = (), **subject: Subject) -> None:
+        super().__init__(detail, **subject)
+        self.results = list(results)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.detail, self.results))
+
+
+class ConfigurationError(LakelogError):
+    """The installation cannot work as it is configured."""
+
+    code = "configuration"
+
+
+class NotDurable(ConfigurationError):
+    """PostgreSQL would lose acknowledged messages with these settings."""
+
+    code = "not_durable"
+
+
+class SchemaOutOfDate(ConfigurationError):
+    """The database's schema does not fit this version; run `lakelog migrate`."""
+
+    code = "schema_out_of_date"
+
+
+class Closed(LakelogError):
+    """This client, producer or engine was closed."""
+
+    code = "closed"
+
+
+def all_errors(root: type[LakelogError] = LakelogError) -> list[type[LakelogError]]:
+    """Every class of the tree, the root first."""
+    found = [root]
+    for child in root.__subclasses__():
+        found.extend(all_errors(child))
+    return found

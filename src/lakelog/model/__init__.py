@@ -1,0 +1,1 @@
+"""The vocabulary: frozen values and rules. No I/O, standard library only."""

@@ -1,0 +1,1 @@
+"""The HTTP shapes that server and client share. No I/O."""

@@ -1,0 +1,111 @@
+"""Frames: encoded batches in one HTTP body, passed on without being decoded in between.
+
+The body is a run of frames; each is a fixed header and a payload of `lakelog.batches`. Two kinds: what a producer
+sends, and what a fetch answers. Only lengths are read here; whether a payload is valid is for `lakelog.batches` to say.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lakelog.errors import InvalidBatch
+
+MEDIA_TYPE = "application/vnd.lakelog.batches"
+ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+_PUBLISH = struct.Struct("<4sIIIQ16sI")
+_FETCH = struct.Struct("<4sIIIQqI")
+_PUBLISH_MAGIC = b"LKP1"
+_FETCH_MAGIC = b"LKF1"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+NO_PRODUCER = bytes(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishFrame:
+    """A batch for one partition, numbered by its producer (`NO_PRODUCER`: not numbered)."""
+
+    partition: int
+    epoch: int
+    count: int
+    sequence: int
+    producer: bytes
+    payload: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFrame:
+    """A stored batch with its place in the log."""
+
+    partition: int
+    epoch: int
+    count: int
+    base: int
+    appended_at: datetime
+    payload: bytes | memoryview
+
+
+def write_publish(frames: Iterable[PublishFrame]) -> bytes:
+    parts: list[bytes | memoryview] = []
+    for frame in frames:
+        header = (frame.partition, frame.epoch, frame.count, frame.sequence, frame.producer, len(frame.payload))
+        parts += (_PUBLISH.pack(_PUBLISH_MAGIC, *header), frame.payload)
+    return b"".join(parts)
+
+
+def read_publish(body: bytes) -> list[PublishFrame]:
+    return [
+        PublishFrame(
+            partition=fields[0],
+            epoch=fields[1],
+            count=fields[2],
+            sequence=fields[3],
+            producer=fields[4],
+            payload=payload,
+        )
+        for fields, payload in _frames(body, _PUBLISH, _PUBLISH_MAGIC)
+    ]
+
+
+def write_fetch(frames: Iterable[FetchFrame]) -> bytes:
+    parts: list[bytes | memoryview] = []
+    for frame in frames:
+        time = (frame.appended_at - _EPOCH) // _MICROSECOND
+        header = (frame.partition, frame.epoch, frame.count, frame.base, time, len(frame.payload))
+        parts += (_FETCH.pack(_FETCH_MAGIC, *header), frame.payload)
+    return b"".join(parts)
+
+
+def read_fetch(body: bytes) -> list[FetchFrame]:
+    return [
+        FetchFrame(
+            partition=fields[0],
+            epoch=fields[1],
+            count=fields[2],
+            base=fields[3],
+            appended_at=_EPOCH + fields[4] * _MICROSECOND,
+            payload=payload,
+        )
+        for fields, payload in _frames(body, _FETCH, _FETCH_MAGIC)
+    ]
+
+
+def _frames(body: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[tuple[Any, ...], memoryview]]:
+    view = memoryview(body)
+    at = 0
+    while at < len(view):
+        if len(view) - at < header.size:
+            raise InvalidBatch("The body ends inside a frame's header.")
+        found, *fields, length = header.unpack_from(view, at)
+        if found != magic:
+            raise InvalidBatch("The body does not hold Lakelog frames of the expected kind.")
+        at += header.size
+        if length > len(view) - at:
+            raise InvalidBatch("The body ends inside a frame's payload.")
+        yield tuple(fields), view[at : at + length]
+        at += length

@@ -1,0 +1,185 @@
+"""The JSON bodies of the API, as structs that are checked while they are decoded.
+
+Durations are `_ms` integers, times RFC 3339 with an offset. A value is JSON or text (`value`), or
+bytes (`value_base64`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from lakelog.model import limits
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=120)]
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Natural = Annotated[int, Meta(ge=0, le=2**62)]
+PartitionCount = Annotated[int, Meta(ge=1, le=limits.MAX_PARTITIONS)]
+
+
+class _Shape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A request body: an unknown field is a mistake that the caller should hear of."""
+
+
+class _Answer(Struct, frozen=True, kw_only=True):
+    """An answer: clients ignore fields that they do not know."""
+
+
+class RetentionShape(_Shape, frozen=True, kw_only=True):
+    max_age_ms: Positive | None = None
+    max_count: Positive | None = None
+    max_bytes: Positive | None = None
+
+
+class TopicCreate(_Shape, frozen=True, kw_only=True):
+    """POST /v1/topics"""
+
+    name: Name
+    partitions: PartitionCount = 1
+    retention: RetentionShape = RetentionShape()
+    key_field: str | None = None
+    idempotency_memory_ms: Positive = 24 * 3600 * 1000
+    tags: list[str] = []
+    metadata: dict[str, str] = {}
+    if_missing: bool = False
+
+
+class TopicAlter(_Shape, frozen=True, kw_only=True):
+    """PATCH /v1/topics/{topic}: what is left out stays."""
+
+    partitions: PartitionCount | UnsetType = UNSET
+    retention: RetentionShape | UnsetType = UNSET
+    key_field: str | UnsetType | None = UNSET
+    idempotency_memory_ms: Positive | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+
+
+class PartitionShape(_Answer, frozen=True, kw_only=True):
+    partition: int
+    log_start: int
+    high_watermark: int
+    bytes: int
+    appended_at: datetime | None = None
+
+
+class TopicShape(_Answer, frozen=True, kw_only=True):
+    """A topic as it is described; `partition_list` only where one topic is asked for."""
+
+    name: str
+    incarnation: int
+    partitions: int
+    epoch: int
+    retention: RetentionShape
+    key_field: str | None
+    idempotency_memory_ms: int
+    tags: list[str]
+    metadata: dict[str, str]
+    created_at: datetime
+    partition_list: list[PartitionShape] | None = None
+
+
+class TopicList(_Answer, frozen=True, kw_only=True):
+    topics: list[TopicShape]
+    next: str | None = None
+
+
+class Purged(_Answer, frozen=True, kw_only=True):
+    """POST /v1/topics/{topic}/purge"""
+
+    removed: int
+    partitions: list[PartitionShape]
+
+
+class MessageShape(_Shape, frozen=True, kw_only=True):
+    """One message of a JSON publish."""
+
+    value: msgspec.Raw | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    key: str | None = None
+    key_base64: str | UnsetType = UNSET
+    headers: dict[str, str] | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    partition: Natural | None = None
+    idempotency_key: Annotated[str, Meta(min_length=1)] | None = None
+    created_at: Annotated[datetime, Meta(tz=True)] | None = None
+    expires_ms: Positive | None = None
+
+
+class Publish(_Shape, frozen=True, kw_only=True):
+    """POST /v1/topics/{topic}/messages"""
+
+    messages: Annotated[list[MessageShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+    producer: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
+    sequence: Natural | None = None
+    epoch: Natural | None = None
+
+
+class PublishResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one message: its place, or why it was refused."""
+
+    id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    duplicate: bool = False
+    error: dict[str, Any] | None = None
+
+
+class PublishAnswer(_Answer, frozen=True, kw_only=True):
+    """200 when all went in, 207 otherwise."""
+
+    results: list[PublishResult]
+
+
+class FrameResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one frame of a bulk publish: where its first message is, or why it was refused."""
+
+    partition: int
+    count: int
+    offset: int | None = None
+    duplicate: bool = False
+    error: dict[str, Any] | None = None
+
+
+class FramesAnswer(_Answer, frozen=True, kw_only=True):
+    results: list[FrameResult]
+
+
+class FetchedShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a JSON fetch. JSON and text come as `value`, anything else as `value_base64`."""
+
+    id: str
+    offset: int
+    appended_at: datetime
+    key: str | None = None
+    key_base64: str | None = None
+    value: msgspec.Raw | str | None = None
+    value_base64: str | None = None
+    headers: dict[str, str] | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    idempotency_key: str | None = None
+
+
+class Fetched(_Answer, frozen=True, kw_only=True):
+    """GET /v1/topics/{topic}/partitions/{n}/messages. Ask again from `next_offset`."""
+
+    messages: list[FetchedShape]
+    next_offset: int
+    log_start: int
+    high_watermark: int
+
+
+class Health(_Answer, frozen=True, kw_only=True):
+    """GET /healthz and /readyz"""
+
+    status: str
+    durable: bool
+    version: str
+    warnings: list[str] = []
