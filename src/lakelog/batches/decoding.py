@@ -1,0 +1,110 @@
+"""Bytes to messages: a stored payload to an Arrow batch, and a batch to what Python code wants of it.
+
+For payloads from our own store only. Nothing here checks the Arrow data itself, and Arrow crashes the process on
+malformed data: what callers send goes through `validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakelog.batches.encoding import PREFIX, filled
+from lakelog.batches.schema import FETCH, FORMAT, NAMES, TIME, schema_of
+from lakelog.errors import InvalidBatch, UnsupportedFormat
+from lakelog.model.message import Message
+
+Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def decode(payload: Payload) -> pa.RecordBatch:
+    """The batch of a payload, with the columns that it has."""
+    buffer, mask = open_payload(payload)
+    return pa.ipc.read_record_batch(buffer.slice(PREFIX.size), schema_of(mask))
+
+
+def open_payload(payload: Payload) -> tuple[pa.Buffer, int]:
+    """The payload as a buffer, and its column mask; refused if of another format."""
+    buffer = pa.py_buffer(payload)
+    if buffer.size <= PREFIX.size:
+        raise InvalidBatch(f"A payload has more than {PREFIX.size} bytes, not {buffer.size}.")
+    format_number, mask = PREFIX.unpack_from(buffer)
+    if format_number != FORMAT:
+        raise UnsupportedFormat(f"Batch format {format_number} is not known; upgrade Lakelog.", format=format_number)
+    if buffer.address % 8:
+        # A slice of a larger body. Readers of Arrow memory expect numbers where the processor wants them.
+        buffer = pa.py_buffer(bytes(payload))
+    return buffer, mask
+
+
+def columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
+    """The batch's columns as Python lists: bytes, text, numbers, aware times, dicts of headers; None for null."""
+    return {name: _values(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """One tuple a message with the columns asked for, and no other is converted; None for one that is absent."""
+    count, schema = batch.num_rows, batch.schema
+    numbers = [schema.get_field_index(name) for name in names]
+    lists = [_values(batch.column(n)) if n >= 0 else repeat(None, count) for n in numbers]
+    return zip(*lists, strict=True)
+
+
+def to_messages(batch: pa.RecordBatch) -> list[Message]:
+    """The messages that `from_messages` was given, but for their `partition`."""
+    names = [name for name in batch.schema.names if name in Message.__dataclass_fields__]
+    return [Message(**dict(zip(names, row, strict=True))) for row in rows(batch, names)]
+
+
+def with_positions(
+    batch: pa.RecordBatch, partition: int, base_offset: int, appended_at: datetime | int
+) -> pa.RecordBatch:
+    """The batch as readers get it (`schema.FETCH`). `base_offset` is that of its first row, which a slice moves."""
+    count = batch.num_rows
+    if isinstance(appended_at, datetime):
+        appended_at = (appended_at - _EPOCH) // _MICROSECOND
+    numbers = (
+        np.full(count, partition, np.int32),
+        np.arange(base_offset, base_offset + count, dtype=np.int64),
+        np.full(count, appended_at, np.int64),
+    )
+    kinds = (pa.int32(), pa.int64(), TIME)
+    positions = [
+        pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)], 0)
+        for kind, column in zip(kinds, numbers, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(positions + filled(batch, NAMES), schema=FETCH)
+
+
+def _values(array: pa.Array) -> list[Any]:
+    if pa.types.is_map(array.type):
+        return _headers(array)
+    if pa.types.is_timestamp(array.type):
+        return _times(array)
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def _times(array: pa.Array) -> list[datetime | None]:
+    # Arrow makes a scalar and looks up a zone for each: 20 times slower.
+    naive = array.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).astype(object)
+    return [time.replace(tzinfo=UTC) if time is not None else None for time in naive]
+
+
+def _headers(array: pa.Array) -> list[dict[str, str] | None]:
+    # Names and texts of all rows at once, then cut; `to_pylist` of a map makes a scalar for each entry.
+    names, texts = array.keys.to_pylist(), array.items.to_pylist()
+    ends = array.offsets.to_pylist()
+    valid = array.is_valid().to_pylist() if array.null_count else repeat(True)
+    return [
+        dict(zip(names[start:end], texts[start:end], strict=True)) if is_set else None
+        for start, end, is_set in zip(ends, ends[1:], valid, strict=False)
+    ]

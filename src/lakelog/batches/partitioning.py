@@ -1,0 +1,126 @@
+"""Which partition a key belongs to, as Kafka's default partitioner decides it, and cutting a batch by partition.
+
+Spreading messages without a key is the caller's decision: they are marked with -1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Partitions = npt.NDArray[np.int32]
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_SIGN = 0x80000000
+_POSITIVE = 0x7FFFFFFF
+# Below this, about 40 calls of numpy cost more than hashing key by key.
+_FEW_KEYS = 24
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2, signed as in Java."""
+    length = len(data)
+    h = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k ^= k >> 24
+        h = (h * _M & _MASK) ^ (k * _M & _MASK)
+    if length & 3:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h ^= h >> 13
+    h = h * _M & _MASK
+    h ^= h >> 15
+    return (h ^ _SIGN) - _SIGN
+
+
+def partition_of(key: bytes, count: int) -> int:
+    """The partition of one key in a topic of `count` partitions."""
+    return (murmur2(key) & _POSITIVE) % count
+
+
+def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
+    """The partition of each key at once; -1 for null."""
+    if len(keys) < _FEW_KEYS:
+        each = (-1 if key is None else partition_of(key, count) for key in keys.to_pylist())
+        return np.fromiter(each, np.int32, len(keys))
+    partitions = ((_hashes(keys) & np.uint32(_POSITIVE)) % np.uint32(count)).astype(np.int32)
+    if keys.null_count:
+        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return partitions
+
+
+def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tuple[int, pa.RecordBatch]]:
+    """The batch cut by partition, each part in its first order; parts come in the order of their partitions.
+
+    `partitions` has one of 0 to `count` - 1 for each message.
+    """
+    if len(partitions) == 0:
+        return []
+    lowest, highest = int(partitions.min()), int(partitions.max())
+    if lowest < 0 or highest >= count or len(partitions) != batch.num_rows:
+        raise ValueError(f"split needs {batch.num_rows} partitions of 0 to {count - 1}")
+    if lowest == highest:
+        return [(lowest, batch)]
+    # One take, then slices that share its memory: a take per partition was slower the more partitions there are.
+    order = np.argsort(partitions.astype(np.uint16), kind="stable")
+    ordered = batch.take(pa.array(order))
+    sizes = np.bincount(partitions, minlength=count)
+    ends = np.cumsum(sizes)
+    present = np.flatnonzero(sizes)
+    return [(int(p), ordered.slice(int(ends[p] - sizes[p]), int(sizes[p]))) for p in present]
+
+
+def _hashes(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """murmur2 of every key: one pass per 4-byte word over all keys that have it, not one per key."""
+    _, offsets, data = keys.buffers()
+    ends = np.frombuffer(offsets, np.int32, count=len(keys) + 1, offset=4 * keys.offset)
+    starts, lengths = ends[:-1].astype(np.int64), np.diff(ends)
+    order = None
+    if lengths.min() != lengths.max():
+        # Longest first, so that the keys that still have a word are always the first ones.
+        order = np.argsort(-(lengths >> 2), kind="stable")
+        starts, lengths = starts[order], lengths[order]
+    words = _words(data, int(ends[0]), int(ends[-1]))
+    starts -= int(ends[0])
+    hashes = _mix(words, starts, lengths)
+    if order is None:
+        return hashes
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted
+
+
+def _words(data: pa.Buffer | None, start: int, end: int) -> npt.NDArray[np.uint32]:
+    """The little-endian word that begins at each byte; a copy, so that the last ones may look past the end."""
+    padded = np.zeros(end - start + 4, np.uint8)
+    if data is not None and end > start:
+        padded[:-4] = np.frombuffer(data, np.uint8, count=end - start, offset=start)
+    return np.ndarray(end - start + 1, np.dtype("<u4"), padded, strides=(1,))
+
+
+def _mix(
+    words: npt.NDArray[np.uint32], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]
+) -> npt.NDArray[np.uint32]:
+    m = np.uint32(_M)
+    h = lengths.astype(np.uint32) ^ np.uint32(_SEED)
+    whole = lengths >> 2
+    having = np.searchsorted(-whole, -np.arange(int(whole[0])), side="left")
+    for number, count in enumerate(having):
+        k = words[starts[:count] + 4 * number] * m
+        k ^= k >> np.uint32(24)
+        k *= m
+        h[:count] *= m
+        h[:count] ^= k
+    rest = np.flatnonzero(lengths & 3)
+    if len(rest):
+        bits = ((lengths[rest] & 3) << 3).astype(np.uint32)
+        tail = words[starts[rest] + (whole[rest].astype(np.int64) << 2)] & ((np.uint32(1) << bits) - np.uint32(1))
+        h[rest] = (h[rest] ^ tail) * m
+    h ^= h >> np.uint32(13)
+    h *= m
+    h ^= h >> np.uint32(15)
+    return h
