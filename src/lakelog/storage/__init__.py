@@ -1,0 +1,1 @@
+"""The two storage seams (catalog, partition store) and what implements them."""

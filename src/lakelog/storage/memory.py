@@ -1,0 +1,494 @@
+"""The two storage seams in memory: the twins that tests and `memory://` use.
+
+Each verb yields to the event loop once, at its start, and then works without awaiting: it is atomic, and callers still
+interleave. One event loop, nothing on disk: whoever shares the object shares the data. Not for several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+from weakref import WeakSet
+
+from lakelog.errors import Conflict, OffsetOutOfRange, TopicExists, TopicNotFound
+from lakelog.model.message import PARTITION_BITS
+from lakelog.model.token import Token
+from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.store import (
+    PRODUCER_BATCHES,
+    PRODUCER_MEMORY,
+    ActiveRoll,
+    Append,
+    Appended,
+    Durability,
+    Head,
+    HeadState,
+    HotBatch,
+    PartVerdict,
+    Read,
+    Refusal,
+    Refused,
+    Reservation,
+    Sequenced,
+    Trimmed,
+    Verdict,
+)
+
+
+def utcnow() -> datetime:
+    return datetime.now(UTC)
+
+
+class MemoryCatalog:
+    """A `Catalog` in memory."""
+
+    def __init__(self, clock: Callable[[], datetime] = utcnow) -> None:
+        self._clock = clock
+        self._incarnations = count(1)
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._topics: dict[tuple[int, str], Topic] = {}
+        self._deleted: dict[int, Topic] = {}
+        self._tokens: dict[bytes, tuple[Scope, Token]] = {}
+
+    async def scope_find(self, project: str, environment: str) -> Scope | None:
+        await asyncio.sleep(0)
+        return self._scopes.get((project, environment))
+
+    async def scope_create(self, project: str, environment: str) -> Scope:
+        await asyncio.sleep(0)
+        new = Scope(project=project, environment=environment, environment_id=len(self._scopes) + 1)
+        return self._scopes.setdefault((project, environment), new)
+
+    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+        await asyncio.sleep(0)
+        place = (scope.environment_id, name)
+        if place in self._topics:
+            raise TopicExists(f"A topic {name!r} exists already; use it, or delete it first.", topic=name)
+        self._topics[place] = Topic(
+            incarnation=next(self._incarnations),
+            scope=scope,
+            name=name,
+            epoch=0,
+            cells=tuple(cells),
+            slot_cells=tuple(dict.fromkeys(cells)),
+            settings=settings,
+            created_at=self._clock(),
+        )
+        return self._topics[place]
+
+    async def topic_find(self, scope: Scope, name: str) -> Topic | None:
+        await asyncio.sleep(0)
+        return self._topics.get((scope.environment_id, name))
+
+    async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
+        await asyncio.sleep(0)
+        found = [topic for topic in self._topics.values() if topic.scope == scope and topic.name > after]
+        return sorted(found, key=lambda topic: topic.name)[:limit]
+
+    async def topic_list_all(self) -> list[Topic]:
+        await asyncio.sleep(0)
+        return sorted(self._topics.values(), key=lambda topic: topic.incarnation)
+
+    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+        await asyncio.sleep(0)
+        present = self._present(topic)
+        if present is None:
+            raise TopicNotFound(f"Topic {topic.name!r} is gone; create it again first.", topic=topic.name)
+        if present.epoch != topic.epoch:
+            raise Conflict(
+                f"Topic {topic.name!r} got further partitions meanwhile; read it again, then repeat the change.",
+                topic=topic.name,
+            )
+        altered = replace(
+            present,
+            settings=settings,
+            cells=present.cells + tuple(added_cells),
+            epoch=present.epoch + bool(added_cells),
+        )
+        self._topics[topic.scope.environment_id, topic.name] = altered
+        return altered
+
+    async def topic_delete(self, topic: Topic) -> bool:
+        await asyncio.sleep(0)
+        present = self._present(topic)
+        if present is None:
+            return False
+        del self._topics[topic.scope.environment_id, topic.name]
+        self._deleted[present.incarnation] = present
+        return True
+
+    async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
+        await asyncio.sleep(0)
+        return list(self._deleted.values())[:limit]
+
+    async def topic_forget(self, topic: Topic) -> None:
+        await asyncio.sleep(0)
+        self._deleted.pop(topic.incarnation, None)
+
+    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
+        await asyncio.sleep(0)
+        self._tokens[token_hash] = (scope, token)
+
+    async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
+        await asyncio.sleep(0)
+        return self._tokens.get(token_hash)
+
+    async def token_list(self, scope: Scope) -> list[Token]:
+        await asyncio.sleep(0)
+        return [token for owner, token in self._tokens.values() if owner == scope]
+
+    async def token_revoke(self, scope: Scope, token_id: str) -> bool:
+        await asyncio.sleep(0)
+        found = [key for key, (owner, token) in self._tokens.items() if owner == scope and token.id == token_id]
+        for key in found:
+            del self._tokens[key]
+        return bool(found)
+
+    async def close(self) -> None:
+        """Nothing to let go of; whoever shares the object goes on."""
+
+    def _present(self, topic: Topic) -> Topic | None:
+        """The topic as it is now, if that incarnation is still open."""
+        present = self._topics.get((topic.scope.environment_id, topic.name))
+        return present if present is not None and present.incarnation == topic.incarnation else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Producer:
+    """What a partition remembers of a producer: (sequence, offset) of its last batches."""
+
+    recent: tuple[tuple[int, int], ...]
+    used_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class _Partition:
+    """The newest head, and what the older rows of the journal would tell."""
+
+    head: Head
+    oldest_version: int = 1
+    producers: dict[bytes, _Producer] = field(default_factory=dict)
+    keys: dict[bytes, tuple[int, datetime]] = field(default_factory=dict)
+
+    def write_head(self, **changes: Any) -> None:
+        self.head = replace(self.head, version=self.head.version + 1, **changes)
+
+
+class _Listener:
+    """One reader of announcements: what came while it did not look is kept as one set."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._told = asyncio.Event()
+
+    def tell(self, pids: Collection[int]) -> None:
+        self._pids.update(pids)
+        self._told.set()
+
+    def __aiter__(self) -> _Listener:
+        return self
+
+    async def __anext__(self) -> set[int]:
+        await self._told.wait()
+        self._told.clear()
+        pids, self._pids = self._pids, set()
+        return pids
+
+
+class MemoryStore:
+    """A `PartitionStore` in memory. Batches lie in one dict per roll, as PostgreSQL has one hot table per roll."""
+
+    def __init__(self, clock: Callable[[], datetime] = utcnow) -> None:
+        self._clock = clock
+        self._partitions: dict[int, _Partition] = {}
+        self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
+        self._active = 1
+        self._born = clock()
+        self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
+        # Weak, because a reader that is gone cannot say so: an iterator is not closed, only forgotten.
+        self._listeners: WeakSet[_Listener] = WeakSet()
+
+    async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
+        await asyncio.sleep(0)
+        for pid in pids:
+            if pid not in self._partitions:
+                self._partitions[pid] = self._new_partition(pid, epoch, HeadState.OPEN)
+
+    async def heads_read(self, pids: Sequence[int]) -> list[Head]:
+        await asyncio.sleep(0)
+        return [self._partitions[pid].head for pid in sorted(set(pids)) if pid in self._partitions]
+
+    async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
+        await asyncio.sleep(0)
+        for pid in pids:
+            partition = self._partitions.get(pid)
+            if partition is None:
+                if state is HeadState.DELETED:
+                    # A creator that was overtaken by this delete shall find the head there, and deleted.
+                    self._partitions[pid] = self._new_partition(pid, 0, state)
+            elif partition.head.state < state:
+                head = partition.head
+                log_start = head.next_offset if state is HeadState.DELETED else head.log_start
+                partition.write_head(state=state, log_start=log_start)
+
+    async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
+        await asyncio.sleep(0)
+        for pid in pids:
+            partition = self._partitions.get(pid)
+            if partition is not None and partition.head.epoch < epoch:
+                partition.write_head(epoch=epoch)
+
+    async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        await asyncio.sleep(0)
+        known = sorted((pid, offset) for pid, offset in starts if pid in self._partitions)
+        return [(pid, self._raise_log_start(self._partitions[pid], offset)) for pid, offset in known]
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        await asyncio.sleep(0)
+        return [self._append_one(append) for append in appends]
+
+    async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
+        await asyncio.sleep(0)
+        now = self._clock()
+        return [self._reservations.setdefault((new.incarnation, new.key_hash), (new, now))[0] for new in reservations]
+
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+        await asyncio.sleep(0)
+        partition = self._partitions.get(pid)
+        if partition is None:
+            return None
+        head = partition.head
+        if not head.log_start <= offset <= head.next_offset:
+            raise OffsetOutOfRange(
+                f"Offset {offset} is not between log start {head.log_start} and high watermark {head.next_offset};"
+                " read from one of these two.",
+                offset=offset,
+                log_start=head.log_start,
+                high_watermark=head.next_offset,
+            )
+        # One roll a read, as PostgreSQL reads one hot table: callers meet here, too, that less is not the end.
+        found = next(filter(None, (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())), [])
+        return Read(head=head, batches=_up_to(found, max_messages, max_bytes))
+
+    async def offset_at_time(self, pid: int, time: datetime) -> int:
+        await asyncio.sleep(0)
+        return self._first_offset(pid, lambda head, batch: batch.appended_at >= time)
+
+    async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
+        await asyncio.sleep(0)
+        return self._first_offset(
+            pid, lambda head, batch: head.total_bytes - batch.bytes_end + len(batch.payload) <= max_bytes
+        )
+
+    async def roll(self, expected: int | None = None) -> int:
+        await asyncio.sleep(0)
+        if expected is not None and expected != self._active:
+            return self._active
+        self._active += 1
+        self._born = self._clock()
+        self._rolls[self._active] = {}
+        for partition in self._partitions.values():
+            if partition.head.state is HeadState.OPEN:
+                partition.write_head(roll=self._active)
+        return self._active
+
+    async def roll_active(self) -> ActiveRoll:
+        await asyncio.sleep(0)
+        size = sum(len(batch.payload) for rows in self._rolls[self._active].values() for batch in rows)
+        return ActiveRoll(roll=self._active, bytes=size, created_at=self._born)
+
+    async def rolls_drop(self) -> list[int]:
+        await asyncio.sleep(0)
+        dropped = [roll for roll, rows in self._rolls.items() if roll != self._active and self._is_retired(rows)]
+        for roll in dropped:
+            del self._rolls[roll]
+        return dropped
+
+    async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
+        await asyncio.sleep(0)
+        now = self._clock()
+
+        def is_over(incarnation: int, used_at: datetime) -> bool:
+            return used_at <= now - incarnation_memory.get(incarnation, PRODUCER_MEMORY)
+
+        heads = producers = 0
+        over = [key for key, (_, reserved_at) in self._reservations.items() if is_over(key[0], reserved_at)]
+        for key in over:
+            del self._reservations[key]
+        keys = len(over)
+        for pid, partition in self._partitions.items():
+            heads += partition.head.version - partition.oldest_version
+            partition.oldest_version = partition.head.version
+            old = [name for name, seen in partition.producers.items() if seen.used_at <= now - PRODUCER_MEMORY]
+            for name in old:
+                del partition.producers[name]
+            producers += len(old)
+            used = [name for name, (_, used_at) in partition.keys.items() if is_over(pid >> PARTITION_BITS, used_at)]
+            for name in used:
+                del partition.keys[name]
+            keys += len(used)
+        return Trimmed(heads=heads, producers=producers, keys=keys)
+
+    async def clock(self) -> datetime:
+        await asyncio.sleep(0)
+        return self._clock()
+
+    async def durability(self) -> Durability:
+        await asyncio.sleep(0)
+        return Durability(weak=("memory store",), synchronous_standby=False, timeline=1)
+
+    async def announce(self, pids: Collection[int]) -> None:
+        await asyncio.sleep(0)
+        for listener in self._listeners:
+            listener.tell(pids)
+
+    def announcements(self) -> AsyncIterator[set[int]]:
+        listener = _Listener()
+        self._listeners.add(listener)
+        return listener
+
+    async def close(self) -> None:
+        """Nothing to let go of; whoever shares the object goes on."""
+
+    def _new_partition(self, pid: int, epoch: int, state: HeadState) -> _Partition:
+        return _Partition(
+            head=Head(
+                pid=pid,
+                version=1,
+                next_offset=0,
+                log_start=0,
+                roll=self._active,
+                state=state,
+                epoch=epoch,
+                appended_at=self._clock(),
+                total_bytes=0,
+            )
+        )
+
+    def _raise_log_start(self, partition: _Partition, offset: int) -> int:
+        head = partition.head
+        log_start = min(offset, head.next_offset)
+        if log_start <= head.log_start:
+            return 0
+        partition.write_head(log_start=log_start)
+        return log_start - head.log_start
+
+    def _append_one(self, append: Append) -> Appended | Refused:
+        partition = self._partitions.get(append.pid)
+        if partition is None:
+            return Refused(pid=append.pid, refusal=Refusal.MISSING)
+        head = partition.head
+        if head.state is not HeadState.OPEN:
+            return Refused(pid=append.pid, refusal=Refusal.CLOSED)
+        # Before the epoch: what is in the log already is so, whatever the epoch was when it went in.
+        verdicts = [*_judge_sequenced(partition, append), *_judge_keyed(partition, append)]
+        if verdicts:
+            return Refused(pid=append.pid, refusal=Refusal.PARTS, verdicts=tuple(verdicts))
+        if append.epoch < head.epoch:
+            return Refused(pid=append.pid, refusal=Refusal.EPOCH)
+        now = max(self._clock(), head.appended_at)
+        self._write(partition, append, now)
+        return Appended(pid=append.pid, base=head.next_offset, appended_at=now)
+
+    def _write(self, partition: _Partition, append: Append, now: datetime) -> None:
+        """Writes an append that was found to be in order: batches, what it tells of producers and keys, the head."""
+        base, total = partition.head.next_offset, partition.head.total_bytes
+        offset = base
+        rows = self._rolls[partition.head.roll].setdefault(append.pid, [])
+        for payload in append.payloads:
+            total += len(payload.data)
+            rows.append(
+                HotBatch(
+                    base=offset,
+                    count=payload.count,
+                    appended_at=now,
+                    epoch=append.epoch,
+                    bytes_end=total,
+                    payload=payload.data,
+                )
+            )
+            offset += payload.count
+        for run in append.sequenced:
+            seen = partition.producers.get(run.producer)
+            recent = (*(seen.recent if seen else ()), (run.sequence, base + run.start))[-PRODUCER_BATCHES:]
+            partition.producers[run.producer] = _Producer(recent=recent, used_at=now)
+        for message in append.keyed:
+            partition.keys[message.key_hash] = (base + message.start, now)
+        # The head takes the append's epoch: the epochs of a partition's batches never fall.
+        partition.write_head(next_offset=offset, total_bytes=total, appended_at=now, epoch=append.epoch)
+
+    def _batches(self, pid: int, offset: int) -> Iterator[HotBatch]:
+        """Batches from the one that holds `offset`, over all rolls."""
+        for rows in self._rolls.values():
+            yield from _from_offset(rows.get(pid, []), offset)
+
+    def _first_offset(self, pid: int, fits: Callable[[Head, HotBatch], bool]) -> int:
+        """The first offset in reach whose batch fits, else the next offset; 0 without a head."""
+        partition = self._partitions.get(pid)
+        if partition is None:
+            return 0
+        head = partition.head
+        found = (batch.base for batch in self._batches(pid, head.log_start) if fits(head, batch))
+        return max(next(found, head.next_offset), head.log_start)
+
+    def _is_retired(self, rows: dict[int, list[HotBatch]]) -> bool:
+        return all(batches[-1].end <= self._partitions[pid].head.log_start for pid, batches in rows.items() if batches)
+
+
+def _from_offset(batches: list[HotBatch], offset: int) -> list[HotBatch]:
+    return batches[bisect_right(batches, offset, key=lambda batch: batch.end) :]
+
+
+def _up_to(batches: Sequence[HotBatch], max_messages: int, max_bytes: int) -> list[HotBatch]:
+    """Those up to the one that reaches a limit."""
+    taken: list[HotBatch] = []
+    messages = size = 0
+    for batch in batches:
+        if taken and (messages >= max_messages or size >= max_bytes):
+            break
+        taken.append(batch)
+        messages += batch.count
+        size += len(batch.payload)
+    return taken
+
+
+def _judge_sequenced(partition: _Partition, append: Append) -> Iterator[PartVerdict]:
+    """What is wrong with the numbered runs, each judged as if those in order before it were written."""
+    seen = {
+        run.producer: dict[int, int | None](partition.producers[run.producer].recent)
+        for run in append.sequenced
+        if run.producer in partition.producers
+    }
+    for index, run in enumerate(append.sequenced):
+        verdict = _judge_run(run, seen.get(run.producer))
+        if verdict is None:
+            seen.setdefault(run.producer, {})[run.sequence] = None
+        else:
+            # The twin of a run in this same append has no offset yet.
+            offset = seen[run.producer][run.sequence] if verdict is Verdict.DUPLICATE else None
+            yield PartVerdict(keyed=False, index=index, verdict=verdict, offset=offset)
+
+
+def _judge_run(run: Sequenced, recent: dict[int, int | None] | None) -> Verdict | None:
+    if recent is None:
+        return None if run.sequence == 0 else Verdict.UNKNOWN_PRODUCER
+    if run.sequence in recent:
+        return Verdict.DUPLICATE
+    return None if run.sequence == max(recent) + 1 else Verdict.GAP
+
+
+def _judge_keyed(partition: _Partition, append: Append) -> Iterator[PartVerdict]:
+    """Which keyed messages are here already; the second of two in this same append has no offset yet."""
+    new: set[bytes] = set()
+    for index, message in enumerate(append.keyed):
+        if message.key_hash in partition.keys:
+            offset = partition.keys[message.key_hash][0]
+            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE, offset=offset)
+        elif message.key_hash in new:
+            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE)
+        new.add(message.key_hash)

@@ -1,0 +1,6 @@
+"""The storage seams on PostgreSQL."""
+
+from lakelog.storage.postgres.migrate import migrate
+from lakelog.storage.postgres.opening import open_catalog, open_cells, open_store
+
+__all__ = ["migrate", "open_catalog", "open_cells", "open_store"]

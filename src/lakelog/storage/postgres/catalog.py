@@ -1,0 +1,153 @@
+"""The catalog on PostgreSQL: scopes, topics, tokens and the directory, in the default cell's database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.token import Right, Token
+from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+
+_SQL = load("catalog")
+
+
+class PostgresCatalog:
+    """Implements `lakelog.storage.store.Catalog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def scope_find(self, project: str, environment: str) -> Scope | None:
+        rows = await self._read("scope_find", project, environment)
+        if not rows:
+            return None
+        return Scope(project=project, environment=environment, environment_id=rows[0]["environment_id"])
+
+    async def scope_create(self, project: str, environment: str) -> Scope:
+        await self._write("scope_create", project, environment)
+        scope = await self.scope_find(project, environment)
+        assert scope is not None, "environments are never deleted"
+        return scope
+
+    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+        slots = sorted(set(cells))
+        rows = await self._write(
+            "topic_create", scope.environment_id, name, list(cells), slots, _settings_text(settings)
+        )
+        if not rows:
+            raise TopicExists(f"Topic '{name}' exists already.", topic=name)
+        return Topic(
+            incarnation=rows[0]["incarnation"],
+            scope=scope,
+            name=name,
+            epoch=rows[0]["epoch"],
+            cells=tuple(cells),
+            slot_cells=tuple(slots),
+            settings=settings,
+            created_at=rows[0]["created_at"],
+        )
+
+    async def topic_find(self, scope: Scope, name: str) -> Topic | None:
+        rows = await self._read("topic_find", scope.environment_id, name)
+        return _topic(rows[0], scope) if rows else None
+
+    async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
+        return [_topic(row, scope) for row in await self._read("topic_list", scope.environment_id, after, limit)]
+
+    async def topic_list_all(self) -> list[Topic]:
+        return [_topic(row, _scope(row)) for row in await self._read("topic_list_all")]
+
+    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+        rows = await self._write(
+            "topic_alter", topic.incarnation, topic.epoch, _settings_text(settings), list(added_cells)
+        )
+        if not rows:
+            if not await self._read("topic_is_open", topic.incarnation):
+                raise TopicNotFound(f"Topic '{topic.name}' was deleted meanwhile.", topic=topic.name)
+            raise Conflict(f"Topic '{topic.name}' was altered by somebody else; read it again.", topic=topic.name)
+        return replace(topic, settings=settings, epoch=rows[0]["epoch"], cells=tuple(rows[0]["cells"]))
+
+    async def topic_delete(self, topic: Topic) -> bool:
+        return bool(await self._write("topic_delete", topic.incarnation))
+
+    async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
+        return [_topic(row, _scope(row)) for row in await self._read("topic_deleted", limit)]
+
+    async def topic_forget(self, topic: Topic) -> None:
+        await self._write("topic_forget", topic.incarnation)
+
+    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
+        rights = sorted(right.value for right in token.rights)
+        await self._write(
+            "token_create",
+            token.id,
+            scope.environment_id,
+            token.name,
+            token_hash,
+            rights,
+            token.created_at,
+            token.expires_at,
+        )
+
+    async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
+        rows = await self._read("token_find", token_hash)
+        return (_scope(rows[0]), _token(rows[0])) if rows else None
+
+    async def token_list(self, scope: Scope) -> list[Token]:
+        return [_token(row) for row in await self._read("token_list", scope.environment_id)]
+
+    async def token_revoke(self, scope: Scope, token_id: str) -> bool:
+        return bool(await self._write("token_revoke", scope.environment_id, token_id))
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _read(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async with self._database.reading() as connection:
+            return await connection.fetch(_SQL[query], *arguments)
+
+    async def _write(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async with self._database.writing() as connection:
+            return await connection.fetch(_SQL[query], *arguments)
+
+
+def _scope(row: asyncpg.Record) -> Scope:
+    return Scope(project=row["project"], environment=row["environment"], environment_id=row["environment_id"])
+
+
+def _topic(row: asyncpg.Record, scope: Scope) -> Topic:
+    return Topic(
+        incarnation=row["incarnation"],
+        scope=scope,
+        name=row["name"],
+        epoch=row["epoch"],
+        cells=tuple(row["cells"]),
+        slot_cells=tuple(row["slot_cells"]),
+        settings=_settings(row["settings"]),
+        created_at=row["created_at"],
+    )
+
+
+def _token(row: asyncpg.Record) -> Token:
+    return Token(
+        id=row["token_id"],
+        name=row["name"],
+        rights=frozenset(Right(right) for right in row["rights"]),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+def _settings_text(settings: TopicSettings) -> str:
+    return msgspec.json.encode(settings).decode()
+
+
+def _settings(text: str) -> TopicSettings:
+    return msgspec.json.decode(text, type=TopicSettings)

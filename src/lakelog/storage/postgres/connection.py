@@ -1,0 +1,148 @@
+"""Connections to one PostgreSQL database: the pool, its settings, and what its errors mean to a caller.
+
+The only decision made here is whether a failed call may have been written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
+from lakelog.storage.postgres.queries import load
+
+POOL_SIZE = 8
+ACQUIRE_SECONDS = 10.0
+SETTINGS = {
+    "application_name": "lakelog",
+    # An ANALYZE of a table that happens to be tiny would turn every head look-up into a scan of the journal.
+    "enable_seqscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    "statement_timeout": "20s",
+    "idle_in_transaction_session_timeout": "30s",
+    "timezone": "UTC",
+}
+
+# Errors that end a statement before it could commit. Anything else that ends a connection leaves the outcome unknown.
+_DEFINITE = (
+    asyncpg.QueryCanceledError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.DiskFullError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+_MISCONFIGURED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+    asyncpg.OperatorInterventionError,
+)
+_SCHEMA_MISSING = (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
+
+
+class Database:
+    """A pool of connections to one database."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, url: str, *, size: int = POOL_SIZE) -> Database:
+        try:
+            pool = await asyncpg.create_pool(
+                url, min_size=1, max_size=size, server_settings=SETTINGS, command_timeout=30, timeout=10
+            )
+        except _MISCONFIGURED as error:
+            raise ConfigurationError(
+                f"PostgreSQL refuses the connection: {error}. Check the URL and the user's rights."
+            ) from error
+        except (*_LOST, asyncpg.PostgresError) as error:
+            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
+        database = cls(pool)
+        try:
+            await database.check_schema()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def check_schema(self) -> None:
+        from lakelog.storage.postgres.migrate import newest_version
+
+        try:
+            async with self.reading() as connection:
+                version = await connection.fetchval(load("partitions")["schema_version"])
+        except SchemaOutOfDate:
+            version = None
+        if version is None or version < newest_version():
+            raise SchemaOutOfDate("The database's schema is missing or older than this version; run `lakelog migrate`.")
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy]:
+        """A connection for calls that can be repeated: whatever is lost is `Unavailable`."""
+        try:
+            async with self.writing() as connection:
+                yield connection
+        except OutcomeUnknown as error:
+            raise Unavailable(error.detail) from error
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy]:
+        """A connection for one statement that writes: a connection lost under way is `OutcomeUnknown`."""
+        try:
+            connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+        except _MISCONFIGURED as error:
+            raise ConfigurationError(f"PostgreSQL refuses the connection: {error}.") from error
+        except (*_LOST, asyncpg.PostgresError) as error:
+            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
+        try:
+            yield connection
+        except LakelogError:
+            raise
+        except _DEFINITE as error:
+            raise Unavailable(f"PostgreSQL gave up on the statement: {error}.") from error
+        except _LOST as error:
+            raise OutcomeUnknown(f"The connection to PostgreSQL was lost: {error or type(error).__name__}.") from error
+        except _MISCONFIGURED as error:
+            raise ConfigurationError(
+                f"The service's database user lacks a right: {error}. Grant it lakelog_service."
+            ) from error
+        finally:
+            await self._release(connection)
+
+    async def _release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        # A cancelled caller must not leave the release half done: the pool would lose the connection for good.
+        await asyncio.shield(self._pool.release(connection))
+
+    async def connect(self) -> asyncpg.pool.PoolConnectionProxy:
+        """A connection to keep, for listening."""
+        try:
+            return await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+        except (*_LOST, asyncpg.PostgresError) as error:
+            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
+
+    async def discard(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """Ends a kept connection, whatever state it is in."""
+        connection.terminate()
+        await self._pool.release(connection)
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except TimeoutError:
+            self._pool.terminate()

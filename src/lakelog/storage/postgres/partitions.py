@@ -1,0 +1,329 @@
+"""The partition store on PostgreSQL: one cell.
+
+Offsets are given by the function `lakelog.append` (migrations), under the partition's advisory lock, in the same
+statement that inserts the batches. The active roll that is remembered here is a guess, which the function corrects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, LiteralString
+
+import asyncpg
+
+from lakelog import failpoints
+from lakelog.errors import LakelogError, OffsetOutOfRange, Unavailable
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.store import (
+    PRODUCER_MEMORY,
+    ActiveRoll,
+    Append,
+    Appended,
+    Durability,
+    Head,
+    HeadState,
+    HotBatch,
+    PartVerdict,
+    Read,
+    Refusal,
+    Refused,
+    Reservation,
+    Trimmed,
+    Verdict,
+)
+
+_SQL = load("partitions")
+_ROLLED = 5
+_READ_TRIES = 20
+_DEFAULT_KEY_MEMORY = timedelta(hours=24)
+_MAX_ANNOUNCED = 300
+"""A notification holds 8,000 bytes; beyond this, `any` is announced instead."""
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresStore:
+    """Implements `lakelog.storage.store.PartitionStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._roll = 0
+
+    async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
+        await self._write(_SQL["heads_create"], list(pids), epoch)
+
+    async def heads_read(self, pids: Sequence[int]) -> list[Head]:
+        return [_head(row) for row in await self._read(_SQL["heads_read"], list(pids))]
+
+    async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
+        await self._write(_SQL["heads_close"], sorted(pids), int(state))
+
+    async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
+        await self._write(_SQL["epoch_raise"], sorted(pids), epoch)
+
+    async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        ordered = sorted(starts)
+        pids, offsets = [pid for pid, _ in ordered], [offset for _, offset in ordered]
+        return [(row["pid"], row["removed"]) for row in await self._write(_SQL["log_start_raise"], pids, offsets)]
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        if self._roll == 0:
+            self._roll = (await self.roll_active()).roll
+        answers: dict[int, Appended | Refused] = {}
+        waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
+        roll = self._roll
+        while waiting:
+            rows = await self._append_to(roll, list(waiting.values()))
+            verdicts: dict[int, list[PartVerdict]] = {}
+            parts = _Parts(waiting.values())
+            for row in rows:
+                pid, status = row["pid"], row["status"]
+                if row["part"] is not None:
+                    verdicts.setdefault(pid, []).append(parts.verdict(row))
+                elif status == 0:
+                    answers[pid] = Appended(pid=pid, base=row["base"], appended_at=row["appended_at"])
+                elif status != _ROLLED:
+                    answers[pid] = Refused(pid=pid, refusal=Refusal(status), verdicts=verdicts.get(pid, ()))
+                else:
+                    roll = row["roll"]
+            waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
+            self._roll = max(self._roll, roll)
+        return [answers[append.pid] for append in appends]
+
+    async def _append_to(self, roll: int, appends: Sequence[Append]) -> list[asyncpg.Record]:
+        arguments = _arguments(roll, appends)
+        try:
+            if failpoints.armed:
+                failpoints.hit("append.before_statement")
+            return await self._write(_hot("append", roll), *arguments)
+        except asyncpg.UndefinedTableError:
+            # The hot table was dropped while this process slept. The statement failed whole: no offset was given.
+            active = (await self.roll_active()).roll
+            if active == roll:
+                raise
+            return await self._append_to(active, appends)
+
+    async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
+        rows = await self._write(
+            _SQL["reserve"],
+            durable,
+            [reservation.incarnation for reservation in reservations],
+            [reservation.key_hash for reservation in reservations],
+            [reservation.body_hash for reservation in reservations],
+            [reservation.partition for reservation in reservations],
+        )
+        if len(rows) != len(reservations):
+            raise Unavailable("An idempotency key was forgotten while it was being reserved; try again.")
+        return [
+            Reservation(
+                incarnation=mine.incarnation,
+                key_hash=mine.key_hash,
+                body_hash=row["body_hash"],
+                partition=row["partition"],
+            )
+            for mine, row in zip(reservations, rows, strict=True)
+        ]
+
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+        for _ in range(_READ_TRIES):
+            plan = await self._read(_SQL["read_plan"], pid, offset)
+            if not plan:
+                return None
+            head = _head(plan[0])
+            if not head.log_start <= offset <= head.next_offset:
+                raise OffsetOutOfRange(
+                    f"Offset {offset} is not between the log start {head.log_start} and the high watermark "
+                    f"{head.next_offset}; read from 'earliest' or 'latest'.",
+                    offset=offset,
+                    log_start=head.log_start,
+                    high_watermark=head.next_offset,
+                )
+            if offset == head.next_offset:
+                return Read(head=head, batches=())
+            batches = await self._read_planned(plan[0], head, offset, max_messages, max_bytes)
+            if batches and batches[0].base <= offset:
+                return Read(head=head, batches=batches)
+            # Fewer than planned is never the end: the table went between the two statements. Plan again.
+        raise Unavailable(f"The log moved away from offset {offset} again and again; try again.", offset=offset)
+
+    async def _read_planned(
+        self, plan: asyncpg.Record, head: Head, offset: int, max_messages: int, max_bytes: int
+    ) -> list[HotBatch]:
+        if plan["span_roll"] is None:
+            return []
+        until = head.next_offset if plan["span_end"] is None else min(plan["span_end"], head.next_offset)
+        query = _hot("read_batches", plan["span_roll"])
+        try:
+            rows = await self._read(query, head.pid, offset, until, max(1, max_messages), max(1, max_bytes))
+        except asyncpg.UndefinedTableError:
+            return []
+        return [
+            HotBatch(
+                base=row["end_offset"] - row["count"],
+                count=row["count"],
+                appended_at=row["appended_at"],
+                epoch=row["epoch"],
+                bytes_end=row["bytes_end"],
+                payload=row["payload"],
+            )
+            for row in rows
+        ]
+
+    async def offset_at_time(self, pid: int, time: datetime) -> int:
+        return await self._search(_SQL["offset_at_time"], pid, time)
+
+    async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
+        return await self._search(_SQL["offset_at_bytes"], pid, max_bytes)
+
+    async def _search(self, query: LiteralString, pid: int, argument: datetime | int) -> int:
+        for _ in range(_READ_TRIES):
+            try:
+                rows = await self._read(query, pid, argument)
+            except (asyncpg.UndefinedTableError, asyncpg.NoDataFoundError):
+                continue  # A hot table was dropped in mid-search.
+            return int(rows[0][0] or 0)
+        raise Unavailable("The log moved while it was searched, again and again; try again.")
+
+    async def roll(self, expected: int | None = None) -> int:
+        rows = await self._write(_SQL["roll_begin"], expected)
+        return int(rows[0][0])
+
+    async def roll_active(self) -> ActiveRoll:
+        row = (await self._read(_SQL["roll_active"]))[0]
+        return ActiveRoll(roll=row["roll"], bytes=row["bytes"], created_at=row["created_at"])
+
+    async def rolls_drop(self) -> list[int]:
+        dropped = []
+        for row in await self._read(_SQL["roll_list"]):
+            if (await self._write(_SQL["roll_drop"], row["roll"]))[0][0]:
+                dropped.append(row["roll"])
+        return dropped
+
+    async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
+        heads = (await self._write(_SQL["heads_trim"]))[0][0]
+        producers = (await self._write(_SQL["producers_trim"], PRODUCER_MEMORY))[0][0]
+        keys = await self._count(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory))
+        for incarnation, memory in incarnation_memory.items():
+            keys += await self._count(_SQL["keys_trim_topic"], memory, incarnation)
+        return Trimmed(heads=heads, producers=producers, keys=keys)
+
+    async def clock(self) -> datetime:
+        now: datetime = (await self._read(_SQL["clock"]))[0][0]
+        return now
+
+    async def durability(self) -> Durability:
+        row = (await self._read(_SQL["durability"]))[0]
+        weak = [f"{name}=off" for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
+        return Durability(weak=weak, synchronous_standby=bool(row["standbys"]), timeline=row["timeline"])
+
+    async def announce(self, pids: Collection[int]) -> None:
+        text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
+        await self._read(_SQL["announce"], text)
+
+    async def announcements(self) -> AsyncIterator[set[int]]:
+        heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
+
+        def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
+            heard.put_nowait({int(pid) for pid in str(text).split(",") if pid})
+
+        while True:
+            try:
+                connection = await self._database.connect()
+            except LakelogError as error:
+                _log.warning("cannot listen for announcements: %s", error)
+                await asyncio.sleep(1)
+                continue
+            try:
+                connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
+                await connection.add_listener("lakelog_grown", hear)
+                yield set()
+                while (grown := await heard.get()) is not None:
+                    yield grown
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                _log.warning("stopped hearing announcements, connecting again: %s", error)
+                await asyncio.sleep(0.2)
+            finally:
+                await self._database.discard(connection)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _read(self, query: LiteralString, *arguments: Any) -> list[asyncpg.Record]:
+        async with self._database.reading() as connection:
+            return await connection.fetch(query, *arguments)
+
+    async def _write(self, query: LiteralString, *arguments: Any) -> list[asyncpg.Record]:
+        async with self._database.writing() as connection:
+            return await connection.fetch(query, *arguments)
+
+    async def _count(self, query: LiteralString, *arguments: Any) -> int:
+        async with self._database.writing() as connection:
+            status = await connection.execute(query, *arguments)
+        return int(status.rsplit(" ", 1)[-1])
+
+
+class _Parts:
+    """Finds back which part of which append the function's flat arrays mean."""
+
+    def __init__(self, appends: Collection[Append]) -> None:
+        self._sequenced = [index for append in appends for index in range(len(append.sequenced))]
+        self._keyed = [index for append in appends for index in range(len(append.keyed))]
+
+    def verdict(self, row: asyncpg.Record) -> PartVerdict:
+        index = (self._keyed if row["keyed"] else self._sequenced)[row["part"]]
+        verdict = Verdict(row["verdict"])
+        return PartVerdict(keyed=row["keyed"], index=index, verdict=verdict, offset=row["part_offset"])
+
+
+def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
+    """The arrays of the `append` query, in its order."""
+    columns: list[list[Any]] = [[] for _ in range(17)]
+    for append in appends:
+        last = size = 0
+        for payload in append.payloads:
+            last += payload.count
+            size += len(payload.data)
+            _add(columns[12:], append.pid, last, payload.count, size, payload.data)
+        _add(columns, append.pid, append.epoch, last, size)
+        for run in append.sequenced:
+            _add(columns[4:], append.pid, run.producer, run.sequence, run.start, run.count)
+        for keyed in append.keyed:
+            _add(columns[9:], append.pid, keyed.key_hash, keyed.start)
+    return [roll, *columns]
+
+
+def _add(columns: Sequence[list[Any]], *values: Any) -> None:
+    for column, value in zip(columns, values, strict=False):
+        column.append(value)
+
+
+def _hot(query: str, roll: int) -> LiteralString:
+    """The query on one roll's hot table; the roll is a number of ours, never text from outside."""
+    key = (query, roll)
+    if key not in _HOT:
+        if len(_HOT) > 1000:
+            _HOT.clear()
+        text: Any = _SQL[query].replace("{roll}", str(int(roll)))
+        _HOT[key] = text
+    return _HOT[key]
+
+
+_HOT: dict[tuple[str, int], LiteralString] = {}
+
+
+def _head(row: asyncpg.Record) -> Head:
+    return Head(
+        pid=row["pid"],
+        version=row["version"],
+        next_offset=row["next_offset"],
+        log_start=row["log_start"],
+        roll=row["roll"],
+        state=HeadState(row["state"]),
+        epoch=row["epoch"],
+        appended_at=row["appended_at"],
+        total_bytes=row["total_bytes"],
+    )

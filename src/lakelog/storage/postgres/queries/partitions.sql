@@ -1,0 +1,108 @@
+-- append: offsets from the function, batches into the roll's hot table: one statement, one round trip
+with decided as materialized (
+    select * from lakelog.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+), stored as (
+    insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
+    select d.pid, d.base + b.last, b.count, d.bytes_base + b.bytes_end, d.appended_at, d.epoch, b.payload
+    from unnest($14::bigint[], $15::integer[], $16::integer[], $17::bigint[], $18::bytea[])
+        as b (pid, last, count, bytes_end, payload)
+    join decided d on d.pid = b.pid and d.status = 0
+)
+select * from decided;
+
+-- reserve: the reservations that hold
+select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5);
+
+-- heads_create: heads at offset 0 where there are none
+select lakelog.heads_create($1, $2);
+
+-- heads_read: the newest head of each
+select h.* from unnest($1::bigint[]) as a (pid)
+cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h order by h.pid;
+
+-- heads_close: seals or deletes
+select lakelog.heads_change($1, $2, 0);
+
+-- epoch_raise: refuses appends of an older epoch from now on
+select lakelog.heads_change($1, 0::smallint, $2);
+
+-- log_start_raise: how many messages went out of reach
+select pid, removed from lakelog.log_start_raise($1, $2);
+
+-- read_plan: the newest head, and the roll that holds the offset, with where its span ends
+select h.*, s.first_offset as span_start, s.roll as span_roll, s.span_end
+from (select * from lakelog.head where pid = $1 order by version desc limit 1) h
+left join lateral (
+    select c.first_offset, c.roll, (
+        select n.first_offset from lakelog.span n
+        where n.pid = c.pid and n.first_offset > c.first_offset order by n.first_offset limit 1
+    ) as span_end
+    from lakelog.span c where c.pid = $1 and c.first_offset <= $2 order by c.first_offset desc limit 1
+) s on true;
+
+-- read_batches: batches of one hot table from an offset on, up to the one that reaches a limit
+select b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
+from (
+    select end_offset, sum(count) over run - count as messages_before,
+           sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
+    from (
+        select end_offset, count, payload from lakelog.hot_{roll}
+        where pid = $1 and end_offset > $2 and end_offset <= $3 order by end_offset limit 1000
+    ) found
+    window run as (order by end_offset rows unbounded preceding)
+) chosen
+join lakelog.hot_{roll} b on b.pid = $1 and b.end_offset = chosen.end_offset
+where chosen.messages_before < $4 and chosen.bytes_before < $5
+order by b.end_offset;
+
+-- offset_at_time: the first offset appended then or later
+select lakelog.offset_search($1, $2, null);
+
+-- offset_at_bytes: the lowest offset behind which at most that much lies
+select lakelog.offset_search($1, null, $2);
+
+-- roll_begin: a new hot table for every partition
+select lakelog.roll_begin($1);
+
+-- roll_active: the newest roll, how much it holds, its birth
+select roll, pg_total_relation_size(format('lakelog.%I', 'hot_' || roll)) as bytes, created_at
+from lakelog.roll order by roll desc limit 1;
+
+-- roll_list: hot tables that may be retired
+select roll from lakelog.roll where roll < (select max(roll) from lakelog.roll) order by roll;
+
+-- roll_drop: whether it was dropped
+select lakelog.roll_drop($1);
+
+-- heads_trim: forgets all but the newest head rows
+select lakelog.heads_trim();
+
+-- producers_trim: forgets all but the last five batches of living producers
+select lakelog.producers_trim($1);
+
+-- keys_trim: forgets idempotency keys of that age, except those of topics with a memory of their own
+with reservations as (
+    delete from lakelog.reservation where at < clock_timestamp() - $1::interval and incarnation <> all ($2::bigint[])
+)
+delete from lakelog.keyed_append where at < clock_timestamp() - $1::interval and pid >> 16 <> all ($2::bigint[]);
+
+-- keys_trim_topic: the same for such a topic
+with reservations as (
+    delete from lakelog.reservation where at < clock_timestamp() - $1::interval and incarnation = $2::bigint
+)
+delete from lakelog.keyed_append
+where at < clock_timestamp() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16;
+
+-- clock: the database's time
+select clock_timestamp();
+
+-- durability: settings under which an acknowledged commit could be lost
+select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
+       (select reset_val from pg_settings where name = 'synchronous_commit') as synchronous_commit,
+       current_setting('synchronous_standby_names') as standbys, (select timeline_id from pg_control_checkpoint()) as timeline;
+
+-- announce: tells listeners which partitions grew
+select pg_notify('lakelog_grown', $1);
+
+-- schema_version: the newest migration applied
+select max(version) from lakelog.migration;

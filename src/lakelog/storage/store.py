@@ -1,0 +1,344 @@
+"""The storage seams: the catalog, and the partition store of one cell.
+
+A store writes what was decided, in one statement or one short transaction; it makes no policy. Contracts stand here, on
+the methods; every implementation passes `tests/contract`. Stores hand out whole batches as bytes: the engine slices.
+A lost connection before anything was sent is `Unavailable`; after that it is `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Protocol
+
+from lakelog.model.token import Token
+from lakelog.model.topic import Scope, Topic, TopicSettings
+
+DEFAULT_CELL = 0
+PRODUCER_MEMORY = timedelta(hours=24)
+PRODUCER_BATCHES = 5
+"""How many of a producer's last batches into a partition are answered again with their offsets."""
+
+
+class Catalog(Protocol):
+    """Projects, environments, topics, tokens, the directory: small, and one per installation."""
+
+    async def scope_find(self, project: str, environment: str) -> Scope | None: ...
+
+    async def scope_create(self, project: str, environment: str) -> Scope:
+        """The scope, made if it is missing. Safe to repeat."""
+        ...
+
+    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+        """A new incarnation, with partition n in `cells[n]`. `TopicExists` if one of that name is open."""
+        ...
+
+    async def topic_find(self, scope: Scope, name: str) -> Topic | None:
+        """The open topic of that name."""
+        ...
+
+    async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
+        """Open topics by name, those behind `after`."""
+        ...
+
+    async def topic_list_all(self) -> list[Topic]:
+        """Open topics of every scope: for the agents of maintenance."""
+        ...
+
+    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+        """New settings, and further partitions at the end (which raise the epoch).
+
+        `Conflict` if the topic's epoch is no longer the one given, `TopicNotFound` if it is gone.
+        """
+        ...
+
+    async def topic_delete(self, topic: Topic) -> bool:
+        """Whether this call deleted it. Its partitions' heads are closed by the caller, afterwards."""
+        ...
+
+    async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
+        """Deleted topics whose heads may still be open: a caller may have died in between."""
+        ...
+
+    async def topic_forget(self, topic: Topic) -> None:
+        """All heads of the deleted topic are closed: it need not be listed by `topic_deleted` again."""
+        ...
+
+    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None: ...
+
+    async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
+        """Whose token that is, whether or not it is over: the caller checks `expires_at`."""
+        ...
+
+    async def token_list(self, scope: Scope) -> list[Token]: ...
+
+    async def token_revoke(self, scope: Scope, token_id: str) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+class HeadState(IntEnum):
+    """What may be done to a partition. Open -> sealed -> deleted; never back."""
+
+    OPEN = 0
+    SEALED = 1
+    DELETED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The newest row of a partition's journal."""
+
+    pid: int
+    version: int
+    next_offset: int
+    log_start: int
+    roll: int
+    state: HeadState
+    epoch: int
+    appended_at: datetime
+    total_bytes: int
+    """Bytes of payload ever appended: with a batch's `bytes_end` it says how much lies behind that batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequenced:
+    """A run of an append that a producer numbered. `start` is relative to the append's first message."""
+
+    producer: bytes
+    sequence: int
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keyed:
+    """A message of an append with an idempotency key, by its hash. `start` as in `Sequenced`."""
+
+    key_hash: bytes
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """One hot batch to be: encoded bytes and how many messages they hold."""
+
+    data: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """All that one commit appends to one partition."""
+
+    pid: int
+    epoch: int
+    payloads: Sequence[Payload]
+    sequenced: Sequence[Sequenced] = ()
+    keyed: Sequence[Keyed] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(payload.count for payload in self.payloads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The append is durable: its messages have the offsets from `base`, in order."""
+
+    pid: int
+    base: int
+    appended_at: datetime
+
+
+class Refusal(IntEnum):
+    """Why nothing of an append was written."""
+
+    MISSING = 1
+    """The partition has no head here: not yet created, or another cell's."""
+    CLOSED = 2
+    """Sealed or deleted."""
+    EPOCH = 3
+    """Partitions were added since the caller read the topic."""
+    PARTS = 4
+    """Some of its parts are duplicates or out of sequence: `verdicts` says which. Append the rest again."""
+
+
+class Verdict(IntEnum):
+    """What is wrong with one sequenced run or keyed message."""
+
+    DUPLICATE = 1
+    UNKNOWN_PRODUCER = 2
+    GAP = 3
+    """The sequence skips at least one batch, or one that is older than the remembered ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartVerdict:
+    """The verdict on `sequenced[index]` or `keyed[index]`; a duplicate has the offset of its first message."""
+
+    keyed: bool
+    index: int
+    verdict: Verdict
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing of this append was written. Other appends of the same commit were not held up by it."""
+
+    pid: int
+    refusal: Refusal
+    verdicts: Sequence[PartVerdict] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """An idempotency key, by its hash, with what its first user wanted."""
+
+    incarnation: int
+    key_hash: bytes
+    body_hash: bytes
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotBatch:
+    """A stored batch, whole: it may begin before the offset that was asked for."""
+
+    base: int
+    count: int
+    appended_at: datetime
+    epoch: int
+    bytes_end: int
+    payload: bytes
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What a read found: the head as it was, and batches without a gap from the offset asked for."""
+
+    head: Head
+    batches: Sequence[HotBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRoll:
+    """The hot table that takes new batches: its number, its bytes on disk, its birth."""
+
+    roll: int
+    bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """Settings of PostgreSQL under which an acknowledged commit could be lost; empty when there are none."""
+
+    weak: Sequence[str]
+    synchronous_standby: bool
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """How many rows a trim removed."""
+
+    heads: int = 0
+    producers: int = 0
+    keys: int = 0
+
+
+class PartitionStore(Protocol):
+    """Everything keyed by a partition, in one cell. Verbs are batch-first; none needs two partitions to be atomic."""
+
+    async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
+        """Makes heads at offset 0 where there are none. A head that exists, also a deleted one, stays as it is."""
+        ...
+
+    async def heads_read(self, pids: Sequence[int]) -> list[Head]:
+        """The newest heads of those that exist, by pid."""
+        ...
+
+    async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
+        """Seals or deletes. Deleting raises the log start to the next offset. Safe to repeat; never reopens."""
+        ...
+
+    async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
+        """From now on, appends that name a lower epoch are refused. Safe to repeat."""
+        ...
+
+    async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Per (pid, offset): how many messages went out of reach. Never lowers, never passes the next offset."""
+        ...
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        """One commit for all, one answer each, in the order given; at most one append per pid.
+
+        Offsets are dense and in commit order; `appended_at` never falls within a partition. Each append is all or
+        nothing. Durable when this returns.
+        """
+        ...
+
+    async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
+        """Per key, the reservation that holds: this one, or the earlier. First writer wins, across servers.
+
+        Not `durable`: may be lost in a crash unless a later commit of this cell is durable. Enough when the message
+        itself goes to this same cell. A key may stand only once in a call.
+        """
+        ...
+
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+        """Batches from the one that holds `offset`, at least one if there is any. None without a head.
+
+        Stops after the batch that reaches `max_messages` or `max_bytes`, or earlier: less is never the end of the log.
+        `OffsetOutOfRange` below the log start or above the next offset.
+        """
+        ...
+
+    async def offset_at_time(self, pid: int, time: datetime) -> int:
+        """The first offset whose batch was appended at `time` or later; the next offset if there is none."""
+        ...
+
+    async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
+        """The lowest offset behind which at most `max_bytes` of whole batches lie."""
+        ...
+
+    async def roll(self, expected: int | None = None) -> int:
+        """Begins a new hot table for every partition, if `expected` (when given) is still the active one.
+
+        The number of the active roll afterwards.
+        """
+        ...
+
+    async def roll_active(self) -> ActiveRoll: ...
+
+    async def rolls_drop(self) -> list[int]:
+        """Drops hot tables in which everything is retired, except those that somebody holds. Never waits long."""
+        ...
+
+    async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
+        """Forgets old head rows (never the newest), producers and idempotency keys (24 h, or as the topic says)."""
+        ...
+
+    async def clock(self) -> datetime:
+        """The database's time: the only `now` that a decision may use."""
+        ...
+
+    async def durability(self) -> Durability: ...
+
+    async def announce(self, pids: Collection[int]) -> None:
+        """Tells other processes that these partitions grew. May be lost: it only makes waiting shorter."""
+        ...
+
+    def announcements(self) -> AsyncIterator[set[int]]:
+        """Partitions that other processes announced; an empty set after a reconnect means: any may have grown."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The contract of the storage seams: every implementation passes all of it."""

@@ -1,0 +1,106 @@
+"""The implementations that the contract suite runs over. A new one is a class here and a name in `conftest.NAMES`.
+
+Tests share one database per implementation, so they use fresh pids and scopes (see `values`), and `empty_store_pair`
+only where what other tests left behind would be in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from lakelog.storage.store import Catalog, PartitionStore
+from tests.kit.postgres import Cluster
+
+StorePair = tuple[PartitionStore, PartitionStore]
+CatalogPair = tuple[Catalog, Catalog]
+
+
+class Backing(Protocol):
+    """Where a test gets its stores from. A pair is two handles to the same data, as two servers have them."""
+
+    name: str
+
+    def store(self) -> AbstractAsyncContextManager[PartitionStore]: ...
+
+    def store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
+
+    def empty_store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
+
+    def catalog_pair(self) -> AbstractAsyncContextManager[CatalogPair]: ...
+
+
+class MemoryBacking:
+    """Each store is a new object; a pair is the same object twice."""
+
+    name = "memory"
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[PartitionStore]:
+        store = MemoryStore()
+        yield store
+        await store.close()
+
+    @asynccontextmanager
+    async def store_pair(self) -> AsyncIterator[StorePair]:
+        async with self.store() as store:
+            yield store, store
+
+    empty_store_pair = store_pair
+
+    @asynccontextmanager
+    async def catalog_pair(self) -> AsyncIterator[CatalogPair]:
+        catalog = MemoryCatalog()
+        yield catalog, catalog
+        await catalog.close()
+
+
+class PostgresBacking:
+    """One migrated database for all tests, and copies of a migrated one where a test needs it empty."""
+
+    name = "postgres"
+
+    def __init__(self, cluster: Cluster, *, migrated: str) -> None:
+        self._cluster = cluster
+        self._template = migrated.rpartition("/")[2]
+        self._url = cluster.create_database(template=self._template)
+
+    @asynccontextmanager
+    async def store(self, url: str | None = None) -> AsyncIterator[PartitionStore]:
+        from lakelog.storage.postgres import open_store
+
+        store = await open_store(url or self._url)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def store_pair(self, url: str | None = None) -> AsyncIterator[StorePair]:
+        async with self.store(url) as one, self.store(url) as other:
+            yield one, other
+
+    @asynccontextmanager
+    async def empty_store_pair(self) -> AsyncIterator[StorePair]:
+        url = self._cluster.create_database(template=self._template)
+        try:
+            async with self.store_pair(url) as pair:
+                yield pair
+        finally:
+            self._cluster.drop_database(url)
+
+    @asynccontextmanager
+    async def catalog_pair(self) -> AsyncIterator[CatalogPair]:
+        from lakelog.storage.postgres import open_catalog
+
+        one = await open_catalog(self._url)
+        try:
+            other = await open_catalog(self._url)
+            try:
+                yield one, other
+            finally:
+                await other.close()
+        finally:
+            await one.close()

@@ -1,0 +1,79 @@
+"""Announcements, and what a store says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tests.contract.stores import Backing
+from tests.contract.values import new_pids
+
+
+async def hear(announcements: AsyncIterator[set[int]], wanted: set[int]) -> None:
+    """Until all wanted partitions were announced; the empty set of a reconnect is passed over."""
+    while wanted:
+        wanted = wanted - await anext(announcements)
+
+
+async def test_announcements_reach_every_reader_of_the_other_server(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        pids = set(new_pids(3))
+        readers = [asyncio.create_task(hear(other.announcements(), pids)) for _ in range(2)]
+        async with asyncio.timeout(20):
+            # Announced again until heard: one that is sent before the reader listens may be lost.
+            while (await asyncio.wait(readers, timeout=0.05))[1]:
+                await one.announce(pids)
+        await asyncio.gather(*readers)
+
+
+async def test_what_was_not_announced_is_not_heard(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        quiet, loud = new_pids(2)
+        heard: set[int] = set()
+
+        async def listen() -> None:
+            async for pids in other.announcements():
+                heard.update(pids)
+                if loud in heard:
+                    return
+
+        reader = asyncio.create_task(listen())
+        async with asyncio.timeout(20):
+            while (await asyncio.wait([reader], timeout=0.05))[1]:
+                await one.announce([loud])
+        await reader
+        assert quiet not in heard
+
+
+async def test_announcing_to_nobody_does_no_harm(backing: Backing) -> None:
+    async with backing.store() as store:
+        await store.announce(new_pids(2))
+        await store.announce([])
+
+
+async def test_a_reader_may_go_away(backing: Backing) -> None:
+    async with backing.store() as store:
+        reader = asyncio.create_task(hear(store.announcements(), set(new_pids(1))))
+        await asyncio.wait([reader], timeout=0.05)
+        reader.cancel()
+        await asyncio.wait([reader])
+        assert reader.cancelled()
+        await store.announce(new_pids(1))
+
+
+async def test_the_clock_is_aware_and_does_not_stand(backing: Backing) -> None:
+    async with backing.store() as store:
+        first = await store.clock()
+        assert first.utcoffset() is not None
+        async with asyncio.timeout(10):
+            while await store.clock() <= first:
+                pass
+
+
+async def test_durability_names_what_is_weak(backing: Backing) -> None:
+    async with backing.store() as store:
+        found = await store.durability()
+        weak = {"memory": ["memory store"], "postgres": []}
+        assert list(found.weak) == weak[backing.name]
+        assert found.synchronous_standby is False
+        assert found.timeline >= 1
