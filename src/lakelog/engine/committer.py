@@ -1,0 +1,245 @@
+"""Group commit: what arrives while a commit is on its way forms the next one.
+
+A partition is in at most one commit at a time, so that its messages keep their order of arrival; a slow partition
+holds up only those that happen to share its commit, and those once. Nothing lingers: an idle committer commits at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lakelog import failpoints
+from lakelog.batches import encode, from_messages
+from lakelog.errors import LakelogError, OutcomeUnknown
+from lakelog.model.limits import MAX_BODY_BYTES
+from lakelog.model.message import Message
+from lakelog.storage.store import (
+    Append,
+    Appended,
+    Keyed,
+    PartitionStore,
+    PartVerdict,
+    Payload,
+    Refusal,
+    Refused,
+    Sequenced,
+    Verdict,
+)
+
+COMMITS_IN_FLIGHT = 2
+"""Per cell. More only adds commits for PostgreSQL to do: what waits for a place joins a larger commit."""
+MAX_PARTITIONS_PER_COMMIT = 32
+MAX_MESSAGES_PER_APPEND = 20_000
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One caller's share of a commit: messages still to be encoded, or a payload, for one partition."""
+
+    pid: int
+    epoch: int
+    size: int
+    messages: Sequence[Message] = ()
+    payload: Payload | None = None
+    producer: tuple[bytes, int] | None = None
+    key_hashes: dict[int, bytes] = field(default_factory=dict)
+    """By index into `messages`."""
+    done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    duplicates: dict[int, int] = field(default_factory=dict)
+    """Messages that turned out to be in the log already, by index, with their offsets."""
+
+    @property
+    def count(self) -> int:
+        return self.payload.count if self.payload else len(self.messages) - len(self.duplicates)
+
+    @property
+    def fresh(self) -> list[tuple[int, Message]]:
+        """Messages that are still to be written, with their index."""
+        return [(index, message) for index, message in enumerate(self.messages) if index not in self.duplicates]
+
+    @property
+    def marks(self) -> list[object]:
+        """What must not stand twice in one commit: only from the next one on can the store tell that it is a repeat."""
+        return [self.producer] if self.producer else list(self.key_hashes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a part. `base` is the offset of its first fresh message; `refusal` means nothing was written."""
+
+    base: int = 0
+    duplicate: bool = False
+    refusal: Refusal | Verdict | None = None
+
+
+class Committer:
+    """The one way into the log of a cell, for all publishers of this process."""
+
+    def __init__(self, store: PartitionStore, grew: Callable[[int], None]) -> None:
+        self._store = store
+        self._grew = grew
+        self._waiting: dict[int, deque[Part]] = {}
+        self._ready: dict[int, None] = {}
+        self._busy: set[int] = set()
+        self._commits: set[asyncio.Task[None]] = set()
+
+    def submit(self, part: Part) -> asyncio.Future[Outcome]:
+        self._waiting.setdefault(part.pid, deque()).append(part)
+        if part.pid not in self._busy:
+            self._ready[part.pid] = None
+        self._pump()
+        return part.done
+
+    async def drain(self) -> None:
+        """Until everything submitted has its outcome."""
+        while self._commits:
+            await asyncio.gather(*self._commits, return_exceptions=True)
+
+    def _pump(self) -> None:
+        while self._ready and len(self._commits) < COMMITS_IN_FLIGHT:
+            taken: list[list[Part]] = []
+            for pid in list(self._ready)[:MAX_PARTITIONS_PER_COMMIT]:
+                del self._ready[pid]
+                parts = self._take(pid)
+                if parts:
+                    self._busy.add(pid)
+                    taken.append(parts)
+            if taken:
+                task = asyncio.create_task(self._commit(taken))
+                self._commits.add(task)
+                task.add_done_callback(self._commits.discard)
+
+    def _take(self, pid: int) -> list[Part]:
+        waiting = self._waiting[pid]
+        parts: list[Part] = []
+        marks: set[object] = set()
+        count = size = 0
+        while waiting:
+            part = waiting[0]
+            if part.done.cancelled():
+                # The caller gave up before anything was sent: it shall not be written behind its back.
+                waiting.popleft()
+                continue
+            if parts and (count + part.count > MAX_MESSAGES_PER_APPEND or size + part.size > MAX_BODY_BYTES):
+                break
+            if parts and (part.epoch != parts[0].epoch or not marks.isdisjoint(part.marks)):
+                break
+            marks.update(part.marks)
+            count += part.count
+            size += part.size
+            parts.append(waiting.popleft())
+        if not waiting:
+            del self._waiting[pid]
+        return parts
+
+    async def _commit(self, taken: list[list[Part]]) -> None:
+        try:
+            try:
+                appends = [_append_of(parts) for parts in taken]
+                answers = await self._store.append(appends)
+                if failpoints.armed:
+                    failpoints.hit("publish.after_commit")
+            except LakelogError as error:
+                _fail(taken, error)
+                return
+            except Exception as error:
+                _fail(taken, OutcomeUnknown(f"The commit failed in an unexpected way: {error!r}."))
+                raise
+            for parts, append, answer in zip(taken, appends, answers, strict=True):
+                self._settle(parts, append, answer)
+        finally:
+            for parts in taken:
+                pid = parts[0].pid
+                self._busy.discard(pid)
+                if pid in self._waiting:
+                    self._ready[pid] = None
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _settle(self, parts: list[Part], append: Append, answer: Appended | Refused) -> None:
+        if isinstance(answer, Appended):
+            base = answer.base
+            for part in _in_log_order(parts):
+                _resolve(part, Outcome(base=base))
+                base += part.count
+            self._grew(answer.pid)
+        elif answer.refusal is Refusal.PARTS:
+            self._settle_parts(parts, append, answer.verdicts)
+        else:
+            for part in parts:
+                _resolve(part, Outcome(refusal=answer.refusal))
+
+    def _settle_parts(self, parts: list[Part], append: Append, verdicts: Sequence[PartVerdict]) -> None:
+        """Nothing was written: answers those with a verdict, and puts the others back in front."""
+        owners = _owners(parts)
+        for verdict in verdicts:
+            start = (append.keyed if verdict.keyed else append.sequenced)[verdict.index].start
+            part, index = owners[start]
+            if verdict.verdict is not Verdict.DUPLICATE:
+                _resolve(part, Outcome(refusal=verdict.verdict))
+            elif verdict.offset is None:
+                continue  # A repeat within this append: from the next one on the store knows the first.
+            elif verdict.keyed:
+                part.duplicates[index] = verdict.offset
+                if part.count == 0:
+                    _resolve(part, Outcome(duplicate=True))
+            else:
+                _resolve(part, Outcome(base=verdict.offset, duplicate=True))
+        again = [part for part in parts if not part.done.done()]
+        if again:
+            self._waiting.setdefault(again[0].pid, deque()).extendleft(reversed(again))
+
+
+def _in_log_order(parts: Sequence[Part]) -> list[Part]:
+    """Loose messages of a commit share one batch, in front of the payloads that came encoded."""
+    return [part for part in parts if part.payload is None] + [part for part in parts if part.payload is not None]
+
+
+def _append_of(parts: Sequence[Part]) -> Append:
+    loose: list[Message] = []
+    payloads: list[Payload] = []
+    sequenced: list[Sequenced] = []
+    keyed: list[Keyed] = []
+    start = 0
+    for part in _in_log_order(parts):
+        if part.producer:
+            producer, sequence = part.producer
+            sequenced.append(Sequenced(producer=producer, sequence=sequence, start=start, count=part.count))
+        if part.payload:
+            payloads.append(part.payload)
+        else:
+            for position, (index, message) in enumerate(part.fresh):
+                loose.append(message)
+                if index in part.key_hashes:
+                    keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
+        start += part.count
+    if loose:
+        payloads.insert(0, Payload(data=encode(from_messages(loose)), count=len(loose)))
+    return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)
+
+
+def _owners(parts: Sequence[Part]) -> dict[int, tuple[Part, int]]:
+    """Who put the message at a relative start there, and which of its messages it is."""
+    owners: dict[int, tuple[Part, int]] = {}
+    start = 0
+    for part in _in_log_order(parts):
+        owners[start] = (part, 0)
+        if part.payload is None:
+            for position, (index, _) in enumerate(part.fresh):
+                owners[start + position] = (part, index)
+        start += part.count
+    return owners
+
+
+def _resolve(part: Part, outcome: Outcome) -> None:
+    if not part.done.done():
+        part.done.set_result(outcome)
+
+
+def _fail(taken: Sequence[Sequence[Part]], error: LakelogError) -> None:
+    for parts in taken:
+        for part in parts:
+            if not part.done.done():
+                part.done.set_exception(type(error)(error.detail, **error.subject))

@@ -1,0 +1,132 @@
+"""Fetch: batches of one partition from a position on, waiting for the first one if asked to.
+
+Batches are handed on whole, as stored; the first may begin before `start` and the last may end behind `until`. A reader
+takes only what is in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakelog.engine.topics import Topics
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound
+from lakelog.model import limits
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import HeadState, HotBatch, PartitionStore, Read
+
+_LOOK_EVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Messages from `start` up to, not including, `until`, which is where to read on."""
+
+    topic: Topic
+    partition: int
+    start: int
+    until: int
+    log_start: int
+    high_watermark: int
+    batches: Sequence[HotBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """How much at most, and how long to wait while there is nothing."""
+
+    max_messages: int = 1000
+    max_bytes: int = limits.MAX_FETCH_BYTES
+    wait_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_messages <= limits.MAX_BATCH_MESSAGES:
+            raise InvalidRequest(f"The limit is 1 to {limits.MAX_BATCH_MESSAGES} messages.")
+        if not 0 <= self.wait_seconds <= limits.MAX_WAIT_MS / 1000:
+            raise InvalidRequest(f"A fetch waits 0 to {limits.MAX_WAIT_MS} ms.")
+
+
+class Fetcher:
+    """Reads any partition; one per engine."""
+
+    def __init__(self, topics: Topics, cells: dict[int, PartitionStore], waiters: Waiters) -> None:
+        self._topics = topics
+        self._cells = cells
+        self._waiters = waiters
+
+    async def fetch(
+        self, scope: Scope, name: str, partition: int, position: Position, wanted: FetchLimits | None = None
+    ) -> Fetched:
+        wanted = wanted or FetchLimits()
+        topic = await self._topics.find(scope, name)
+        if partition >= topic.partitions:
+            topic = await self._topics.refresh(scope, name)
+        if not 0 <= partition < topic.partitions:
+            raise PartitionNotFound(
+                f"Topic '{name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
+                topic=name,
+                partition=partition,
+            )
+        store = self._cells[topic.cells[partition]]
+        pid = topic.pid(partition)
+        deadline = time.monotonic() + wanted.wait_seconds
+        start = await self._resolve(topic, store, pid, position)
+        while True:
+            with self._waiters.waiting(pid) as grown:
+                read = await store.read(pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
+                if read is None or read.head.state is HeadState.DELETED:
+                    old, topic = topic, await self._renewed(topic)
+                    if topic.incarnation == old.incarnation:
+                        continue
+                    if isinstance(position, AtOffset) and position.offset:
+                        raise OffsetOutOfRange(
+                            f"Topic '{name}' was deleted and made anew; its offsets begin at 0 again.",
+                            offset=position.offset,
+                            log_start=0,
+                        )
+                    return await self.fetch(scope, name, partition, Earliest(), wanted)
+                left = deadline - time.monotonic()
+                if read.batches or left <= 0:
+                    return _fetched(topic, partition, start, read, wanted)
+                try:
+                    await asyncio.wait_for(grown.wait(), min(left, _LOOK_EVERY_SECONDS))
+                except TimeoutError:
+                    continue
+
+    async def _resolve(self, topic: Topic, store: PartitionStore, pid: int, position: Position) -> int:
+        if isinstance(position, AtOffset):
+            return position.offset
+        if isinstance(position, AtTime):
+            return await store.offset_at_time(pid, position.time)
+        heads = await store.heads_read([pid])
+        if not heads:
+            return 0
+        if isinstance(position, Earliest):
+            return heads[0].log_start
+        if isinstance(position, Latest):
+            return max(heads[0].log_start, heads[0].next_offset - position.back)
+        raise InvalidRequest(f"Unknown position {position!r}.")
+
+    async def _renewed(self, topic: Topic) -> Topic:
+        """The topic as it is now, if it was recreated; a missing head of a present topic is made."""
+        fresh = await self._topics.refresh(topic.scope, topic.name)
+        if fresh.incarnation == topic.incarnation:
+            await self._topics.ensure_heads(fresh)
+        return fresh
+
+
+def _fetched(topic: Topic, partition: int, start: int, read: Read, wanted: FetchLimits) -> Fetched:
+    end = read.batches[-1].end if read.batches else start
+    return Fetched(
+        topic=topic,
+        partition=partition,
+        start=start,
+        until=min(end, start + wanted.max_messages),
+        log_start=read.head.log_start,
+        high_watermark=read.head.next_offset,
+        batches=read.batches,
+    )

@@ -1,0 +1,367 @@
+"""Publish: choose the partition, reserve idempotency keys, hand the parts to the committer, answer per message.
+
+A refusal that says the topic changed (recreated, more partitions, heads not there yet) is definite, so that what it
+refused is decided again with the topic as it is now. A lost answer of PostgreSQL is never repeated here: only the
+caller can make that safe, with its sequence or its idempotency key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from lakelog.batches import body_hash, key_hash, murmur2
+from lakelog.engine.committer import Committer, Outcome, Part
+from lakelog.engine.reserver import Reserver
+from lakelog.engine.topics import Topics
+from lakelog.errors import (
+    EpochChanged,
+    IdempotencyConflict,
+    InvalidRequest,
+    LakelogError,
+    PartitionNotFound,
+    SequenceRefused,
+    TooLarge,
+    TopicNotFound,
+    Unavailable,
+)
+from lakelog.model import limits
+from lakelog.model.message import Message, message_id
+from lakelog.model.position import Receipt
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import Payload, Refusal, Reservation, Verdict
+
+_TRIES = 5
+_MESSAGE_OVERHEAD = 200
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """A producer's number for a batch into one partition: the same again is a retry, the next one continues."""
+
+    producer: bytes
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """An encoded and validated batch for one partition."""
+
+    partition: int
+    payload: Payload
+    numbered: Numbered | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameReceipt:
+    """Where the first message of a frame is; the others follow it."""
+
+    partition: int
+    offset: int
+    count: int
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class _Round(Generic[Answer]):
+    """One try for the items that have no answer yet."""
+
+    topic: Topic
+    answers: dict[int, Answer | LakelogError] = field(default_factory=dict)
+    changed: dict[int, Refusal] = field(default_factory=dict)
+    """Items that were refused because the topic is no longer what it was: nothing of them is written."""
+
+
+class Publisher:
+    """Publishes into any topic; one per engine."""
+
+    def __init__(
+        self, topics: Topics, committers: dict[int, Committer], reservers: dict[tuple[int, bool], Reserver]
+    ) -> None:
+        self._topics = topics
+        self._committers = committers
+        self._reservers = reservers
+        self._spread = itertools.count(secrets.randbelow(1 << 16))
+
+    async def messages(
+        self,
+        scope: Scope,
+        name: str,
+        messages: Sequence[Message],
+        *,
+        numbered: Numbered | None = None,
+        epoch: int | None = None,
+    ) -> list[Receipt | LakelogError]:
+        """A receipt or a refusal for each message; all or nothing per partition."""
+        faults = {index: fault for index, message in enumerate(messages) if (fault := _fault(message))}
+        if numbered:
+            if any(message.idempotency_key is not None for message in messages):
+                raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
+            if faults:
+                # A numbered batch is one unit: a retry must find all of it or nothing.
+                raise next(iter(faults.values()))
+
+        async def once(topic: Topic, indexes: Sequence[int]) -> _Round[Receipt]:
+            return await self._messages_once(topic, {index: messages[index] for index in indexes}, numbered, epoch)
+
+        good = [index for index in range(len(messages)) if index not in faults]
+        answers = await self._until_settled(scope, name, dict.fromkeys(good, epoch), once)
+        return [faults.get(index) or answers[index] for index in range(len(messages))]
+
+    async def frames(self, scope: Scope, name: str, frames: Sequence[Frame]) -> list[FrameReceipt | LakelogError]:
+        """A receipt or a refusal for each frame."""
+
+        async def once(topic: Topic, indexes: Sequence[int]) -> _Round[FrameReceipt]:
+            return await self._frames_once(topic, {index: frames[index] for index in indexes})
+
+        epochs = {index: frame.epoch for index, frame in enumerate(frames)}
+        answers = await self._until_settled(scope, name, epochs, once)
+        return [answers[index] for index in range(len(frames))]
+
+    async def _until_settled(
+        self,
+        scope: Scope,
+        name: str,
+        epochs: dict[int, int | None],
+        once: Callable[[Topic, Sequence[int]], Awaitable[_Round[Answer]]],
+    ) -> dict[int, Answer | LakelogError]:
+        """Tries again what was refused because the topic changed. `epochs` are those that callers chose partitions by.
+
+        A caller's epoch goes to the store as it is: whether a numbered batch is a retry is looked at there before its
+        epoch, because a retry that was told to choose anew would be written twice.
+        """
+        answers: dict[int, Answer | LakelogError] = {}
+        topic = await self._topics.find(scope, name)
+        for _ in range(_TRIES):
+            if any(epoch is not None and epoch > topic.epoch for epoch in epochs.values()):
+                topic = await self._topics.refresh(scope, name)
+            found = await once(topic, list(epochs))
+            answers.update(found.answers)
+            if not found.changed:
+                return answers
+            try:
+                topic = await self._topics.refresh(scope, name)
+            except TopicNotFound as error:
+                return {**answers, **dict.fromkeys(found.changed, error)}
+            for index, refusal in found.changed.items():
+                if epochs[index] is not None and (
+                    refusal is Refusal.EPOCH or topic.incarnation != found.topic.incarnation
+                ):
+                    answers[index] = EpochChanged(topic=name, epoch=topic.epoch, partitions=topic.partitions)
+            epochs = {index: epochs[index] for index in found.changed if index not in answers}
+            if Refusal.MISSING in found.changed.values():
+                await self._topics.ensure_heads(topic)
+        refused = Unavailable(f"Topic '{name}' kept changing while this was published; try again.", topic=name)
+        return {**answers, **dict.fromkeys(epochs, refused)}
+
+    async def _messages_once(
+        self, topic: Topic, messages: dict[int, Message], numbered: Numbered | None, epoch: int | None
+    ) -> _Round[Receipt]:
+        found: _Round[Receipt] = _Round(topic)
+        chosen: dict[int, int] = {}
+        for index, message in messages.items():
+            partition = self._choose(topic, message, numbered)
+            if partition < topic.partitions:
+                chosen[index] = partition
+            else:
+                found.answers[index] = _no_partition(topic, partition)
+        hashes = await self._reserve(topic, messages, chosen, found)
+        parts = _parts(topic, messages, chosen, hashes)
+        if numbered and len(parts) > 1:
+            raise InvalidRequest(
+                "A sequence counts batches into one partition, and these messages go to several: "
+                "give each message's partition, or use idempotency keys."
+            )
+        for part, _ in parts:
+            part.producer = (numbered.producer, numbered.sequence) if numbered else None
+            part.epoch = topic.epoch if epoch is None else epoch
+        outcomes = await self._commit(topic, [part for part, _ in parts])
+        for (part, indexes), outcome in zip(parts, outcomes, strict=True):
+            _answer_messages(found, part, indexes, outcome)
+        return found
+
+    async def _frames_once(self, topic: Topic, frames: dict[int, Frame]) -> _Round[FrameReceipt]:
+        found: _Round[FrameReceipt] = _Round(topic)
+        parts: dict[int, Part] = {}
+        for index, frame in frames.items():
+            if frame.partition >= topic.partitions:
+                found.answers[index] = _no_partition(topic, frame.partition)
+                continue
+            producer = (frame.numbered.producer, frame.numbered.sequence) if frame.numbered else None
+            parts[index] = Part(
+                pid=topic.pid(frame.partition),
+                epoch=topic.epoch if frame.epoch is None else frame.epoch,
+                size=len(frame.payload.data),
+                payload=frame.payload,
+                producer=producer,
+            )
+        outcomes = await self._commit(topic, list(parts.values()))
+        for index, outcome in zip(parts, outcomes, strict=True):
+            frame = frames[index]
+            if isinstance(outcome, LakelogError):
+                found.answers[index] = outcome
+            elif isinstance(outcome.refusal, Refusal):
+                found.changed[index] = outcome.refusal
+            elif outcome.refusal is not None:
+                found.answers[index] = _sequence_refused(topic, frame.partition, outcome.refusal)
+            else:
+                found.answers[index] = FrameReceipt(
+                    partition=frame.partition,
+                    offset=outcome.base,
+                    count=frame.payload.count,
+                    duplicate=outcome.duplicate,
+                )
+        return found
+
+    def _choose(self, topic: Topic, message: Message, numbered: Numbered | None) -> int:
+        if message.partition is not None:
+            return message.partition
+        if message.key is not None:
+            return _positive(murmur2(message.key)) % topic.partitions
+        if numbered:
+            # Where a retry of the same batch will look for it, whichever server it asks.
+            return _positive(murmur2(numbered.producer)) % topic.partitions
+        return next(self._spread) % topic.partitions
+
+    async def _reserve(
+        self, topic: Topic, messages: dict[int, Message], chosen: dict[int, int], found: _Round[Receipt]
+    ) -> dict[int, bytes]:
+        """Hashes of idempotency keys, by message; messages move to the partition that their key's first use chose."""
+        wanted: dict[tuple[int, bool], dict[int, Reservation]] = defaultdict(dict)
+        for index, partition in chosen.items():
+            text = messages[index].idempotency_key
+            if text is None:
+                continue
+            hashed = key_hash(text)
+            home = topic.slot_cell(hashed)
+            reservation = Reservation(
+                incarnation=topic.incarnation,
+                key_hash=hashed,
+                body_hash=body_hash(messages[index]),
+                partition=partition,
+            )
+            # The message's own durable commit makes the reservation durable too, if both are in one cell. Another
+            # server may have chosen another partition before: only a one-cell topic can be sure.
+            wanted[home, len(set(topic.cells)) > 1][index] = reservation
+        hashes: dict[int, bytes] = {}
+        for place, reservations in wanted.items():
+            held = await self._reservers[place].reserve(list(reservations.values()))
+            for (index, mine), winner in zip(reservations.items(), held, strict=True):
+                if winner.body_hash != mine.body_hash:
+                    key = messages[index].idempotency_key
+                    found.answers[index] = IdempotencyConflict(topic=topic.name, idempotency_key=key)
+                    del chosen[index]
+                else:
+                    chosen[index] = winner.partition
+                    hashes[index] = mine.key_hash
+        return hashes
+
+    async def _commit(self, topic: Topic, parts: Sequence[Part]) -> list[Outcome | LakelogError]:
+        futures = [self._committers[topic.cells[part.pid & 0xFFFF]].submit(part) for part in parts]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        results: list[Outcome | LakelogError] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, LakelogError):
+                raise outcome
+            results.append(outcome)
+        return results
+
+
+def _parts(
+    topic: Topic, messages: dict[int, Message], chosen: dict[int, int], hashes: dict[int, bytes]
+) -> list[tuple[Part, list[int]]]:
+    """One part per partition, and a part of its own for each repeat of an idempotency key within the call."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    repeats: dict[bytes, int] = defaultdict(int)
+    for index, partition in chosen.items():
+        repeat = 0
+        if index in hashes:
+            repeat = repeats[hashes[index]]
+            repeats[hashes[index]] += 1
+        groups[repeat, partition].append(index)
+    parts = []
+    for (_, partition), indexes in groups.items():
+        share = [messages[index] for index in indexes]
+        part = Part(
+            pid=topic.pid(partition),
+            epoch=topic.epoch,
+            size=sum(_size(message) for message in share),
+            messages=share,
+            key_hashes={place: hashes[index] for place, index in enumerate(indexes) if index in hashes},
+        )
+        parts.append((part, indexes))
+    return parts
+
+
+def _answer_messages(
+    found: _Round[Receipt], part: Part, indexes: Sequence[int], outcome: Outcome | LakelogError
+) -> None:
+    topic, partition = found.topic, part.pid & 0xFFFF
+    if isinstance(outcome, LakelogError):
+        found.answers.update(dict.fromkeys(indexes, outcome))
+    elif isinstance(outcome.refusal, Refusal):
+        found.changed.update(dict.fromkeys(indexes, outcome.refusal))
+    elif outcome.refusal is not None:
+        found.answers.update(dict.fromkeys(indexes, _sequence_refused(topic, partition, outcome.refusal)))
+    else:
+        offset = outcome.base
+        for place, index in enumerate(indexes):
+            earlier = part.duplicates.get(place)
+            at = offset if earlier is None else earlier
+            offset += earlier is None
+            found.answers[index] = Receipt(
+                id=message_id(topic.incarnation, partition, at),
+                partition=partition,
+                offset=at,
+                duplicate=outcome.duplicate or earlier is not None,
+            )
+
+
+def _fault(message: Message) -> LakelogError | None:
+    """What is wrong with the message by itself, if anything."""
+    if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
+        return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
+    if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
+        return TooLarge(f"The key has {len(message.key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
+    if message.headers:
+        if len(message.headers) > limits.MAX_HEADERS:
+            return TooLarge(f"There are {len(message.headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
+        for name, text in message.headers.items():
+            if len(name.encode()) > limits.MAX_HEADER_BYTES or len(text.encode()) > limits.MAX_HEADER_BYTES:
+                return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
+    texts = (message.idempotency_key, message.correlation_id, message.content_type)
+    if any(text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES for text in texts):
+        return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
+    return None
+
+
+def _size(message: Message) -> int:
+    return len(message.value or b"") + len(message.key or b"") + _MESSAGE_OVERHEAD
+
+
+def _positive(number: int) -> int:
+    return number & 0x7FFFFFFF
+
+
+def _no_partition(topic: Topic, partition: int) -> PartitionNotFound:
+    return PartitionNotFound(
+        f"Topic '{topic.name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
+        topic=topic.name,
+        partition=partition,
+    )
+
+
+def _sequence_refused(topic: Topic, partition: int, verdict: Verdict) -> SequenceRefused:
+    if verdict is Verdict.UNKNOWN_PRODUCER:
+        detail = "This partition does not know the producer (any more): begin with a new producer id, at sequence 0."
+    else:
+        detail = "The sequence does not continue the producer's last batch here; an earlier batch is missing."
+    return SequenceRefused(detail, topic=topic.name, partition=partition, reason=verdict.name.lower())

@@ -1,0 +1,166 @@
+"""Topics: create, describe, alter, delete, purge; and the short-lived cache through which all calls find them.
+
+Each verb decides once in the catalog, then applies the decision per cell in steps that can be repeated: whoever dies in
+between leaves work that the next caller, or the agents of maintenance, finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lakelog.errors import InvalidRequest, TopicExists, TopicNotFound
+from lakelog.model.names import check_name
+from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
+from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
+
+_CACHE_SECONDS = 2.0
+"""A changed or recreated topic is noticed at once by the store's refusals; this bounds the rest (settings)."""
+_CACHE_SIZE = 10_000
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A topic and the heads of its partitions, in order."""
+
+    topic: Topic
+    heads: Sequence[Head]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """What a purge removed."""
+
+    removed: int
+    described: Described
+
+
+class Topics:
+    """The topics of all scopes, through the catalog."""
+
+    def __init__(self, catalog: Catalog, cells: dict[int, PartitionStore]) -> None:
+        self._catalog = catalog
+        self._cells = cells
+        self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
+
+    async def find(self, scope: Scope, name: str) -> Topic:
+        entry = self._cached.get((scope.environment_id, name))
+        if entry and entry[0] > time.monotonic():
+            return entry[1]
+        return await self.refresh(scope, name)
+
+    async def refresh(self, scope: Scope, name: str) -> Topic:
+        check_name("topic", name)
+        topic = await self._catalog.topic_find(scope, name)
+        if topic is None:
+            self._cached.pop((scope.environment_id, name), None)
+            raise TopicNotFound(
+                f"There is no topic '{name}'; create it with `lakelog topics create {name}`.", topic=name
+            )
+        self._remember(topic)
+        return topic
+
+    async def create(
+        self,
+        scope: Scope,
+        name: str,
+        partitions: int = 1,
+        settings: TopicSettings | None = None,
+        *,
+        if_missing: bool = False,
+    ) -> Topic:
+        check_name("topic", name)
+        cells = self._place(0, check_partitions(partitions))
+        try:
+            topic = await self._catalog.topic_create(scope, name, settings or TopicSettings(), cells)
+        except TopicExists:
+            if not if_missing:
+                raise
+            topic = await self.refresh(scope, name)
+        await self.ensure_heads(topic)
+        self._remember(topic)
+        return topic
+
+    async def list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> builtins.list[Topic]:
+        return await self._catalog.topic_list(scope, after=after, limit=limit)
+
+    async def describe(self, scope: Scope, name: str) -> Described:
+        return await self._described(await self.refresh(scope, name))
+
+    async def alter(
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        partitions: int | None = None,
+        change: Callable[[TopicSettings], TopicSettings] = lambda settings: settings,
+    ) -> Topic:
+        """Other settings, more partitions. Fewer is refused: it would cut the order of keys."""
+        topic = await self.refresh(scope, name)
+        added: Sequence[int] = ()
+        if partitions is not None:
+            if check_partitions(partitions) < topic.partitions:
+                raise InvalidRequest(f"Topic '{name}' has {topic.partitions} partitions, and they cannot become fewer.")
+            added = self._place(topic.partitions, partitions)
+        altered = await self._catalog.topic_alter(topic, change(topic.settings), added)
+        await self.ensure_heads(altered)
+        if altered.epoch > topic.epoch:
+            await self._per_cell(altered, lambda store, pids: store.epoch_raise(pids, altered.epoch))
+        self._remember(altered)
+        return altered
+
+    async def delete(self, scope: Scope, name: str) -> None:
+        topic = await self.refresh(scope, name)
+        deleted = await self._catalog.topic_delete(topic)
+        self._cached.pop((scope.environment_id, name), None)
+        if not deleted:
+            raise TopicNotFound(f"Topic '{name}' was deleted meanwhile.", topic=name)
+        await self.close_deleted(topic)
+
+    async def close_deleted(self, topic: Topic) -> None:
+        """The second half of a delete; safe to repeat."""
+        await self._per_cell(topic, lambda store, pids: store.heads_close(pids, HeadState.DELETED))
+        await self._catalog.topic_forget(topic)
+
+    async def purge(self, scope: Scope, name: str) -> Purge:
+        """Everything published so far goes out of reach; offsets go on."""
+        before = await self.describe(scope, name)
+        ends = {head.pid: head.next_offset for head in before.heads}
+        removed = await self._per_cell(
+            before.topic, lambda store, pids: store.log_start_raise([(pid, ends[pid]) for pid in pids if pid in ends])
+        )
+        total = sum(count for cell in removed for _, count in cell)
+        return Purge(removed=total, described=await self._described(before.topic))
+
+    async def ensure_heads(self, topic: Topic) -> None:
+        await self._per_cell(topic, lambda store, pids: store.heads_create(pids, topic.epoch))
+
+    async def _described(self, topic: Topic) -> Described:
+        heads = await self._per_cell(topic, lambda store, pids: store.heads_read(pids))
+        return Described(
+            topic=topic, heads=sorted((head for cell in heads for head in cell), key=lambda head: head.pid)
+        )
+
+    async def _per_cell(
+        self, topic: Topic, apply: Callable[[PartitionStore, builtins.list[int]], Awaitable[Found]]
+    ) -> builtins.list[Found]:
+        pids: dict[int, builtins.list[int]] = defaultdict(list)
+        for partition, cell in enumerate(topic.cells):
+            pids[cell].append(topic.pid(partition))
+        return builtins.list(await asyncio.gather(*(apply(self._cells[cell], share) for cell, share in pids.items())))
+
+    def _place(self, first: int, end: int) -> builtins.list[int]:
+        cells = sorted(self._cells)
+        return [cells[partition % len(cells)] for partition in range(first, end)]
+
+    def _remember(self, topic: Topic) -> None:
+        if len(self._cached) >= _CACHE_SIZE:
+            self._cached.clear()
+        self._cached[topic.scope.environment_id, topic.name] = (time.monotonic() + _CACHE_SECONDS, topic)

@@ -1,0 +1,91 @@
+"""Wakes those who wait for a partition to grow: directly in this process, by announcement in others.
+
+A wake-up may be lost between processes, so that waiters also look by themselves now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakelog.errors import LakelogError
+from lakelog.storage.store import PartitionStore
+
+_ANNOUNCE_EVERY_SECONDS = 0.005
+"""At most so often, whatever the publish rate: a NOTIFY for each commit would queue all commits behind one another."""
+
+_log = logging.getLogger(__name__)
+
+
+class Waiters:
+    """Who waits for which partition, in this process."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+
+    @contextmanager
+    def waiting(self, pid: int) -> Iterator[asyncio.Event]:
+        """An event that is set when the partition grows. Enter before looking, or a wake-up could be missed."""
+        event = asyncio.Event()
+        self._waiting[pid].add(event)
+        try:
+            yield event
+        finally:
+            events = self._waiting[pid]
+            events.discard(event)
+            if not events:
+                del self._waiting[pid]
+
+    def wake(self, pid: int) -> None:
+        for event in self._waiting.get(pid, ()):
+            event.set()
+
+    def wake_all(self) -> None:
+        for pid in list(self._waiting):
+            self.wake(pid)
+
+
+class Announcer:
+    """Passes wake-ups between this process and the others on one cell."""
+
+    def __init__(self, store: PartitionStore, waiters: Waiters) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._grown: set[int] = set()
+        self._tell = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._listen())]
+
+    def grew(self, pid: int) -> None:
+        self._waiters.wake(pid)
+        self._grown.add(pid)
+        self._tell.set()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while True:
+            await self._tell.wait()
+            self._tell.clear()
+            grown, self._grown = self._grown, set()
+            try:
+                await self._store.announce(grown)
+            except LakelogError as error:
+                _log.debug("announcement lost: %s", error)
+            await asyncio.sleep(_ANNOUNCE_EVERY_SECONDS)
+
+    async def _listen(self) -> None:
+        async for grown in self._store.announcements():
+            if grown:
+                for pid in grown:
+                    self._waiters.wake(pid)
+            else:
+                self._waiters.wake_all()

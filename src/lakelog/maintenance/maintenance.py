@@ -1,0 +1,23 @@
+"""All agents of one process."""
+
+from __future__ import annotations
+
+from lakelog.engine import Engine
+from lakelog.maintenance.retention_enforcer import RetentionEnforcer
+from lakelog.maintenance.roller import Roller
+from lakelog.maintenance.trimmer import Trimmer
+
+
+class Maintenance:
+    """Starts and stops the agents together. Any number of processes may run them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._agents = (RetentionEnforcer(engine), Roller(engine), Trimmer(engine))
+
+    def start(self) -> None:
+        for agent in self._agents:
+            agent.start()
+
+    async def stop(self) -> None:
+        for agent in self._agents:
+            await agent.stop()

@@ -1,0 +1,58 @@
+"""Moves the log start of partitions that hold more than their topic keeps, and finishes deletes that were broken off.
+
+Readers see the new log start at once; the bytes go when their hot table is dropped (`roller`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+
+from lakelog.engine import Engine
+from lakelog.maintenance.agent import Agent
+from lakelog.model.topic import Retention, Topic
+from lakelog.storage.store import Head, PartitionStore
+
+_log = logging.getLogger(__name__)
+
+
+class RetentionEnforcer(Agent):
+    def __init__(self, engine: Engine, *, every_seconds: float = 60.0) -> None:
+        super().__init__(every_seconds=every_seconds)
+        self._engine = engine
+
+    async def work(self) -> None:
+        for topic in await self._engine.catalog.topic_deleted():
+            await self._engine.topics.close_deleted(topic)
+        for topic in await self._engine.catalog.topic_list_all():
+            if topic.settings.retention != Retention():
+                await self._enforce(topic)
+
+    async def _enforce(self, topic: Topic) -> None:
+        pids: dict[int, list[int]] = defaultdict(list)
+        for partition, cell in enumerate(topic.cells):
+            pids[cell].append(topic.pid(partition))
+        for cell, share in pids.items():
+            store = self._engine.cells[cell]
+            starts = []
+            for head in await store.heads_read(share):
+                start = await _log_start(store, head, topic.settings.retention)
+                if start > head.log_start:
+                    starts.append((head.pid, start))
+            if starts:
+                removed = sum(count for _, count in await store.log_start_raise(starts))
+                _log.info("retention: %d messages of topic %s are out of reach", removed, topic.name)
+
+
+async def _log_start(store: PartitionStore, head: Head, retention: Retention) -> int:
+    """The lowest offset that all limits allow; whole batches go by age and bytes, exact counts by count."""
+    start = head.log_start
+    if head.log_start == head.next_offset:
+        return start
+    if retention.max_count is not None:
+        start = max(start, head.next_offset - retention.max_count)
+    if retention.max_age is not None:
+        start = max(start, await store.offset_at_time(head.pid, await store.clock() - retention.max_age))
+    if retention.max_bytes is not None:
+        start = max(start, await store.offset_at_bytes(head.pid, retention.max_bytes))
+    return start

@@ -1,0 +1,41 @@
+"""Begins a new hot table when the active one is large or old, and drops those in which everything is retired."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from lakelog.engine import Engine
+from lakelog.maintenance.agent import Agent
+
+_log = logging.getLogger(__name__)
+
+MAX_BYTES = 1 << 30
+MAX_AGE = timedelta(hours=1)
+_EMPTY_BYTES = 64 << 10
+"""A hot table with nothing in it: rolling it because of its age would help nobody."""
+
+
+class Roller(Agent):
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        every_seconds: float = 15.0,
+        max_bytes: int = MAX_BYTES,
+        max_age: timedelta = MAX_AGE,
+    ) -> None:
+        super().__init__(every_seconds=every_seconds)
+        self._engine = engine
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+
+    async def work(self) -> None:
+        for cell, store in self._engine.cells.items():
+            active = await store.roll_active()
+            old = await store.clock() - active.created_at > self._max_age and active.bytes > _EMPTY_BYTES
+            if old or active.bytes > self._max_bytes:
+                roll = await store.roll(expected=active.roll)
+                _log.info("cell %d: roll %d begins", cell, roll)
+            for roll in await store.rolls_drop():
+                _log.info("cell %d: roll %d dropped", cell, roll)
