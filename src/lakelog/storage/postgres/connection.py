@@ -52,13 +52,13 @@ _LOST = (
     TimeoutError,
     asyncpg.OperatorInterventionError,
 )
-_SCHEMA_MISSING = (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 
 
 class Database:
     """A pool of connections to one database."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
+        self._url = url
         self._pool = pool
 
     @classmethod
@@ -73,7 +73,7 @@ class Database:
             ) from error
         except (*_LOST, asyncpg.PostgresError) as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
-        database = cls(pool)
+        database = cls(url, pool)
         try:
             await database.check_schema()
         except BaseException:
@@ -87,7 +87,7 @@ class Database:
         try:
             async with self.reading() as connection:
                 version = await connection.fetchval(load("partitions")["schema_version"])
-        except SchemaOutOfDate:
+        except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError):
             version = None
         if version is None or version < newest_version():
             raise SchemaOutOfDate("The database's schema is missing or older than this version; run `lakelog migrate`.")
@@ -129,20 +129,17 @@ class Database:
         # A cancelled caller must not leave the release half done: the pool would lose the connection for good.
         await asyncio.shield(self._pool.release(connection))
 
-    async def connect(self) -> asyncpg.pool.PoolConnectionProxy:
-        """A connection to keep, for listening."""
+    async def connect(self) -> asyncpg.Connection:
+        """A connection of its own, to keep for listening; the caller ends it."""
         try:
-            return await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+            return await asyncpg.connect(self._url, server_settings=SETTINGS, timeout=10)
         except (*_LOST, asyncpg.PostgresError) as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
-
-    async def discard(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        """Ends a kept connection, whatever state it is in."""
-        connection.terminate()
-        await self._pool.release(connection)
 
     async def close(self) -> None:
         try:
             await asyncio.wait_for(self._pool.close(), 5)
         except TimeoutError:
             self._pool.terminate()
+        # The loop closes sockets in its next turn; a loop that ended before would leave them to the garbage collector.
+        await asyncio.sleep(0)

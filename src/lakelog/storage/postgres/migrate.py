@@ -6,6 +6,7 @@ Safe to run twice at once (an advisory lock), and while servers of the version b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 
 import asyncpg
@@ -38,23 +39,61 @@ def newest_version() -> int:
     return migrations()[-1][0]
 
 
-async def migrate(url: str) -> list[str]:
-    """Brings the database up to this version; the names of what was applied."""
+async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]:
+    """Brings the databases of the catalog and of further cells up to this version; the names of what was applied.
+
+    A cell gets its number from the catalog, and its database is marked with it: it can serve no other installation.
+    """
+    catalog = await _connect(url)
     try:
-        connection = await asyncpg.connect(
+        applied = await _applied(catalog)
+        for name, cell_url in sorted((cells or {}).items()):
+            cell = await _connect(cell_url)
+            try:
+                applied += [f"{step} (cell {name})" for step in await _applied(cell)]
+                await _attach(catalog, cell, name)
+            finally:
+                await cell.close()
+        return applied
+    finally:
+        await catalog.close()
+
+
+async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: str) -> None:
+    await catalog.execute("insert into lakelog.cell (name) values ($1) on conflict do nothing", name)
+    number = await catalog.fetchval("select cell from lakelog.cell where name = $1", name)
+    installation = await catalog.fetchval("select installation_id from lakelog.installation")
+    attached = await cell.fetchval(
+        "update lakelog.installation set installation_id = $1, cell = $2 "
+        "where (installation_id = $1 and cell = $2) "
+        "or (cell = 0 and not exists (select from lakelog.partition) and not exists (select from lakelog.topic)) "
+        "returning true",
+        installation,
+        number,
+    )
+    if not attached:
+        raise ConfigurationError(
+            f"The database of cell '{name}' belongs to another installation or cell; give an empty one."
+        )
+
+
+async def _connect(url: str) -> asyncpg.Connection:
+    try:
+        return await asyncpg.connect(
             url, timeout=10, server_settings={"lock_timeout": "30s", "client_min_messages": "warning"}
         )
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
         raise Unavailable(
             f"PostgreSQL cannot be reached for the migration: {error or type(error).__name__}."
         ) from error
+
+
+async def _applied(connection: asyncpg.Connection) -> list[str]:
     try:
         return await _apply(connection)
     except asyncpg.PostgresError as error:
         hint = f" {error.hint}." if error.hint else ""
         raise ConfigurationError(f"The migration was refused and nothing of it applied: {error}.{hint}") from error
-    finally:
-        await connection.close()
 
 
 async def _apply(connection: asyncpg.Connection) -> list[str]:

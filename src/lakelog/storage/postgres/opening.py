@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakelog.errors import ConfigurationError
 from lakelog.storage.postgres.catalog import PostgresCatalog
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.partitions import PostgresStore
+from lakelog.storage.postgres.queries import load
 from lakelog.storage.store import DEFAULT_CELL, Catalog, PartitionStore
+
+_SQL = load("catalog")
 
 
 async def open_catalog(url: str) -> Catalog:
@@ -18,9 +22,44 @@ async def open_store(url: str) -> PartitionStore:
     return PostgresStore(await Database.open(url))
 
 
-async def open_cells(url: str, others: Mapping[str, str]) -> dict[int, PartitionStore]:
-    """The default cell, which shares the catalog's database, and the others by their names' order."""
-    stores = {DEFAULT_CELL: await open_store(url)}
-    for number, name in enumerate(sorted(others), start=1):
-        stores[number] = await open_store(others[name])
-    return stores
+async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[int, PartitionStore]:
+    """The default cell, which shares the catalog's database, and the others by the numbers that it gave them."""
+    others = others or {}
+    databases: list[Database] = []
+    try:
+        catalog = await _opened(url, databases)
+        installation, _ = await _identity(catalog)
+        stores: dict[int, PartitionStore] = {DEFAULT_CELL: PostgresStore(catalog)}
+        numbers = await _cell_numbers(catalog)
+        if missing := sorted(set(numbers) ^ set(others)):
+            raise ConfigurationError(
+                f"These cells are either configured and unknown to the catalog, or the other way round: {missing}. "
+                "Configure all cells, and run `lakelog migrate` after adding one."
+            )
+        for name, cell_url in others.items():
+            database = await _opened(cell_url, databases)
+            if await _identity(database) != (installation, numbers[name]):
+                raise ConfigurationError(f"The database of cell '{name}' is another cell's; check its URL.")
+            stores[numbers[name]] = PostgresStore(database)
+        return stores
+    except BaseException:
+        for database in databases:
+            await database.close()
+        raise
+
+
+async def _opened(url: str, opened: list[Database]) -> Database:
+    database = await Database.open(url)
+    opened.append(database)
+    return database
+
+
+async def _identity(database: Database) -> tuple[object, int]:
+    async with database.reading() as connection:
+        rows = await connection.fetch(_SQL["installation_read"])
+    return rows[0]["installation_id"], rows[0]["cell"]
+
+
+async def _cell_numbers(database: Database) -> dict[str, int]:
+    async with database.reading() as connection:
+        return {row["name"]: row["cell"] for row in await connection.fetch(_SQL["cell_list"])}

@@ -247,7 +247,7 @@ class PostgresStore:
                 _log.warning("stopped hearing announcements, connecting again: %s", error)
                 await asyncio.sleep(0.2)
             finally:
-                await self._database.discard(connection)
+                connection.terminate()
 
     async def close(self) -> None:
         await self._database.close()

@@ -1,3 +1,9 @@
+-- installation_read: which installation and which of its cells this database is
+select installation_id, cell from lakelog.installation;
+
+-- cell_list: the further cells of the installation
+select name, cell from lakelog.cell;
+
 -- scope_find: one environment of a project
 select environment_id from lakelog.environment where project = $1 and name = $2;
 

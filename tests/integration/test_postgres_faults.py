@@ -1,0 +1,116 @@
+"""What the partition store says when PostgreSQL is lost, stopped, or held up by a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import warnings
+
+import asyncpg
+import pytest
+
+from lakelog.errors import OutcomeUnknown, Unavailable
+from lakelog.storage.postgres import migrate, open_store
+from lakelog.storage.store import Append, Appended, Payload
+from tests.kit.postgres import Cluster
+from tests.kit.proxy import FaultProxy
+
+PID = 1 << 16
+
+
+def append_of(data: bytes = b"x") -> Append:
+    return Append(pid=PID, epoch=1, payloads=[Payload(data=data, count=1)])
+
+
+async def test_a_lost_answer_is_unknown_and_a_closed_door_is_unavailable(cluster: Cluster, database: str) -> None:
+    await migrate(database)
+    with FaultProxy("127.0.0.1", cluster.port) as proxy:
+        store = await open_store(database.replace(f":{cluster.port}/", f":{proxy.port}/"))
+        await store.heads_create([PID], 1)
+        await store.append([append_of()])
+        proxy.drop_answers(1)
+        with pytest.raises(OutcomeUnknown):
+            await store.append([append_of()])
+        assert proxy.dropped == 1
+        proxy.cut_off()
+        with pytest.raises(Unavailable):
+            await store.append([append_of()])
+        proxy.pass_through()
+        (answer,) = await store.append([append_of()])
+        assert isinstance(answer, Appended)
+        assert answer.base == 2, "the append whose answer was lost is there, the refused one is not"
+        await store.close()
+    with warnings.catch_warnings():
+        # asyncpg leaves the socket of a connection that was cut in mid-handshake to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+async def test_a_drop_gives_way_to_a_reader_and_comes_back(database: str) -> None:
+    """A hot table that somebody has read in an open transaction stays, and nobody waits for it."""
+    await migrate(database)
+    store = await open_store(database)
+    reader = await asyncpg.connect(database)
+    try:
+        await store.heads_create([PID], 1)
+        await store.append([append_of()])
+        old = (await store.roll_active()).roll
+        await reader.execute("begin")
+        await reader.fetch(f"select count(*) from lakelog.hot_{old}")
+        await store.roll()
+        await store.log_start_raise([(PID, 1)])
+        assert await store.rolls_drop() == []
+        (answer,) = await asyncio.wait_for(store.append([append_of()]), 2)
+        assert isinstance(answer, Appended)
+        await reader.execute("rollback")
+        assert await store.rolls_drop() == [old]
+        (answer,) = await store.append([append_of()])
+        assert isinstance(answer, Appended)
+        assert answer.base == 2
+    finally:
+        await reader.close()
+        await store.close()
+
+
+async def test_announcements_go_on_after_their_connection_was_ended(database: str) -> None:
+    await migrate(database)
+    listening, telling = await open_store(database), await open_store(database)
+    heard: asyncio.Queue[set[int]] = asyncio.Queue()
+
+    async def listen() -> None:
+        async for grown in listening.announcements():
+            heard.put_nowait(grown)
+
+    task = asyncio.create_task(listen())
+    admin = await asyncpg.connect(database)
+    try:
+        assert await asyncio.wait_for(heard.get(), 5) == set()
+        await admin.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where application_name = 'lakelog' and query ilike 'listen%' and datname = current_database()"
+        )
+        assert await asyncio.wait_for(heard.get(), 5) == set(), "a reconnect says that anything may have grown"
+        await telling.announce([5, 7])
+        assert await asyncio.wait_for(heard.get(), 5) == {5, 7}
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await admin.close()
+        await listening.close()
+        await telling.close()
+
+
+async def test_weak_settings_are_named(cluster: Cluster, database: str) -> None:
+    await migrate(database)
+    store = await open_store(database)
+    assert list((await store.durability()).weak) == []
+    await store.close()
+    admin = await asyncpg.connect(database)
+    name = await admin.fetchval("select current_database()")
+    await admin.execute(f'alter database "{name}" set synchronous_commit = off')
+    await admin.close()
+    store = await open_store(database)
+    assert list((await store.durability()).weak) == ["synchronous_commit=off"]
+    await store.close()

@@ -1,0 +1,114 @@
+"""The schema: migrations are the path, schema.sql is the present, the service's role owns nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import lakelog.storage.postgres
+from lakelog.errors import ConfigurationError, SchemaOutOfDate
+from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store
+from tests.kit.postgres import Cluster, _binary
+
+SCHEMA = Path(lakelog.storage.postgres.__file__).with_name("schema.sql")
+
+
+def present(url: str) -> str:
+    """The schema as pg_dump tells it, without what differs between versions of pg_dump."""
+    dump = subprocess.run(
+        [_binary("pg_dump"), "--schema-only", "--schema=lakelog", "--no-owner", "--no-comments", url],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    lines = [line for line in dump.splitlines() if not line.startswith(("--", "SET ", "SELECT pg_catalog", "\\"))]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+
+
+async def test_schema_sql_is_what_the_migrations_make(database: str) -> None:
+    """Made again by running this test with UPDATE_SCHEMA=1."""
+    await migrate(database)
+    found = present(database)
+    if os.environ.get("UPDATE_SCHEMA"):
+        SCHEMA.write_text(
+            "-- The present schema, written by pg_dump from the migrations; a test keeps it in step.\n\n" + found
+        )
+    assert SCHEMA.read_text().split("\n\n", 1)[1] == found
+
+
+async def test_migrating_twice_at_once_applies_each_step_once(database: str) -> None:
+    applied = await asyncio.gather(*(migrate(database) for _ in range(4)))
+    assert sorted(map(len, applied))[:3] == [0, 0, 0]
+    assert len(max(applied, key=len)) >= 1
+
+
+async def test_a_database_without_the_schema_says_what_to_run(database: str) -> None:
+    with pytest.raises(SchemaOutOfDate, match="lakelog migrate"):
+        await open_store(database)
+
+
+async def test_a_new_cell_is_numbered_once_and_checked_when_opened(database: str, second_database: str) -> None:
+    with pytest.raises(ConfigurationError, match="lakelog migrate"):
+        await migrate(database)
+        await migrate(second_database)
+        await open_cells(database, {"b": second_database})
+    for _ in range(2):
+        await migrate(database, {"b": second_database})
+    stores = await open_cells(database, {"b": second_database})
+    assert sorted(stores) == [0, 1]
+    for store in stores.values():
+        await store.close()
+    with pytest.raises(ConfigurationError, match="another cell's"):
+        await open_cells(database, {"b": database})
+    with pytest.raises(ConfigurationError, match="'b'"):
+        await open_cells(database)
+
+
+async def test_a_cell_of_another_installation_is_refused(cluster: Cluster, database: str, second_database: str) -> None:
+    await migrate(database, {"b": second_database})
+    other = cluster.create_database()
+    await migrate(other)
+    with pytest.raises(ConfigurationError, match="another installation"):
+        await migrate(other, {"x": second_database})
+    cluster.drop_database(other)
+
+
+async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, database: str) -> None:
+    """A login that is only a member of lakelog_service can do every verb, and no DDL of its own."""
+    await migrate(database)
+    admin = await asyncpg.connect(database)
+    await admin.execute("drop role if exists app_login")
+    await admin.execute("create role app_login login in role lakelog_service")
+    name = await admin.fetchval("select current_database()")
+    url = cluster.url(name, "app_login")
+    store, catalog = await open_store(url), await open_catalog(url)
+    try:
+        scope = await catalog.scope_create("default", "default")
+        assert (await catalog.scope_find("default", "default")) == scope
+        await store.heads_create([1 << 16], 1)
+        before = await store.roll_active()
+        assert await store.roll() > before.roll
+        assert before.roll in await store.rolls_drop()
+        await store.trim({})
+        await store.durability()
+        service = await asyncpg.connect(url)
+        for statement in ("create table lakelog.mine (id int)", "drop table lakelog.head", "delete from lakelog.topic"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await service.execute(statement)
+        await service.close()
+        owned = await admin.fetchval(
+            "select count(*) from pg_class c join pg_roles r on r.oid = c.relowner "
+            "where r.rolname in ('app_login', 'lakelog_service')"
+        )
+        assert owned == 0
+    finally:
+        await store.close()
+        await catalog.close()
+        await admin.execute("drop role app_login")
+        await admin.close()
