@@ -23,8 +23,8 @@ from lakelog.model.limits import (
 _MAX_BYTES = {
     "key": MAX_KEY_BYTES,
     "value": MAX_MESSAGE_BYTES,
-    "content_type": MAX_HEADER_BYTES,
-    "correlation_id": MAX_HEADER_BYTES,
+    "content_type": MAX_IDEMPOTENCY_KEY_BYTES,
+    "correlation_id": MAX_IDEMPOTENCY_KEY_BYTES,
     "idempotency_key": MAX_IDEMPOTENCY_KEY_BYTES,
 }
 # Years 1 to 9999: a time that Python cannot hold would break every reader of the message.

@@ -8,7 +8,6 @@ published one by one, because each key has a home of its own.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
@@ -69,7 +68,6 @@ class ColumnPublisher:
         self._publisher = publisher
         self._topics = topics
         self._threads = threads
-        self._spread = secrets.randbelow(1 << 16)
 
     async def stream(self, scope: Scope, name: str, body: bytes) -> Results:
         """A receipt or a refusal for each message, in the order of the stream; all or nothing per partition."""
@@ -77,13 +75,12 @@ class ColumnPublisher:
         wanted: Rows | None = None
         for _ in range(_TRIES):
             topic = await self._topics.find(scope, name)
-            cut = await self._threads.run(len(body), _cut, body, topic, self._spread, wanted)
-            self._spread += cut.count
+            turn = self._publisher.take_turns(topic, 0)
+            cut = await self._threads.run(len(body), _cut, body, topic, turn, wanted)
+            self._publisher.take_turns(topic, cut.count)
             if cut.messages is not None:
                 return await self._publisher.messages(scope, name, cut.messages)
             answers = await self._publisher.frames(scope, name, cut.frames)
-            # Read again, from the cache: the publisher renewed it if the topic is another one by now.
-            topic = await self._topics.find(scope, name)
             results.update(_results(topic, cut, answers))
             moved = [n for n, answer in enumerate(answers) if isinstance(answer, EpochChanged)]
             if not moved:
@@ -93,14 +90,14 @@ class ColumnPublisher:
         return [results[row] for row in range(len(results))]
 
 
-def _cut(body: bytes, topic: Topic, spread: int, wanted: Rows | None) -> _Cut:
+def _cut(body: bytes, topic: Topic, turn: int, wanted: Rows | None) -> _Cut:
     batch, given = _read(body)
     rows = np.arange(batch.num_rows, dtype=np.int64) if wanted is None else wanted
     if wanted is not None:
         batch, given = batch.take(pa.array(wanted)), given[wanted]
     if "idempotency_key" in batch.schema.names:
         return _Cut(count=len(rows), messages=_messages(batch, given))
-    chosen = _choose(batch, given, topic.partitions, spread)
+    chosen = _choose(batch, given, topic.partitions, turn)
     beyond = chosen >= topic.partitions
     refused = rows[beyond] if beyond.any() else None
     if refused is not None:
@@ -130,7 +127,7 @@ def _read(body: bytes) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
     return concat(batches), np.concatenate(given)
 
 
-def _choose(batch: pa.RecordBatch, given: npt.NDArray[np.int32], partitions: int, spread: int) -> npt.NDArray[np.int32]:
+def _choose(batch: pa.RecordBatch, given: npt.NDArray[np.int32], partitions: int, turn: int) -> npt.NDArray[np.int32]:
     chosen = given.copy()
     free = chosen < 0
     if free.any() and "key" in batch.schema.names:
@@ -138,7 +135,7 @@ def _choose(batch: pa.RecordBatch, given: npt.NDArray[np.int32], partitions: int
         free = chosen < 0
     keyless = int(np.count_nonzero(free))
     if keyless:
-        chosen[free] = (spread + np.arange(keyless)) % partitions
+        chosen[free] = (turn + np.arange(keyless)) % partitions
     return chosen
 
 
@@ -163,7 +160,7 @@ def _results(
         partition = answer.partition
         for offset, row in enumerate(rows.tolist(), start=answer.offset):
             results[row] = Receipt(
-                id=message_id(topic.incarnation, partition, offset),
+                id=message_id(answer.incarnation, partition, offset),
                 partition=partition,
                 offset=offset,
                 duplicate=answer.duplicate,

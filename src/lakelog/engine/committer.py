@@ -10,10 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from lakelog import failpoints
 from lakelog.batches import encode, from_messages
-from lakelog.errors import LakelogError, OutcomeUnknown
+from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
 from lakelog.storage.store import (
@@ -110,7 +111,12 @@ class Committer:
             if taken:
                 task = asyncio.create_task(self._commit(taken))
                 self._commits.add(task)
-                task.add_done_callback(self._commits.discard)
+                task.add_done_callback(self._finished)
+
+    def _finished(self, commit: asyncio.Task[None]) -> None:
+        # In this order: a commit that still counts as in flight would keep its place from those that wait.
+        self._commits.discard(commit)
+        self._pump()
 
     def _take(self, pid: int) -> list[Part]:
         waiting = self._waiting[pid]
@@ -141,7 +147,7 @@ class Committer:
                 appends = [_append_of(parts) for parts in taken]
                 answers = await self._store.append(appends)
                 if failpoints.armed:
-                    failpoints.hit("publish.after_commit")
+                    _hit_after_commit()
             except LakelogError as error:
                 _fail(taken, error)
                 return
@@ -156,12 +162,11 @@ class Committer:
                 self._busy.discard(pid)
                 if pid in self._waiting:
                     self._ready[pid] = None
-            asyncio.get_running_loop().call_soon(self._pump)
 
     def _settle(self, parts: list[Part], append: Append, answer: Appended | Refused) -> None:
         if isinstance(answer, Appended):
             base = answer.base
-            for part in _in_log_order(parts):
+            for part in parts:
                 _resolve(part, Outcome(base=base))
                 base += part.count
             self._grew(answer.pid)
@@ -192,43 +197,41 @@ class Committer:
             self._waiting.setdefault(again[0].pid, deque()).extendleft(reversed(again))
 
 
-def _in_log_order(parts: Sequence[Part]) -> list[Part]:
-    """Loose messages of a commit share one batch, in front of the payloads that came encoded."""
-    return [part for part in parts if part.payload is None] + [part for part in parts if part.payload is not None]
-
-
 def _append_of(parts: Sequence[Part]) -> Append:
-    loose: list[Message] = []
-    payloads: list[Payload] = []
     sequenced: list[Sequenced] = []
     keyed: list[Keyed] = []
     start = 0
-    for part in _in_log_order(parts):
+    for part in parts:
         if part.producer:
             producer, sequence = part.producer
             sequenced.append(Sequenced(producer=producer, sequence=sequence, start=start, count=part.count))
-        if part.payload:
-            payloads.append(part.payload)
-        else:
-            for position, (index, message) in enumerate(part.fresh):
-                loose.append(message)
-                if index in part.key_hashes:
-                    keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
+        for position, (index, _) in enumerate(part.fresh):
+            if index in part.key_hashes:
+                keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
         start += part.count
-    if loose:
-        payloads.insert(0, Payload(data=encode(from_messages(loose)), count=len(loose)))
-    return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)
+    return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=_payloads(parts), sequenced=sequenced, keyed=keyed)
+
+
+def _payloads(parts: Sequence[Part]) -> list[Payload]:
+    """In order of arrival; loose messages with no payload in between share one batch."""
+    payloads: list[Payload] = []
+    for is_loose, run in groupby(parts, key=lambda part: part.payload is None):
+        if is_loose:
+            messages = [message for part in run for _, message in part.fresh]
+            payloads.append(Payload(data=encode(from_messages(messages)), count=len(messages)))
+        else:
+            payloads.extend(part.payload for part in run if part.payload)
+    return payloads
 
 
 def _owners(parts: Sequence[Part]) -> dict[int, tuple[Part, int]]:
     """Who put the message at a relative start there, and which of its messages it is."""
     owners: dict[int, tuple[Part, int]] = {}
     start = 0
-    for part in _in_log_order(parts):
+    for part in parts:
         owners[start] = (part, 0)
-        if part.payload is None:
-            for position, (index, _) in enumerate(part.fresh):
-                owners[start + position] = (part, index)
+        for position, (index, _) in enumerate(part.fresh):
+            owners[start + position] = (part, index)
         start += part.count
     return owners
 
@@ -243,3 +246,11 @@ def _fail(taken: Sequence[Sequence[Part]], error: LakelogError) -> None:
         for part in parts:
             if not part.done.done():
                 part.done.set_exception(type(error)(error.detail, **error.subject))
+
+
+def _hit_after_commit() -> None:
+    try:
+        failpoints.hit("publish.after_commit")
+    except Unavailable as error:
+        # An answer that is lost here is lost behind the commit: `Unavailable` would say that nothing was written.
+        raise OutcomeUnknown(error.detail) from error

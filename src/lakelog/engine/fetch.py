@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakelog.engine.topics import Topics
 from lakelog.engine.waiters import Waiters
@@ -62,42 +62,53 @@ class Fetcher:
         self, scope: Scope, name: str, partition: int, position: Position, wanted: FetchLimits | None = None
     ) -> Fetched:
         wanted = wanted or FetchLimits()
-        topic = await self._topics.find(scope, name)
-        if partition >= topic.partitions:
-            topic = await self._topics.refresh(scope, name)
+        topic = await self._topics.find(scope, name, partition=partition)
         if not 0 <= partition < topic.partitions:
             raise PartitionNotFound(
                 f"Topic '{name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
                 topic=name,
                 partition=partition,
             )
-        store = self._cells[topic.cells[partition]]
         pid = topic.pid(partition)
         deadline = time.monotonic() + wanted.wait_seconds
-        start = await self._resolve(topic, store, pid, position)
+        start = await self._resolve(self._cells[topic.cells[partition]], pid, position)
+        has_waited = False
         while True:
             with self._waiters.waiting(pid) as grown:
-                read = await store.read(pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
-                if read is None or read.head.state is HeadState.DELETED:
-                    old, topic = topic, await self._renewed(topic)
-                    if topic.incarnation == old.incarnation:
-                        continue
-                    if isinstance(position, AtOffset) and position.offset:
-                        raise OffsetOutOfRange(
-                            f"Topic '{name}' was deleted and made anew; its offsets begin at 0 again.",
-                            offset=position.offset,
-                            log_start=0,
-                        )
-                    return await self.fetch(scope, name, partition, Earliest(), wanted)
+                read = await self._read(topic, partition, start, wanted)
                 left = deadline - time.monotonic()
+                if read is None:
+                    rest = replace(wanted, wait_seconds=max(left, 0.0))
+                    return await self.fetch(scope, name, partition, _anew(name, position, has_waited), rest)
                 if read.batches or left <= 0:
                     return _fetched(topic, partition, start, read, wanted)
+                has_waited = True
                 try:
                     await asyncio.wait_for(grown.wait(), min(left, _LOOK_EVERY_SECONDS))
                 except TimeoutError:
                     continue
 
-    async def _resolve(self, topic: Topic, store: PartitionStore, pid: int, position: Position) -> int:
+    async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> Read | None:
+        """None if the topic was made anew; `TopicNotFound` if it is gone. A missing head of a present topic is made."""
+        store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
+        while True:
+            try:
+                read = await store.read(pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
+            except OffsetOutOfRange:
+                # A deleted topic's log start is at its end: the offset may well be one of the topic as it is now.
+                if await self._is_another(topic):
+                    return None
+                raise
+            if read is not None and read.head.state is not HeadState.DELETED:
+                return read
+            if await self._is_another(topic):
+                return None
+            await self._topics.ensure_heads(topic)
+
+    async def _is_another(self, topic: Topic) -> bool:
+        return (await self._topics.refresh(topic.scope, topic.name)).incarnation != topic.incarnation
+
+    async def _resolve(self, store: PartitionStore, pid: int, position: Position) -> int:
         if isinstance(position, AtOffset):
             return position.offset
         if isinstance(position, AtTime):
@@ -111,12 +122,18 @@ class Fetcher:
             return max(heads[0].log_start, heads[0].next_offset - position.back)
         raise InvalidRequest(f"Unknown position {position!r}.")
 
-    async def _renewed(self, topic: Topic) -> Topic:
-        """The topic as it is now, if it was recreated; a missing head of a present topic is made."""
-        fresh = await self._topics.refresh(topic.scope, topic.name)
-        if fresh.incarnation == topic.incarnation:
-            await self._topics.ensure_heads(fresh)
-        return fresh
+
+def _anew(name: str, position: Position, has_waited: bool) -> Position:
+    """Where to read in a topic that was made anew: where the caller said, unless that was found in the old one."""
+    if not has_waited:
+        return position
+    if isinstance(position, AtOffset) and position.offset:
+        raise OffsetOutOfRange(
+            f"Topic '{name}' was deleted and made anew; its offsets begin at 0 again.",
+            offset=position.offset,
+            log_start=0,
+        )
+    return Earliest()
 
 
 def _fetched(topic: Topic, partition: int, start: int, read: Read, wanted: FetchLimits) -> Fetched:

@@ -8,7 +8,6 @@ caller can make that safe, with its sequence or its idempotency key.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +26,6 @@ from lakelog.errors import (
     PartitionNotFound,
     SequenceRefused,
     TooLarge,
-    TopicNotFound,
     Unavailable,
 )
 from lakelog.model import limits
@@ -38,6 +36,7 @@ from lakelog.storage.store import Payload, Refusal, Reservation, Verdict
 
 _TRIES = 5
 _MESSAGE_OVERHEAD = 200
+_MAX_TURNS = 10_000
 
 Answer = TypeVar("Answer")
 
@@ -64,6 +63,7 @@ class Frame:
 class FrameReceipt:
     """Where the first message of a frame is; the others follow it."""
 
+    incarnation: int
     partition: int
     offset: int
     count: int
@@ -89,7 +89,7 @@ class Publisher:
         self._topics = topics
         self._committers = committers
         self._reservers = reservers
-        self._spread = itertools.count(secrets.randbelow(1 << 16))
+        self._turns: dict[int, int] = {}
 
     async def messages(
         self,
@@ -103,6 +103,9 @@ class Publisher:
         """A receipt or a refusal for each message; all or nothing per partition."""
         faults = {index: fault for index, message in enumerate(messages) if (fault := _fault(message))}
         if numbered:
+            if any(message.partition is None for message in messages):
+                # Another server, or this one after partitions were added, might choose another and not find it there.
+                raise InvalidRequest("A sequence counts batches into one partition: give each message's partition.")
             if any(message.idempotency_key is not None for message in messages):
                 raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
             if faults:
@@ -113,7 +116,9 @@ class Publisher:
             return await self._messages_once(topic, {index: messages[index] for index in indexes}, numbered, epoch)
 
         good = [index for index in range(len(messages)) if index not in faults]
-        answers = await self._until_settled(scope, name, dict.fromkeys(good, epoch), once)
+        highest = max((message.partition or 0 for message in messages), default=0)
+        topic = await self._topics.find(scope, name, partition=highest)
+        answers = await self._until_settled(topic, dict.fromkeys(good, epoch), once)
         return [faults.get(index) or answers[index] for index in range(len(messages))]
 
     async def frames(self, scope: Scope, name: str, frames: Sequence[Frame]) -> list[FrameReceipt | LakelogError]:
@@ -123,13 +128,27 @@ class Publisher:
             return await self._frames_once(topic, {index: frames[index] for index in indexes})
 
         epochs = {index: frame.epoch for index, frame in enumerate(frames)}
-        answers = await self._until_settled(scope, name, epochs, once)
+        highest = max((frame.partition for frame in frames), default=0)
+        topic = await self._topics.find(scope, name, partition=highest)
+        answers = await self._until_settled(topic, epochs, once)
         return [answers[index] for index in range(len(frames))]
+
+    def take_turns(self, topic: Topic, count: int) -> int:
+        """The turn of the first of the topic's next `count` messages without a key: turn n is partition n's, modulo.
+
+        Counted per topic, because callers that alternate between topics would always meet the same partitions.
+        """
+        if len(self._turns) >= _MAX_TURNS:
+            self._turns.clear()
+        turn = self._turns.get(topic.incarnation)
+        if turn is None:
+            turn = secrets.randbelow(1 << 16)
+        self._turns[topic.incarnation] = turn + count
+        return turn
 
     async def _until_settled(
         self,
-        scope: Scope,
-        name: str,
+        topic: Topic,
         epochs: dict[int, int | None],
         once: Callable[[Topic, Sequence[int]], Awaitable[_Round[Answer]]],
     ) -> dict[int, Answer | LakelogError]:
@@ -139,28 +158,32 @@ class Publisher:
         epoch, because a retry that was told to choose anew would be written twice.
         """
         answers: dict[int, Answer | LakelogError] = {}
-        topic = await self._topics.find(scope, name)
-        for _ in range(_TRIES):
-            if any(epoch is not None and epoch > topic.epoch for epoch in epochs.values()):
-                topic = await self._topics.refresh(scope, name)
-            found = await once(topic, list(epochs))
-            answers.update(found.answers)
-            if not found.changed:
-                return answers
-            try:
-                topic = await self._topics.refresh(scope, name)
-            except TopicNotFound as error:
-                return {**answers, **dict.fromkeys(found.changed, error)}
-            for index, refusal in found.changed.items():
-                if epochs[index] is not None and (
-                    refusal is Refusal.EPOCH or topic.incarnation != found.topic.incarnation
-                ):
-                    answers[index] = EpochChanged(topic=name, epoch=topic.epoch, partitions=topic.partitions)
-            epochs = {index: epochs[index] for index in found.changed if index not in answers}
-            if Refusal.MISSING in found.changed.values():
-                await self._topics.ensure_heads(topic)
-        refused = Unavailable(f"Topic '{name}' kept changing while this was published; try again.", topic=name)
-        return {**answers, **dict.fromkeys(epochs, refused)}
+        refused: LakelogError
+        try:
+            for _ in range(_TRIES):
+                if any(_is_ahead(epoch, topic) for epoch in epochs.values()):
+                    topic = await self._topics.refresh(topic.scope, topic.name)
+                    # The store would take an epoch that never was for the newest one, and shut all others out.
+                    ahead = [index for index, epoch in epochs.items() if _is_ahead(epoch, topic)]
+                    answers.update(dict.fromkeys(ahead, _epoch_changed(topic)))
+                found = await once(topic, [index for index in epochs if index not in answers])
+                answers.update(found.answers)
+                epochs = {index: epochs[index] for index in found.changed}
+                if not epochs:
+                    return answers
+                topic = await self._topics.refresh(topic.scope, topic.name)
+                answers.update(_outdated(found, topic, epochs))
+                if Refusal.MISSING in found.changed.values():
+                    await self._topics.ensure_heads(topic)
+            refused = Unavailable(
+                f"Topic '{topic.name}' kept changing while this was published; try again.", topic=topic.name
+            )
+        except LakelogError as error:
+            if not answers:
+                raise
+            # Some of it went in: raised for all, the error would say that nothing did.
+            refused = error
+        return {**dict.fromkeys(epochs, refused), **answers}
 
     async def _messages_once(
         self, topic: Topic, messages: dict[int, Message], numbered: Numbered | None, epoch: int | None
@@ -168,8 +191,8 @@ class Publisher:
         found: _Round[Receipt] = _Round(topic)
         chosen: dict[int, int] = {}
         for index, message in messages.items():
-            partition = self._choose(topic, message, numbered)
-            if partition < topic.partitions:
+            partition = self._choose(topic, message)
+            if 0 <= partition < topic.partitions:
                 chosen[index] = partition
             else:
                 found.answers[index] = _no_partition(topic, partition)
@@ -192,7 +215,7 @@ class Publisher:
         found: _Round[FrameReceipt] = _Round(topic)
         parts: dict[int, Part] = {}
         for index, frame in frames.items():
-            if frame.partition >= topic.partitions:
+            if not 0 <= frame.partition < topic.partitions:
                 found.answers[index] = _no_partition(topic, frame.partition)
                 continue
             producer = (frame.numbered.producer, frame.numbered.sequence) if frame.numbered else None
@@ -214,6 +237,7 @@ class Publisher:
                 found.answers[index] = _sequence_refused(topic, frame.partition, outcome.refusal)
             else:
                 found.answers[index] = FrameReceipt(
+                    incarnation=topic.incarnation,
                     partition=frame.partition,
                     offset=outcome.base,
                     count=frame.payload.count,
@@ -221,15 +245,12 @@ class Publisher:
                 )
         return found
 
-    def _choose(self, topic: Topic, message: Message, numbered: Numbered | None) -> int:
+    def _choose(self, topic: Topic, message: Message) -> int:
         if message.partition is not None:
             return message.partition
         if message.key is not None:
             return _positive(murmur2(message.key)) % topic.partitions
-        if numbered:
-            # Where a retry of the same batch will look for it, whichever server it asks.
-            return _positive(murmur2(numbered.producer)) % topic.partitions
-        return next(self._spread) % topic.partitions
+        return self.take_turns(topic, 1) % topic.partitions
 
     async def _reserve(
         self, topic: Topic, messages: dict[int, Message], chosen: dict[int, int], found: _Round[Receipt]
@@ -258,6 +279,10 @@ class Publisher:
                 if winner.body_hash != mine.body_hash:
                     key = messages[index].idempotency_key
                     found.answers[index] = IdempotencyConflict(topic=topic.name, idempotency_key=key)
+                    del chosen[index]
+                elif winner.partition >= topic.partitions:
+                    # It was added since this topic was read.
+                    found.changed[index] = Refusal.MISSING
                     del chosen[index]
                 else:
                     chosen[index] = winner.partition
@@ -327,6 +352,14 @@ def _answer_messages(
 
 def _fault(message: Message) -> LakelogError | None:
     """What is wrong with the message by itself, if anything."""
+    try:
+        return _over_limit(message)
+    except UnicodeEncodeError as error:
+        # Found only by the encoder, it would fail the commit of others.
+        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
+
+
+def _over_limit(message: Message) -> TooLarge | None:
     if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
         return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
     if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
@@ -349,6 +382,24 @@ def _size(message: Message) -> int:
 
 def _positive(number: int) -> int:
     return number & 0x7FFFFFFF
+
+
+def _is_ahead(epoch: int | None, topic: Topic) -> bool:
+    return epoch is not None and epoch > topic.epoch
+
+
+def _epoch_changed(topic: Topic) -> EpochChanged:
+    return EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
+
+
+def _outdated(found: _Round[Answer], topic: Topic, epochs: dict[int, int | None]) -> dict[int, LakelogError]:
+    """Those whose callers have to choose anew, because they chose for a topic that is another one now."""
+    recreated = topic.incarnation != found.topic.incarnation
+    return {
+        index: _epoch_changed(topic)
+        for index, refusal in found.changed.items()
+        if epochs[index] is not None and (recreated or refusal is Refusal.EPOCH)
+    }
 
 
 def _no_partition(topic: Topic, partition: int) -> PartitionNotFound:

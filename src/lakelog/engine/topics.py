@@ -50,9 +50,10 @@ class Topics:
         self._cells = cells
         self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
 
-    async def find(self, scope: Scope, name: str) -> Topic:
+    async def find(self, scope: Scope, name: str, *, partition: int = 0) -> Topic:
+        """The topic, from the cache unless that one is too old or has no such partition: it may have been added."""
         entry = self._cached.get((scope.environment_id, name))
-        if entry and entry[0] > time.monotonic():
+        if entry and entry[0] > time.monotonic() and partition < entry[1].partitions:
             return entry[1]
         return await self.refresh(scope, name)
 
@@ -111,7 +112,8 @@ class Topics:
             added = self._place(topic.partitions, partitions)
         altered = await self._catalog.topic_alter(topic, change(topic.settings), added)
         await self.ensure_heads(altered)
-        if altered.epoch > topic.epoch:
+        if partitions is not None:
+            # Also where none were added: a repeat finishes what broke off between the catalog and here.
             await self._per_cell(altered, lambda store, pids: store.epoch_raise(pids, altered.epoch))
         self._remember(altered)
         return altered

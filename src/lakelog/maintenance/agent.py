@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 
 from lakelog.errors import LakelogError
 
@@ -35,9 +36,13 @@ class Agent(ABC):
     async def _loop(self) -> None:
         while True:
             await asyncio.sleep(self._every_seconds * random.uniform(0.75, 1.25))
-            try:
-                await self.work()
-            except LakelogError as error:
-                _log.warning("%s: %s; it goes on at its next pass", type(self).__name__, error)
-            except Exception:
-                _log.exception("%s failed; it goes on at its next pass", type(self).__name__)
+            await self.attempt(self.work())
+
+    async def attempt(self, step: Awaitable[object]) -> None:
+        """One step, whose error is left to the next pass: a cell that is down must not hold up the others."""
+        try:
+            await step
+        except LakelogError as error:
+            _log.warning("%s: %s; it goes on at its next pass", type(self).__name__, error)
+        except Exception:
+            _log.exception("%s failed; it goes on at its next pass", type(self).__name__)

@@ -23,7 +23,7 @@ class RetentionEnforcer(Agent):
 
     async def work(self) -> None:
         for topic in await self._engine.catalog.topic_deleted():
-            await self._engine.topics.close_deleted(topic)
+            await self.attempt(self._engine.topics.close_deleted(topic))
         for topic in await self._engine.catalog.topic_list_all():
             if topic.settings.retention != Retention():
                 await self._enforce(topic)
@@ -33,15 +33,17 @@ class RetentionEnforcer(Agent):
         for partition, cell in enumerate(topic.cells):
             pids[cell].append(topic.pid(partition))
         for cell, share in pids.items():
-            store = self._engine.cells[cell]
-            starts = []
-            for head in await store.heads_read(share):
-                start = await _log_start(store, head, topic.settings.retention)
-                if start > head.log_start:
-                    starts.append((head.pid, start))
-            if starts:
-                removed = sum(count for _, count in await store.log_start_raise(starts))
-                _log.info("retention: %d messages of topic %s are out of reach", removed, topic.name)
+            await self.attempt(self._enforce_in(self._engine.cells[cell], topic, share))
+
+    async def _enforce_in(self, store: PartitionStore, topic: Topic, pids: list[int]) -> None:
+        starts = []
+        for head in await store.heads_read(pids):
+            start = await _log_start(store, head, topic.settings.retention)
+            if start > head.log_start:
+                starts.append((head.pid, start))
+        if starts:
+            removed = sum(count for _, count in await store.log_start_raise(starts))
+            _log.info("retention: %d messages of topic %s are out of reach", removed, topic.name)
 
 
 async def _log_start(store: PartitionStore, head: Head, retention: Retention) -> int:

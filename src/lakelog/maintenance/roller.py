@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
+from lakelog.storage.store import PartitionStore
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +33,13 @@ class Roller(Agent):
 
     async def work(self) -> None:
         for cell, store in self._engine.cells.items():
-            active = await store.roll_active()
-            old = await store.clock() - active.created_at > self._max_age and active.bytes > _EMPTY_BYTES
-            if old or active.bytes > self._max_bytes:
-                roll = await store.roll(expected=active.roll)
-                _log.info("cell %d: roll %d begins", cell, roll)
-            for roll in await store.rolls_drop():
-                _log.info("cell %d: roll %d dropped", cell, roll)
+            await self.attempt(self._roll(cell, store))
+
+    async def _roll(self, cell: int, store: PartitionStore) -> None:
+        active = await store.roll_active()
+        old = await store.clock() - active.created_at > self._max_age and active.bytes > _EMPTY_BYTES
+        if old or active.bytes > self._max_bytes:
+            roll = await store.roll(expected=active.roll)
+            _log.info("cell %d: roll %d begins", cell, roll)
+        for roll in await store.rolls_drop():
+            _log.info("cell %d: roll %d dropped", cell, roll)

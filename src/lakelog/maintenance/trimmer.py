@@ -20,4 +20,4 @@ class Trimmer(Agent):
             if topic.settings.idempotency_memory != usual
         }
         for store in self._engine.cells.values():
-            await store.trim(memories)
+            await self.attempt(store.trim(memories))

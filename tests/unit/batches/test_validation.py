@@ -129,8 +129,8 @@ OVER_LIMIT = [
 AT_LIMIT = Message(
     value=b"v" * (1 << 20),
     key=b"k" * 1024,
-    content_type="c" * 4096,
-    correlation_id="c" * 4096,
+    content_type="c" * 1024,
+    correlation_id="c" * 1024,
     idempotency_key="k" * 1024,
     headers={f"{n:02}" + "n" * 4094: "t" * 4096 for n in range(64)},
 )

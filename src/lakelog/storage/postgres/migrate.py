@@ -92,8 +92,7 @@ async def _applied(connection: asyncpg.Connection) -> list[str]:
     try:
         return await _apply(connection)
     except asyncpg.PostgresError as error:
-        hint = f" {error.hint}." if error.hint else ""
-        raise ConfigurationError(f"The migration was refused and nothing of it applied: {error}.{hint}") from error
+        raise ConfigurationError(f"The migration was refused and nothing of it applied: {error}") from error
 
 
 async def _apply(connection: asyncpg.Connection) -> list[str]:

@@ -478,7 +478,7 @@ CREATE TABLE lakelog.topic (
     incarnation bigint NOT NULL,
     environment_id bigint NOT NULL,
     name text NOT NULL,
-    epoch integer DEFAULT 1 NOT NULL,
+    epoch integer DEFAULT 0 NOT NULL,
     cells smallint[] NOT NULL,
     slot_cells smallint[] NOT NULL,
     settings jsonb NOT NULL,

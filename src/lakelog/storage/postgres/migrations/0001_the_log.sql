@@ -3,9 +3,12 @@
 
 do $$
 begin
-    create role lakelog_service nologin;
+    -- Looked for first: without the right to create roles, PostgreSQL refuses also where the role exists.
+    if not exists (select from pg_roles where rolname = 'lakelog_service') then
+        create role lakelog_service nologin;
+    end if;
 exception
-    when duplicate_object then null;
+    when duplicate_object or unique_violation then null;
     when insufficient_privilege then
         raise exception 'The role lakelog_service is missing and this user may not create it.'
             using hint = 'Have an administrator run: CREATE ROLE lakelog_service NOLOGIN';
@@ -40,7 +43,7 @@ create table lakelog.topic (
     incarnation bigint generated always as identity primary key,
     environment_id bigint not null references lakelog.environment,
     name text not null,
-    epoch integer not null default 1,
+    epoch integer not null default 0,
     cells smallint[] not null,
     slot_cells smallint[] not null,
     settings jsonb not null,

@@ -1,0 +1,1 @@
+"""The agents of maintenance, over stores in memory."""

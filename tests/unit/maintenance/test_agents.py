@@ -1,0 +1,70 @@
+"""An agent works now and then, goes on after an error, and stops when told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from lakelog.errors import Unavailable
+from lakelog.maintenance import Maintenance
+from lakelog.maintenance.agent import Agent
+from tests.kit.waiting import eventually_async
+from tests.unit.engine.support import one_engine
+
+
+class Clumsy(Agent):
+    def __init__(self, *failures: Exception, every_seconds: float = 0.001) -> None:
+        super().__init__(every_seconds=every_seconds)
+        self._failures = list(failures)
+        self.passes = 0
+
+    async def work(self) -> None:
+        self.passes += 1
+        if self._failures:
+            raise self._failures.pop(0)
+
+
+async def test_an_agent_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Clumsy(Unavailable("down"), RuntimeError("boom"))
+    with caplog.at_level(logging.WARNING):
+        agent.start()
+        await eventually_async(lambda: agent.passes >= 4, every=0.001)
+        await agent.stop()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    assert "down" in caplog.messages[0]
+    assert "next pass" in caplog.messages[1]
+
+
+async def test_an_agent_stops_in_the_middle_of_its_work() -> None:
+    began = asyncio.Event()
+
+    class Slow(Agent):
+        async def work(self) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+    agent = Slow(every_seconds=0.001)
+    agent.start()
+    await began.wait()
+    await agent.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_agent_without_an_interval_does_not_start() -> None:
+    agent = Clumsy(every_seconds=0)
+    agent.start()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await agent.stop()
+
+
+async def test_all_agents_start_and_stop_together() -> None:
+    async with one_engine() as (engine, _):
+        before = len(asyncio.all_tasks())
+        maintenance = Maintenance(engine)
+        await maintenance.stop()
+        maintenance.start()
+        assert len(asyncio.all_tasks()) == before + 3
+        await maintenance.stop()
+        assert len(asyncio.all_tasks()) == before

@@ -1,0 +1,156 @@
+"""Rolls by size and by age, and only then; what is retired is dropped; what nobody can ask for is forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
+from lakelog.errors import LakelogError, SequenceRefused, Unavailable
+from lakelog.maintenance.roller import Roller
+from lakelog.maintenance.trimmer import Trimmer
+from lakelog.model.topic import Scope, TopicSettings
+from lakelog.storage.store import ActiveRoll, Trimmed
+from tests.unit.engine.support import Clock, WatchedStore, one_engine, packed, publish, text, values
+
+LARGE = text("x" * (65 << 10))
+"""More than a hot table that counts as empty."""
+
+
+class CountingStore(WatchedStore):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.trimmed: list[Trimmed] = []
+        self.down = False
+
+    async def roll_active(self) -> ActiveRoll:
+        if self.down:
+            raise Unavailable("this cell is down")
+        return await super().roll_active()
+
+    async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
+        if self.down:
+            raise Unavailable("this cell is down")
+        self.trimmed.append(await super().trim(incarnation_memory))
+        return self.trimmed[-1]
+
+
+async def test_a_roll_begins_when_the_active_one_is_large() -> None:
+    store = WatchedStore()
+    async with one_engine(store) as (engine, scope):
+        await engine.topics.create(scope, "orders")
+        roller = Roller(engine, max_bytes=100 << 10)
+        await publish(engine, scope, "orders", LARGE)
+        await roller.work()
+        assert (await store.roll_active()).roll == 1
+        await publish(engine, scope, "orders", LARGE)
+        await roller.work()
+        assert (await store.roll_active()).roll == 2
+        await roller.work()
+        assert (await store.roll_active()).roll == 2
+
+
+async def test_a_roll_begins_when_the_active_one_is_old_and_not_empty() -> None:
+    clock = Clock()
+    store = WatchedStore(clock)
+    async with one_engine(store) as (engine, scope):
+        await engine.topics.create(scope, "orders")
+        roller = Roller(engine, max_age=timedelta(hours=1))
+        clock.pass_by(hours=2)
+        await publish(engine, scope, "orders", text("small"))
+        await roller.work()
+        assert (await store.roll_active()).roll == 1
+        await publish(engine, scope, "orders", LARGE)
+        await roller.work()
+        assert (await store.roll_active()).roll == 2
+        await publish(engine, scope, "orders", LARGE)
+        clock.pass_by(minutes=59)
+        await roller.work()
+        assert (await store.roll_active()).roll == 2
+        clock.pass_by(minutes=2)
+        await roller.work()
+        assert (await store.roll_active()).roll == 3
+
+
+async def test_what_is_retired_is_dropped_and_what_is_not_stays() -> None:
+    store = WatchedStore()
+    async with one_engine(store) as (engine, scope):
+        topic = await engine.topics.create(scope, "orders")
+        roller = Roller(engine, max_bytes=1)
+        for value in ("a", "b"):
+            await publish(engine, scope, "orders", text(value))
+            await roller.work()
+        assert await values(engine, scope, "orders") == ["a", "b"]
+        await store.log_start_raise([(topic.pid(0), 1)])
+        await roller.work()
+        assert sorted(store._rolls) == [2, 3]
+        assert await values(engine, scope, "orders") == ["b"]
+
+
+async def test_a_deleted_topics_bytes_go() -> None:
+    store = WatchedStore()
+    async with one_engine(store) as (engine, scope):
+        await engine.topics.create(scope, "orders")
+        await publish(engine, scope, "orders", text("a"))
+        await engine.topics.delete(scope, "orders")
+        await Roller(engine, max_bytes=1).work()
+        assert sorted(store._rolls) == [2]
+
+
+async def test_a_cell_that_is_down_holds_up_no_other() -> None:
+    down, store = CountingStore(Clock()), CountingStore(Clock())
+    async with one_engine(down, store) as (engine, scope):
+        await engine.topics.create(scope, "orders", 2)
+        await publish(engine, scope, "orders", text("a", partition=1))
+        down.down = True
+        await Roller(engine, max_bytes=1).work()
+        await Trimmer(engine).work()
+        assert (await store.roll_active()).roll == 2
+        assert len(store.trimmed) == 1
+
+
+async def numbered(engine: Engine, scope: Scope, sequence: int) -> FrameReceipt | LakelogError:
+    frame = Frame(partition=0, payload=packed("n"), numbered=Numbered(producer=b"p" * 16, sequence=sequence))
+    (answer,) = await engine.publisher.frames(scope, "orders", [frame])
+    return answer
+
+
+async def test_keys_and_producers_are_forgotten_after_their_time() -> None:
+    clock = Clock()
+    store = CountingStore(clock)
+    async with one_engine(store) as (engine, scope):
+        await engine.topics.create(scope, "orders")
+        await engine.topics.create(scope, "short", 1, TopicSettings(idempotency_memory=timedelta(hours=1)))
+        await engine.topics.create(scope, "long", 1, TopicSettings(idempotency_memory=timedelta(days=7)))
+        names = ("orders", "short", "long")
+
+        async def duplicates() -> list[bool]:
+            return [(await publish(engine, scope, n, text("a", idempotency_key="k")))[0].duplicate for n in names]
+
+        assert await duplicates() == [False, False, False]
+        await numbered(engine, scope, 0)
+        trimmer = Trimmer(engine)
+        clock.pass_by(minutes=59)
+        await trimmer.work()
+        assert await duplicates() == [True, True, True]
+        clock.pass_by(minutes=2)
+        await trimmer.work()
+        assert await duplicates() == [True, False, True]
+        clock.pass_by(hours=22, minutes=58)
+        await trimmer.work()
+        assert isinstance(await numbered(engine, scope, 0), FrameReceipt)
+        clock.pass_by(minutes=2)
+        await trimmer.work()
+        assert await duplicates() == [False, False, True]
+        assert isinstance(await numbered(engine, scope, 1), SequenceRefused)
+
+
+async def test_old_head_rows_go_and_the_log_stays() -> None:
+    store = CountingStore(Clock())
+    async with one_engine(store) as (engine, scope):
+        await engine.topics.create(scope, "orders")
+        for n in range(5):
+            await publish(engine, scope, "orders", text(str(n)))
+        await Trimmer(engine).work()
+        await Trimmer(engine).work()
+        assert [trimmed.heads for trimmed in store.trimmed] == [5, 0]
+        assert await values(engine, scope, "orders") == ["0", "1", "2", "3", "4"]
