@@ -5,6 +5,8 @@ Spreading messages without a key is the caller's decision: they are marked with 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,8 +22,9 @@ _POSITIVE = 0x7FFFFFFF
 _FEW_KEYS = 24
 
 
+@lru_cache(maxsize=1 << 14)
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, signed as in Java."""
+    """Kafka's 32-bit murmur2, signed as in Java. Cached, because keys come again and it is slow."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -48,23 +48,30 @@ class Part:
     producer: tuple[bytes, int] | None = None
     key_hashes: dict[int, bytes] = field(default_factory=dict)
     """By index into `messages`."""
-    done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     duplicates: dict[int, int] = field(default_factory=dict)
     """Messages that turned out to be in the log already, by index, with their offsets."""
+    done: asyncio.Future[Outcome] = field(init=False)
+    count: int = field(init=False)
+    """How many messages are still to be written."""
 
-    @property
-    def count(self) -> int:
-        return self.payload.count if self.payload else len(self.messages) - len(self.duplicates)
+    def __post_init__(self) -> None:
+        self.done = asyncio.get_running_loop().create_future()
+        self.count = self.payload.count if self.payload else len(self.messages)
 
     @property
     def fresh(self) -> list[tuple[int, Message]]:
         """Messages that are still to be written, with their index."""
         return [(index, message) for index, message in enumerate(self.messages) if index not in self.duplicates]
 
+    def found(self, index: int, offset: int) -> None:
+        """A message of this part is in the log already."""
+        self.duplicates[index] = offset
+        self.count = len(self.messages) - len(self.duplicates)
+
     @property
-    def marks(self) -> list[object]:
+    def marks(self) -> Iterable[object]:
         """What must not stand twice in one commit: only from the next one on can the store tell that it is a repeat."""
-        return [self.producer] if self.producer else list(self.key_hashes.values())
+        return (self.producer,) if self.producer else self.key_hashes.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +93,26 @@ class Committer:
         self._ready: dict[int, None] = {}
         self._busy: set[int] = set()
         self._commits: set[asyncio.Task[None]] = set()
+        self._pump_is_due = False
 
     def submit(self, part: Part) -> asyncio.Future[Outcome]:
         self._waiting.setdefault(part.pid, deque()).append(part)
         if part.pid not in self._busy:
             self._ready[part.pid] = None
-        self._pump()
+        if not self._pump_is_due:
+            # In the loop's next turn: callers whose requests came in together share a commit from the first one on.
+            self._pump_is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
         return part.done
 
     async def drain(self) -> None:
         """Until everything submitted has its outcome."""
-        while self._commits:
+        while self._commits or self._pump_is_due:
             await asyncio.gather(*self._commits, return_exceptions=True)
+            await asyncio.sleep(0)
 
     def _pump(self) -> None:
+        self._pump_is_due = False
         while self._ready and len(self._commits) < COMMITS_IN_FLIGHT:
             taken: list[list[Part]] = []
             for pid in list(self._ready)[:MAX_PARTITIONS_PER_COMMIT]:
@@ -187,7 +200,7 @@ class Committer:
             elif verdict.offset is None:
                 continue  # A repeat within this append: from the next one on the store knows the first.
             elif verdict.keyed:
-                part.duplicates[index] = verdict.offset
+                part.found(index, verdict.offset)
                 if part.count == 0:
                     _resolve(part, Outcome(duplicate=True))
             else:
@@ -205,7 +218,7 @@ def _append_of(parts: Sequence[Part]) -> Append:
         if part.producer:
             producer, sequence = part.producer
             sequenced.append(Sequenced(producer=producer, sequence=sequence, start=start, count=part.count))
-        for position, (index, _) in enumerate(part.fresh):
+        for position, (index, _) in enumerate(part.fresh if part.key_hashes else ()):
             if index in part.key_hashes:
                 keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
         start += part.count
@@ -217,7 +230,9 @@ def _payloads(parts: Sequence[Part]) -> list[Payload]:
     payloads: list[Payload] = []
     for is_loose, run in groupby(parts, key=lambda part: part.payload is None):
         if is_loose:
-            messages = [message for part in run for _, message in part.fresh]
+            messages: list[Message] = []
+            for part in run:
+                messages.extend([message for _, message in part.fresh] if part.duplicates else part.messages)
             payloads.append(Payload(data=encode(from_messages(messages)), count=len(messages)))
         else:
             payloads.extend(part.payload for part in run if part.payload)

@@ -25,11 +25,9 @@ from lakelog.errors import (
     LakelogError,
     PartitionNotFound,
     SequenceRefused,
-    TooLarge,
     Unavailable,
 )
-from lakelog.model import limits
-from lakelog.model.message import Message, message_id
+from lakelog.model.message import Message, fault_of, message_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Payload, Refusal, Reservation, Verdict
@@ -101,7 +99,9 @@ class Publisher:
         epoch: int | None = None,
     ) -> list[Receipt | LakelogError]:
         """A receipt or a refusal for each message; all or nothing per partition."""
-        faults = {index: fault for index, message in enumerate(messages) if (fault := _fault(message))}
+        if len(messages) == 1 and (answer := await self._one(scope, name, messages[0], numbered, epoch)):
+            return [answer]
+        faults = {index: fault for index, message in enumerate(messages) if (fault := fault_of(message))}
         if numbered:
             if any(message.partition is None for message in messages):
                 # Another server, or this one after partitions were added, might choose another and not find it there.
@@ -132,6 +132,43 @@ class Publisher:
         topic = await self._topics.find(scope, name, partition=highest)
         answers = await self._until_settled(topic, epochs, once)
         return [answers[index] for index in range(len(frames))]
+
+    async def _one(
+        self, scope: Scope, name: str, message: Message, numbered: Numbered | None, epoch: int | None
+    ) -> Receipt | LakelogError | None:
+        """The short way for one plain message, at half the cost. None: nothing was written, go the long way."""
+        partition = message.partition
+        topic = self._topics.cached(scope, name)
+        if (
+            topic is None
+            or message.idempotency_key is not None
+            or (numbered and partition is None)
+            or fault_of(message)
+        ):
+            return None
+        if partition is None:
+            partition = self._choose(topic, message)
+        if not 0 <= partition < topic.partitions or (epoch is not None and epoch > topic.epoch):
+            return None
+        part = Part(
+            pid=topic.pid(partition),
+            epoch=topic.epoch if epoch is None else epoch,
+            size=_size(message),
+            messages=(message,),
+            producer=(numbered.producer, numbered.sequence) if numbered else None,
+        )
+        try:
+            outcome = await self._committers[topic.cells[partition]].submit(part)
+        except LakelogError as error:
+            return error
+        if outcome.refusal is not None:
+            return None
+        return Receipt(
+            id=message_id(topic.incarnation, partition, outcome.base),
+            partition=partition,
+            offset=outcome.base,
+            duplicate=outcome.duplicate,
+        )
 
     def take_turns(self, topic: Topic, count: int) -> int:
         """The turn of the first of the topic's next `count` messages without a key: turn n is partition n's, modulo.
@@ -348,32 +385,6 @@ def _answer_messages(
                 offset=at,
                 duplicate=outcome.duplicate or earlier is not None,
             )
-
-
-def _fault(message: Message) -> LakelogError | None:
-    """What is wrong with the message by itself, if anything."""
-    try:
-        return _over_limit(message)
-    except UnicodeEncodeError as error:
-        # Found only by the encoder, it would fail the commit of others.
-        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
-
-
-def _over_limit(message: Message) -> TooLarge | None:
-    if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
-        return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
-    if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
-        return TooLarge(f"The key has {len(message.key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
-    if message.headers:
-        if len(message.headers) > limits.MAX_HEADERS:
-            return TooLarge(f"There are {len(message.headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
-        for name, text in message.headers.items():
-            if len(name.encode()) > limits.MAX_HEADER_BYTES or len(text.encode()) > limits.MAX_HEADER_BYTES:
-                return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
-    texts = (message.idempotency_key, message.correlation_id, message.content_type)
-    if any(text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES for text in texts):
-        return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
-    return None
 
 
 def _size(message: Message) -> int:

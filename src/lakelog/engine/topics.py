@@ -50,11 +50,16 @@ class Topics:
         self._cells = cells
         self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
 
+    def cached(self, scope: Scope, name: str) -> Topic | None:
+        """The topic, if it was looked for a short while ago."""
+        entry = self._cached.get((scope.environment_id, name))
+        return entry[1] if entry and entry[0] > time.monotonic() else None
+
     async def find(self, scope: Scope, name: str, *, partition: int = 0) -> Topic:
         """The topic, from the cache unless that one is too old or has no such partition: it may have been added."""
-        entry = self._cached.get((scope.environment_id, name))
-        if entry and entry[0] > time.monotonic() and partition < entry[1].partitions:
-            return entry[1]
+        topic = self.cached(scope, name)
+        if topic is not None and partition < topic.partitions:
+            return topic
         return await self.refresh(scope, name)
 
     async def refresh(self, scope: Scope, name: str) -> Topic:

@@ -48,6 +48,15 @@ async def busy(store: WatchedStore, commits: int = 1) -> None:
     await eventually_async(lambda: len(store.appends) >= commits)
 
 
+async def block(committer: Committer, store: WatchedStore, *pids: int) -> list[asyncio.Future[Outcome]]:
+    """Commits of their own for these partitions, under way until their gates open."""
+    blockers = []
+    for number, pid in enumerate(pids, start=1):
+        blockers.append(committer.submit(loose("x", pid=pid)))
+        await busy(store, number)
+    return blockers
+
+
 async def test_what_arrives_during_a_commit_shares_the_next_one() -> None:
     committer, store, grown = await committing()
     gate = store.hold()
@@ -70,6 +79,13 @@ async def test_an_idle_committer_commits_at_once() -> None:
     assert len(store.appends) == 3
 
 
+async def test_what_arrives_in_one_turn_of_the_loop_shares_the_first_commit() -> None:
+    committer, store, _ = await committing(pids=2)
+    outcomes = await asyncio.gather(*(committer.submit(loose(str(n), pid=n % 2 + 1)) for n in range(10)))
+    assert [outcome.base for outcome in outcomes] == [n // 2 for n in range(10)]
+    assert [[append.count for append in appends] for appends in store.appends] == [[5, 5]]
+
+
 async def test_partitions_share_a_commit_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PARTITIONS_PER_COMMIT", 10)
     committer, store, _ = await committing(pids=24)
@@ -78,7 +94,7 @@ async def test_partitions_share_a_commit_up_to_a_limit(monkeypatch: pytest.Monke
     await busy(store, 2)
     gate.set()
     await asyncio.gather(*futures)
-    assert [len(appends) for appends in store.appends] == [1, 1, 10, 10, 2]
+    assert [len(appends) for appends in store.appends] == [10, 10, 4]
 
 
 async def test_order_of_arrival_is_kept_and_no_partition_is_in_two_commits_at_once() -> None:
@@ -128,8 +144,9 @@ async def test_a_producers_batches_may_share_a_commit_whatever_their_form() -> N
 async def test_a_caller_that_gave_up_before_the_commit_is_not_written() -> None:
     committer, store, _ = await committing()
     gate = store.hold()
-    first, gone, last = (committer.submit(loose(value)) for value in "abc")
+    first = committer.submit(loose("a"))
     await busy(store)
+    gone, last = committer.submit(loose("b")), committer.submit(loose("c"))
     gone.cancel()
     gate.set()
     assert [(await first).base, (await last).base] == [0, 1]
@@ -150,8 +167,9 @@ async def test_a_caller_that_gave_up_during_the_commit_disturbs_nobody() -> None
 async def test_when_all_that_waited_gave_up_the_partition_is_free() -> None:
     committer, store, _ = await committing()
     gate = store.hold()
-    first, second = committer.submit(loose("a")), committer.submit(loose("b"))
+    first = committer.submit(loose("a"))
     await busy(store)
+    second = committer.submit(loose("b"))
     second.cancel()
     gate.set()
     await first
@@ -242,8 +260,7 @@ async def test_a_refusal_of_one_partition_does_not_touch_the_others_of_its_commi
     committer, store, grown = await committing(pids=4)
     await store.heads_close([2], HeadState.SEALED)
     gate = store.hold()
-    blockers = [committer.submit(loose("x", pid=pid)) for pid in (3, 4)]
-    await busy(store, 2)
+    blockers = await block(committer, store, 3, 4)
     futures = [committer.submit(loose("a", pid=pid)) for pid in (1, 2, 99, 2)]
     gate.set()
     await asyncio.gather(*blockers, *futures)
@@ -257,8 +274,7 @@ async def test_a_refusal_of_one_partition_does_not_touch_the_others_of_its_commi
 async def test_a_failure_fails_all_of_its_commit_with_its_class(error: LakelogError) -> None:
     committer, store, _ = await committing(pids=4)
     gates = {pid: store.hold(pid) for pid in (1, 3, 4)}
-    blockers = [committer.submit(loose("x", pid=pid)) for pid in (3, 4)]
-    await busy(store, 2)
+    blockers = await block(committer, store, 3, 4)
     futures = [committer.submit(loose("a", pid=pid)) for pid in (1, 1, 2)]
     gates[3].set()
     await busy(store, 3)
@@ -325,7 +341,7 @@ async def test_an_append_stops_at_its_limits(monkeypatch: pytest.MonkeyPatch) ->
     futures = [committer.submit(loose(*("x" * size))) for size in sizes]
     gate.set()
     await asyncio.gather(*futures)
-    assert [appends[0].count for appends in store.appends] == [1, 5, 2, 7, 3, 1]
+    assert [appends[0].count for appends in store.appends] == [3, 5, 7, 3, 1]
 
 
 async def test_drain_waits_for_everything_that_was_submitted() -> None:
@@ -333,7 +349,7 @@ async def test_drain_waits_for_everything_that_was_submitted() -> None:
     gate = store.hold()
     futures = [committer.submit(loose(str(n), pid=n % 5 + 1)) for n in range(50)]
     draining = asyncio.create_task(committer.drain())
-    await busy(store, 2)
+    await busy(store)
     assert not draining.done()
     gate.set()
     await draining

@@ -1,0 +1,126 @@
+"""Who calls, and whether they may: tokens to grants, and the one authorisation function.
+
+The scope of a call comes from its token and from nowhere else. Which right a route needs stands in `routes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+
+from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
+from lakelog.model.token import Right, hash_secret
+from lakelog.model.topic import Scope
+from lakelog.server.routes import PUBLIC, Rule
+from lakelog.storage.store import Catalog
+
+POSITIVE_SECONDS = 10.0
+"""How long a revoked token may still work."""
+NEGATIVE_SECONDS = 1.0
+CACHE_SIZE = 4096
+_MAX_SECRET_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a caller may do, and where."""
+
+    scope: Scope
+    rights: frozenset[Right]
+    token: str
+    """The token's id, for the audit log."""
+    over_at: float = float("inf")
+    """Seconds since 1970."""
+
+
+def authorise(rule: Rule, grant: Grant | None) -> None:
+    """The only place that says no. A rule names the rights of which one is needed; an empty one denies all."""
+    if rule is PUBLIC:
+        return
+    if grant is None:
+        raise NotAuthenticated()
+    if rule is None or grant.rights.isdisjoint(rule):
+        needed = " or ".join(sorted(rule or ())) or "that nobody has"
+        raise NotAllowed(f"This call needs the right {needed}, and the token does not have it.")
+
+
+class Authenticator:
+    """Finds the grant of a call; keeps what it found for a short time."""
+
+    def __init__(
+        self, catalog: Catalog, *, everyone: Scope | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        """With `everyone`, all callers may do everything in that scope, whatever token they send."""
+        self._catalog = catalog
+        self._now = now
+        self._everyone = Grant(scope=everyone, rights=frozenset(Right), token="none") if everyone else None
+        # Apart, so that a flood of wrong tokens cannot push the right ones out.
+        self._known: dict[bytes, tuple[float, Grant]] = {}
+        self._unknown: dict[bytes, float] = {}
+
+    async def grant(self, authorization: bytes | None) -> Grant:
+        if self._everyone is not None:
+            return self._everyone
+        if authorization is None:
+            raise NotAuthenticated("Send a token: `Authorization: Bearer …`. Make one with `lakelog tokens create`.")
+        # Comparing in constant time is not needed: what is looked up, here and in the catalog, is a hash, and how far
+        # the hash of a guess agrees with a stored one tells nothing about any token.
+        hashed = sha256(authorization).digest()
+        entry = self._known.get(hashed)
+        if entry is None or entry[0] <= time.monotonic():
+            entry = await self._find(hashed, authorization)
+        if entry[1].over_at <= self._now():
+            raise NotAuthenticated("The token is over; make a new one with `lakelog tokens create`.")
+        return entry[1]
+
+    async def _find(self, hashed: bytes, authorization: bytes) -> tuple[float, Grant]:
+        """Caches under the hash of the whole header, which need not be taken apart to be recognised."""
+        self._known.pop(hashed, None)
+        if self._unknown.get(hashed, 0.0) > time.monotonic():
+            raise _wrong()
+        found = await self._catalog.token_find(hash_secret(_secret(authorization)))
+        if found is None:
+            if len(self._unknown) >= CACHE_SIZE:
+                self._unknown.clear()
+            self._unknown[hashed] = time.monotonic() + NEGATIVE_SECONDS
+            raise _wrong()
+        scope, token = found
+        over_at = token.expires_at.timestamp() if token.expires_at else float("inf")
+        if len(self._known) >= CACHE_SIZE:
+            self._known.clear()
+        entry = (
+            time.monotonic() + POSITIVE_SECONDS,
+            Grant(scope=scope, rights=token.rights, token=token.id, over_at=over_at),
+        )
+        self._known[hashed] = entry
+        return entry
+
+
+def check_exposure(host: str, authenticate: bool) -> None:
+    """Refuses to serve everybody who can reach this machine without asking who they are."""
+    if authenticate or host == "localhost":
+        return
+    try:
+        if ip_address(host.strip("[]")).is_loopback:
+            return
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        f"Without authentication the server listens on loopback only, not on '{host}'. Use --host 127.0.0.1, or turn "
+        "authentication on and make a token with `lakelog tokens create`."
+    )
+
+
+def _secret(authorization: bytes) -> str:
+    scheme, _, secret = authorization.partition(b" ")
+    secret = secret.strip()
+    if scheme.lower() != b"bearer" or not secret.isascii() or not 0 < len(secret) <= _MAX_SECRET_BYTES:
+        raise NotAuthenticated("The Authorization header is not `Bearer` and a token.")
+    return secret.decode("ascii")
+
+
+def _wrong() -> NotAuthenticated:
+    return NotAuthenticated("There is no such token; make one with `lakelog tokens create`.")

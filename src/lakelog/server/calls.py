@@ -1,0 +1,151 @@
+"""A call and its answer, as all handlers see them. It knows nothing of routes.
+
+No framework's request object: the publish of a single message has a few microseconds for all of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from lakelog.engine.budget import Budget
+from lakelog.errors import InvalidRequest, LakelogError, TooLarge
+from lakelog.model.limits import MAX_BODY_BYTES
+from lakelog.model.topic import Scope
+
+AsgiScope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+BODY_SECONDS = 30.0
+"""A body that trickles in holds its place in the budget no longer than this."""
+
+JSON_TYPE: Header = (b"content-type", b"application/json")
+
+
+class Disconnected(Exception):
+    """The client went away: there is nobody to answer."""
+
+
+class HttpRefusal(Exception):
+    """A refusal whose HTTP status says more than its code: 405, 406, 408, 415."""
+
+    def __init__(self, status: int, detail: str, *headers: Header) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.error: LakelogError = InvalidRequest(detail)
+        self.headers = headers
+
+
+class Answer:
+    """What is sent back. The app adds the length and the request id."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, *headers: Header) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+
+class Call:
+    """One request on its way."""
+
+    __slots__ = (
+        "_budget",
+        "asgi",
+        "body_read",
+        "headers",
+        "held",
+        "parameters",
+        "receive",
+        "request_id",
+        "scope",
+        "waited",
+    )
+
+    scope: Scope
+    """Whose things are meant; set when the caller is known, and never from the path."""
+
+    def __init__(self, asgi: AsgiScope, receive: Receive, budget: Budget) -> None:
+        self.asgi = asgi
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = dict(asgi["headers"])
+        self.parameters: dict[str, str] = {}
+        self.request_id = b""
+        self.held = 0
+        self.waited = False
+        self.body_read = False
+        self._budget = budget
+
+    def hold(self, size: int) -> None:
+        """Takes memory from the budget until the call is over; `Overloaded` if there is none."""
+        self._budget.take(size)
+        self.held += size
+
+    def release(self) -> None:
+        if self.held:
+            self._budget.give(self.held)
+            self.held = 0
+
+    async def body(self) -> bytes:
+        """The whole body, never more than the limit of it, within the budget."""
+        encoding = self.headers.get(b"content-encoding")
+        if encoding is not None and encoding.strip().lower() != b"identity":
+            raise HttpRefusal(415, "A body with a Content-Encoding is not accepted; send it as it is.")
+        declared = self._declared_length()
+        message = await self.receive()
+        if message["type"] != "http.request":
+            raise Disconnected
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            return await self._rest(body, declared)
+        self.body_read = True
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large(len(body))
+        self.hold(len(body))
+        return body
+
+    async def gone(self) -> None:
+        """Returns when the client went away. Only for calls whose body is read, or that have none."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    def _declared_length(self) -> int | None:
+        text = self.headers.get(b"content-length")
+        if text is None:
+            return None
+        if not text.isdigit() or len(text) > 18:
+            raise InvalidRequest("The Content-Length is not a number.")
+        if (length := int(text)) > MAX_BODY_BYTES:
+            raise _too_large(length)
+        return length
+
+    async def _rest(self, first: bytes, declared: int | None) -> bytes:
+        chunks, size, more = [first], len(first), True
+        # The declared length is reserved at once: a body that cannot fit is refused before it is sent.
+        self.hold(size if declared is None else max(declared, size))
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while more:
+                    message = await self.receive()
+                    if message["type"] != "http.request":
+                        raise Disconnected
+                    chunk: bytes = message.get("body", b"")
+                    size += len(chunk)
+                    if size > MAX_BODY_BYTES:
+                        raise _too_large(size)
+                    if size > self.held:
+                        self.hold(size - self.held)
+                    chunks.append(chunk)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise HttpRefusal(408, f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
+        self.body_read = True
+        return b"".join(chunks)
+
+
+def _too_large(size: int) -> TooLarge:
+    return TooLarge(f"The body has {size} bytes or more; at most {MAX_BODY_BYTES} are accepted. Send less at once.")

@@ -1,0 +1,202 @@
+"""The fetch route in its three forms: JSON, an Arrow stream, stored batches as frames; with a long poll.
+
+Frames are passed on whole and undecoded; the other two are cut to exactly the messages asked for, and bounded by what
+they are when expanded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+from starlette.datastructures import QueryParams
+
+from lakelog.batches import FETCH, decode, rows, with_positions
+from lakelog.engine import Engine, Fetched, FetchLimits
+from lakelog.errors import InvalidRequest
+from lakelog.model import limits
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
+from lakelog.server.calls import Answer, Call, Disconnected, Header
+from lakelog.server.drain import Drain
+from lakelog.server.messages import COLUMNS, fetched_shapes, to_utc
+from lakelog.server.metrics import Metrics
+from lakelog.server.negotiation import choose
+from lakelog.server.query import integer, known_query
+from lakelog.wire import shapes
+from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, FetchFrame, write_fetch
+
+MAX_OFFSET = 1 << 62
+MAX_ANSWER_BYTES = limits.MAX_FETCH_BYTES
+"""Of messages when expanded, in an answer that expands them: a stored batch may be a hundredth of that."""
+
+_QUERY = frozenset({"offset", "time", "last", "limit", "max_bytes", "wait_ms"})
+_TIME = msgspec.json.Decoder(Annotated[datetime, Meta(tz=True)])
+_encode = msgspec.json.Encoder().encode
+
+Built = tuple[bytes, int]
+"""An answer's body, and where to read on."""
+Piece = tuple[pa.RecordBatch, int, datetime]
+"""Messages, the offset of the first, and when they were appended."""
+
+
+class Fetching:
+    """Handles fetch calls."""
+
+    def __init__(self, engine: Engine, drain: Drain, metrics: Metrics) -> None:
+        self._engine = engine
+        self._drain = drain
+        self._metrics = metrics
+
+    async def fetch(self, call: Call) -> Answer:
+        media_type = choose(call.headers.get(b"accept"), _FORMS)
+        query = known_query(call, _QUERY)
+        position, wanted = _position(query), _wanted(query)
+        fetched = await self._found(call, _partition(call.parameters["partition"]), position, wanted)
+        stored = sum(len(batch.payload) for batch in fetched.batches)
+        call.hold(stored)
+        body, until = await self._engine.threads.run(stored, _FORMS[media_type], fetched)
+        call.hold(len(body))
+        self._metrics.fetched += until - fetched.start
+        self._metrics.fetch_bytes += len(body)
+        return Answer(200, body, (b"content-type", media_type.encode()), *_places(fetched, until))
+
+    async def _found(self, call: Call, partition: int, position: Position, wanted: FetchLimits) -> Fetched:
+        topic = call.parameters["topic"]
+        now = FetchLimits(max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
+        fetched = await self._engine.fetcher.fetch(call.scope, topic, partition, position, now)
+        if fetched.batches or not wanted.wait_seconds or self._drain.begun:
+            return fetched
+        call.waited = True
+        # The place is fixed now: `latest` must not move on while it waits.
+        later = self._engine.fetcher.fetch(call.scope, topic, partition, AtOffset(fetched.start), wanted)
+        poll = asyncio.ensure_future(later)
+        gone = asyncio.ensure_future(call.gone())
+        drained = asyncio.ensure_future(self._drain.wait())
+        try:
+            await asyncio.wait((poll, gone, drained), return_when=asyncio.FIRST_COMPLETED)
+            if poll.done():
+                return poll.result()
+            if gone.done():
+                raise Disconnected
+            return fetched
+        finally:
+            for task in (poll, gone, drained):
+                task.cancel()
+            await asyncio.gather(poll, gone, drained, return_exceptions=True)
+
+
+def _position(query: QueryParams) -> Position:
+    if sum(name in query for name in ("offset", "time", "last")) > 1:
+        raise InvalidRequest("Give one of `offset`, `time` and `last`.")
+    if "time" in query:
+        return AtTime(_time(query["time"]))
+    if "last" in query:
+        return Latest(integer(query, "last", 0, 0, MAX_OFFSET))
+    match query.get("offset", "earliest"):
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case _:
+            return AtOffset(integer(query, "offset", 0, 0, MAX_OFFSET))
+
+
+def _time(text: str) -> datetime:
+    # A plus sign that was not escaped arrives as a space.
+    quoted = msgspec.json.encode(text.strip().replace(" ", "+"))
+    try:
+        return to_utc("time", _TIME.decode(quoted))
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(
+            f"`time` is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z: {error}."
+        ) from error
+
+
+def _wanted(query: QueryParams) -> FetchLimits:
+    return FetchLimits(
+        max_messages=integer(query, "limit", 1000, 1, limits.MAX_BATCH_MESSAGES),
+        max_bytes=integer(query, "max_bytes", limits.MAX_FETCH_BYTES, 1, limits.MAX_FETCH_BYTES),
+        wait_seconds=integer(query, "wait_ms", 0, 0, limits.MAX_WAIT_MS) / 1000,
+    )
+
+
+def _partition(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise InvalidRequest(f"{text[:40]!r} is not the number of a partition.")
+    return int(text)
+
+
+def _places(fetched: Fetched, until: int) -> tuple[Header, ...]:
+    return (
+        (b"lakelog-start", b"%d" % fetched.start),
+        (b"lakelog-next-offset", b"%d" % until),
+        (b"lakelog-log-start", b"%d" % fetched.log_start),
+        (b"lakelog-high-watermark", b"%d" % fetched.high_watermark),
+        (b"lakelog-incarnation", b"%d" % fetched.topic.incarnation),
+    )
+
+
+def _pieces(fetched: Fetched) -> Iterator[Piece]:
+    """The messages asked for, until they are too much for one answer; at least one."""
+    room = MAX_ANSWER_BYTES
+    for batch in fetched.batches:
+        first, end = max(batch.base, fetched.start), min(batch.end, fetched.until)
+        piece = decode(batch.payload).slice(first - batch.base, end - first)
+        size, count = piece.nbytes, piece.num_rows
+        if size > room:
+            fitting = count * max(room, 0) // size
+            if fitting or room == MAX_ANSWER_BYTES:
+                yield piece.slice(0, max(1, fitting)), first, batch.appended_at
+            return
+        room -= size
+        yield piece, first, batch.appended_at
+
+
+def _as_json(fetched: Fetched) -> Built:
+    messages: list[shapes.FetchedShape] = []
+    until = fetched.start
+    for piece, first, appended_at in _pieces(fetched):
+        incarnation = fetched.topic.incarnation
+        messages.extend(fetched_shapes(rows(piece, COLUMNS), incarnation, fetched.partition, first, appended_at))
+        until = first + piece.num_rows
+    answer = shapes.Fetched(
+        messages=messages, next_offset=until, log_start=fetched.log_start, high_watermark=fetched.high_watermark
+    )
+    return _encode(answer), until
+
+
+def _as_arrow(fetched: Fetched) -> Built:
+    sink = pa.BufferOutputStream()
+    until = fetched.start
+    with pa.ipc.new_stream(sink, FETCH) as writer:
+        for piece, first, appended_at in _pieces(fetched):
+            writer.write_batch(with_positions(piece, fetched.partition, first, appended_at))
+            until = first + piece.num_rows
+    return sink.getvalue().to_pybytes(), until
+
+
+def _as_frames(fetched: Fetched) -> Built:
+    frames = (
+        FetchFrame(
+            partition=fetched.partition,
+            epoch=batch.epoch,
+            count=batch.count,
+            base=batch.base,
+            appended_at=batch.appended_at,
+            payload=batch.payload,
+        )
+        for batch in fetched.batches
+    )
+    return write_fetch(frames), fetched.until
+
+
+_FORMS: dict[str, Callable[[Fetched], Built]] = {
+    "application/json": _as_json,
+    MEDIA_TYPE: _as_frames,
+    ARROW_MEDIA_TYPE: _as_arrow,
+}

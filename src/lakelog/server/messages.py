@@ -1,0 +1,203 @@
+"""JSON to messages and back: what `value`, `value_base64`, `key` and `key_base64` mean. It stores nothing."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from lakelog.engine import Numbered
+from lakelog.errors import InvalidRequest
+from lakelog.model.message import Message, message_id
+from lakelog.wire.shapes import FetchedShape, MessageShape, Publish
+
+JSON = "application/json"
+TEXT = "text/plain"
+COLUMNS = (
+    "key",
+    "value",
+    "headers",
+    "content_type",
+    "correlation_id",
+    "created_at",
+    "expires_at",
+    "idempotency_key",
+)
+MAX_EPOCH = 2**31 - 1
+
+_PUBLISH = msgspec.json.Decoder(Publish)
+_STRING = msgspec.json.Decoder(str)
+_RAW = msgspec.json.Decoder(Raw)
+_NULL = Raw(b"null")
+
+Decoded = tuple[list[Message], Numbered | None, int | None]
+
+
+def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """The shape of a body; every way in which it can be malformed is an `InvalidRequest` that says why."""
+    try:
+        shape = decoder.decode(body)
+        if not body.isascii():
+            # Values are passed on as they came, and msgspec does not look into what it passes on.
+            body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The body is not UTF-8: {error.reason} at byte {error.start}.") from error
+    except RecursionError as error:
+        raise InvalidRequest("The JSON is nested too deeply.") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidRequest(f"{error}.") from error
+    return shape
+
+
+def decode_publish(body: bytes) -> Decoded:
+    """The messages of a JSON publish, their producer's number, and the epoch that the caller knows."""
+    shape: Publish = decode_json(_PUBLISH, body)
+    if len(shape.messages) == 1:
+        messages = [message_of(shape.messages[0])]
+    else:
+        messages = [_message_at(index, message) for index, message in enumerate(shape.messages)]
+    numbered = None
+    if shape.producer is not None or shape.sequence is not None:
+        if shape.producer is None or shape.sequence is None:
+            raise InvalidRequest("A producer and a sequence come together: give both or neither.")
+        numbered = Numbered(producer=bytes.fromhex(shape.producer), sequence=shape.sequence)
+    if shape.epoch is not None and shape.epoch > MAX_EPOCH:
+        raise InvalidRequest("There is no such epoch; a topic's description has the one it is at.")
+    return messages, numbered, shape.epoch
+
+
+def message_of(shape: MessageShape) -> Message:
+    """One message as it will be stored."""
+    content_type = shape.content_type
+    value: bytes | None
+    if shape.value_base64 is not UNSET:
+        if shape.value is not UNSET:
+            raise InvalidRequest("Give `value` or `value_base64`, not both.")
+        value = _from_base64("value_base64", shape.value_base64)
+    elif shape.value is not UNSET:
+        value, content_type = _value(bytes(shape.value), content_type)
+    else:
+        raise InvalidRequest("A message needs `value` (JSON or text, null for none) or `value_base64` (bytes).")
+    key = shape.key.encode() if shape.key is not None else None
+    if shape.key_base64 is not UNSET:
+        if key is not None:
+            raise InvalidRequest("Give `key` or `key_base64`, not both.")
+        key = _from_base64("key_base64", shape.key_base64)
+    return Message(
+        value=value,
+        key=key,
+        headers=shape.headers,
+        content_type=content_type,
+        correlation_id=shape.correlation_id,
+        created_at=None if shape.created_at is None else to_utc("created_at", shape.created_at),
+        expires_at=None if shape.expires_ms is None else _expiry(shape.expires_ms),
+        partition=shape.partition,
+        idempotency_key=shape.idempotency_key,
+    )
+
+
+def to_utc(name: str, time: datetime) -> datetime:
+    """The time in UTC; one that UTC cannot hold is refused."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidRequest(f"`{name}` is outside of the years 1 to 9999.") from error
+
+
+def fetched_shapes(
+    rows: Iterable[tuple[Any, ...]], incarnation: int, partition: int, first: int, appended_at: datetime
+) -> Iterator[FetchedShape]:
+    """Rows of `COLUMNS`, from the offset `first` on, as a JSON fetch shows them."""
+    for offset, row in enumerate(rows, start=first):
+        key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
+        text = _text(key)
+        shown = _shown(value, content_type)
+        yield FetchedShape(
+            id=message_id(incarnation, partition, offset),
+            offset=offset,
+            appended_at=appended_at,
+            key=text,
+            key_base64=_to_base64(key) if text is None and key is not None else None,
+            value=shown,
+            value_base64=_to_base64(value) if shown is None else None,
+            headers=headers,
+            content_type=content_type,
+            correlation_id=correlation_id,
+            created_at=created_at,
+            expires_at=expires_at,
+            idempotency_key=idempotency_key,
+        )
+
+
+def _message_at(index: int, shape: MessageShape) -> Message:
+    try:
+        return message_of(shape)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{error.detail} (message {index})", index=index) from error
+
+
+def _value(raw: bytes, content_type: str | None) -> tuple[bytes | None, str | None]:
+    if raw[:1] == b'"':
+        if is_json(content_type):
+            return raw, content_type
+        try:
+            return _STRING.decode(raw).encode(), content_type or TEXT
+        except UnicodeDecodeError as error:
+            raise InvalidRequest("A `value` is not UTF-8; send bytes as `value_base64`.") from error
+    if raw == b"null":
+        return None, content_type
+    return raw, content_type or JSON
+
+
+def is_json(content_type: str | None) -> bool:
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == JSON
+
+
+def _shown(value: bytes | None, content_type: str | None) -> Raw | str | None:
+    """What stands in `value`; None if the bytes have to go into `value_base64`."""
+    if value is None:
+        return _NULL
+    if content_type is None:
+        return None
+    if content_type == JSON or is_json(content_type):
+        return Raw(value) if _parses(value) else None
+    return _text(value) if content_type.startswith("text/") else None
+
+
+def _parses(value: bytes) -> bool:
+    try:
+        _RAW.decode(value)
+        return value.isascii() or _text(value) is not None
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _to_base64(value: bytes) -> str:
+    return binascii.b2a_base64(value, newline=False).decode("ascii")
+
+
+def _from_base64(name: str, text: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise InvalidRequest(f"`{name}` is not base64: {error}.") from error
+
+
+def _expiry(expires_ms: int) -> datetime:
+    try:
+        return datetime.now(UTC) + timedelta(milliseconds=expires_ms)
+    except OverflowError as error:
+        raise InvalidRequest("`expires_ms` ends after the year 9999; leave it out to keep the message.") from error

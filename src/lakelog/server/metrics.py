@@ -1,0 +1,93 @@
+"""The server's metrics, for Prometheus. One registry per app; no label whose values a caller could choose.
+
+With several workers, prometheus-client adds them up through the files in PROMETHEUS_MULTIPROC_DIR, which the supervisor
+sets; whichever worker is asked then answers for all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+METRICS: dict[str, str] = {
+    "lakelog_publish_messages_total": "Messages published, repeats not counted.",
+    "lakelog_publish_duplicates_total": "Messages that were repeats, answered with the places of the first.",
+    "lakelog_publish_refused_total": "Messages that were refused, each in an answer that named the reason.",
+    "lakelog_publish_bytes_total": "Bytes of the bodies of publish calls.",
+    "lakelog_publish_seconds": "Time to answer a publish call.",
+    "lakelog_fetch_messages_total": "Messages fetched.",
+    "lakelog_fetch_bytes_total": "Bytes of the answers to fetch calls.",
+    "lakelog_fetch_seconds": "Time to answer a fetch call that did not have to wait for messages.",
+    "lakelog_http_requests_total": "Calls answered, by route and status.",
+    "lakelog_http_in_flight": "Calls being served.",
+    "lakelog_memory_used_bytes": "Bodies, waiting messages and answers in hand.",
+    "lakelog_memory_limit_bytes": "How much of them is allowed before calls are answered with 429.",
+}
+
+# A second series for each counter, which tells when it began, and which nobody asked for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """What is counted with every call is a plain number here, and handed to prometheus-client once a second: a counter
+    of its own costs as much as reading the body does."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+
+        def counter(name: str, *labels: str) -> Counter:
+            return Counter(name, METRICS[name], labels, registry=registry)
+
+        def histogram(name: str) -> Histogram:
+            return Histogram(name, METRICS[name], registry=registry, buckets=_BUCKETS)
+
+        def gauge(name: str) -> Gauge:
+            return Gauge(name, METRICS[name], registry=registry, multiprocess_mode="livesum")
+
+        self.published = self.duplicates = self.refused = self.publish_bytes = 0
+        self.fetched = self.fetch_bytes = 0
+        self._counters = {
+            "published": counter("lakelog_publish_messages_total"),
+            "duplicates": counter("lakelog_publish_duplicates_total"),
+            "refused": counter("lakelog_publish_refused_total"),
+            "publish_bytes": counter("lakelog_publish_bytes_total"),
+            "fetched": counter("lakelog_fetch_messages_total"),
+            "fetch_bytes": counter("lakelog_fetch_bytes_total"),
+        }
+        self.publish_seconds = histogram("lakelog_publish_seconds")
+        self.fetch_seconds = histogram("lakelog_fetch_seconds")
+        self._requests = counter("lakelog_http_requests_total", "route", "status")
+        self._answered: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._in_flight = gauge("lakelog_http_in_flight")
+        self._memory_used = gauge("lakelog_memory_used_bytes")
+        self._memory_limit = gauge("lakelog_memory_limit_bytes")
+
+    def answered(self, operation: str, status: int) -> None:
+        self._answered[operation, status] += 1
+
+    def sample(self, *, in_flight: int, memory_used: int, memory_limit: int) -> None:
+        """Hands over what was counted, and what is as it is now."""
+        for name, total in self._counters.items():
+            total.inc(getattr(self, name))
+            setattr(self, name, 0)
+        for (operation, status), count in self._answered.items():
+            self._requests.labels(operation, str(status)).inc(count)
+        self._answered.clear()
+        self._in_flight.set(in_flight)
+        self._memory_used.set(memory_used)
+        self._memory_limit.set(memory_limit)
+
+    def render(self) -> bytes:
+        registry = self._registry
+        if MULTIPROCESS in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

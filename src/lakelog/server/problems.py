@@ -1,0 +1,33 @@
+"""Errors to answers: problem+json with the request's id, Retry-After where trying again helps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakelog.errors import LakelogError, NotAuthenticated
+from lakelog.server.calls import Answer, Header, HttpRefusal
+from lakelog.wire.problems import MEDIA_TYPE, problem_of
+
+_TYPE: Header = (b"content-type", MEDIA_TYPE.encode())
+_CHALLENGE: Header = (b"www-authenticate", b"Bearer")
+_UNEXPECTED = "Something went wrong in the server, and its log says what; give the request id when you ask about it."
+
+
+def answer_error(error: Exception, request_id: bytes) -> Answer:
+    """The answer to a call that raised `error`. Of an unexpected one, the text tells nothing about the inside."""
+    headers: tuple[Header, ...] = ()
+    if isinstance(error, HttpRefusal):
+        problem = {**problem_of(error.error), "status": error.status}
+        headers = error.headers
+    elif isinstance(error, LakelogError):
+        problem = problem_of(error)
+    else:
+        problem = problem_of(LakelogError(_UNEXPECTED))
+    status: int = problem["status"]
+    if status in (429, 503):
+        retry_after = problem.setdefault("retry_after", 1)
+        headers += ((b"retry-after", b"%d" % max(1, round(retry_after))),)
+    if isinstance(error, NotAuthenticated):
+        headers += (_CHALLENGE,)
+    problem["request_id"] = request_id.decode("ascii")
+    return Answer(status, msgspec.json.encode(problem), _TYPE, *headers)

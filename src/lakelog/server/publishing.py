@@ -1,0 +1,148 @@
+"""The publish route in its three forms: JSON, an Arrow stream, frames. What it means is for the engine to say."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from lakelog.batches import validate
+from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
+from lakelog.engine.columns import INLINE_BYTES
+from lakelog.errors import Closed, InvalidBatch, LakelogError, OutcomeUnknown, Overloaded, TooLarge, Unavailable
+from lakelog.model.position import Receipt
+from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
+from lakelog.server.messages import MAX_EPOCH, decode_publish
+from lakelog.server.metrics import Metrics
+from lakelog.storage.store import Payload
+from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, read_publish
+from lakelog.wire.problems import problem_of
+from lakelog.wire.shapes import FrameResult, FramesAnswer, PublishAnswer, PublishResult
+
+MAX_FRAMES = 10_000
+_WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
+"""Said of all messages of a call, these are said of the call: 503 with Retry-After is what every client understands."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Publishing:
+    """Handles publish calls."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._publisher = engine.publisher
+        self._metrics = metrics
+        self._forms: dict[bytes, Callable[[Call], Awaitable[Answer]]] = {
+            b"application/json": self._json,
+            ARROW_MEDIA_TYPE.encode(): self._arrow,
+            MEDIA_TYPE.encode(): self._frames,
+        }
+
+    def publish(self, call: Call) -> Awaitable[Answer]:
+        kind = call.headers.get(b"content-type", b"")
+        form = self._forms.get(kind) or self._forms.get(kind.partition(b";")[0].strip().lower())
+        if form is None:
+            accepted = ", ".join(name.decode() for name in self._forms)
+            raise HttpRefusal(415, f"Send messages as one of {accepted}, and say which in Content-Type.")
+        return form(call)
+
+    async def _json(self, call: Call) -> Answer:
+        body = await call.body()
+        if len(body) <= INLINE_BYTES:
+            messages, numbered, epoch = decode_publish(body)
+        else:
+            messages, numbered, epoch = await self._engine.threads.run(len(body), decode_publish, body)
+        results = await self._publisher.messages(
+            call.scope, call.parameters["topic"], messages, numbered=numbered, epoch=epoch
+        )
+        self._metrics.publish_bytes += len(body)
+        return self._answer(results)
+
+    async def _arrow(self, call: Call) -> Answer:
+        body = await call.body()
+        results = await self._engine.columns.stream(call.scope, call.parameters["topic"], body)
+        self._metrics.publish_bytes += len(body)
+        return self._answer(results)
+
+    async def _frames(self, call: Call) -> Answer:
+        body = await call.body()
+        frames = await self._engine.threads.run(len(body), _validated, body)
+        receipts = await self._engine.publisher.frames(call.scope, call.parameters["topic"], frames)
+        self._metrics.publish_bytes += len(body)
+        refused = _count(
+            self._metrics, [(receipt, frame.payload.count) for receipt, frame in zip(receipts, frames, strict=True)]
+        )
+        _raise_whole(receipts)
+        results = [_frame_result(frame, receipt) for frame, receipt in zip(frames, receipts, strict=True)]
+        return Answer(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
+
+    def _answer(self, receipts: Sequence[Receipt | LakelogError]) -> Answer:
+        if len(receipts) == 1 and isinstance(receipt := receipts[0], Receipt) and not receipt.duplicate:
+            self._metrics.published += 1
+            result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)
+            return Answer(200, _encode(PublishAnswer(results=[result])), JSON_TYPE)
+        refused = _count(self._metrics, [(receipt, 1) for receipt in receipts])
+        _raise_whole(receipts)
+        results = [_result(receipt) for receipt in receipts]
+        return Answer(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
+
+
+def _validated(body: bytes) -> list[Frame]:
+    """The frames of a body, each of them safe to store as it is."""
+    found = read_publish(body)
+    if not found:
+        raise InvalidBatch("The body is empty; send at least one frame.")
+    if len(found) > MAX_FRAMES:
+        raise TooLarge(f"{len(found)} frames in one body; send at most {MAX_FRAMES}.", count=len(found))
+    return [_frame(frame) for frame in found]
+
+
+def _frame(frame: PublishFrame) -> Frame:
+    data = bytes(frame.payload)
+    count = validate(data).num_rows
+    if count != frame.count:
+        raise InvalidBatch(f"A frame says that it has {frame.count} messages, and has {count}.")
+    if frame.sequence >= 1 << 62 or frame.epoch > MAX_EPOCH:
+        raise InvalidBatch("A frame's sequence is below 2^62, and its epoch that of the topic's description.")
+    numbered = None
+    if frame.producer != NO_PRODUCER:
+        numbered = Numbered(producer=frame.producer, sequence=frame.sequence)
+    return Frame(
+        partition=frame.partition, payload=Payload(data=data, count=count), numbered=numbered, epoch=frame.epoch
+    )
+
+
+def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | LakelogError, int]]) -> int:
+    """Counts what became of the messages; returns how many were refused."""
+    published = duplicates = refused = 0
+    for receipt, count in receipts:
+        if isinstance(receipt, LakelogError):
+            refused += count
+        elif receipt.duplicate:
+            duplicates += count
+        else:
+            published += count
+    metrics.published += published
+    metrics.duplicates += duplicates
+    metrics.refused += refused
+    return refused
+
+
+def _raise_whole(receipts: Sequence[object]) -> None:
+    first = receipts[0]
+    if isinstance(first, _WHOLE) and all(type(receipt) is type(first) for receipt in receipts):
+        raise first
+
+
+def _result(receipt: Receipt | LakelogError) -> PublishResult:
+    if isinstance(receipt, LakelogError):
+        return PublishResult(error=problem_of(receipt))
+    return PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset, duplicate=receipt.duplicate)
+
+
+def _frame_result(frame: Frame, receipt: FrameReceipt | LakelogError) -> FrameResult:
+    count = frame.payload.count
+    if isinstance(receipt, LakelogError):
+        return FrameResult(partition=frame.partition, count=count, error=problem_of(receipt))
+    return FrameResult(partition=receipt.partition, count=count, offset=receipt.offset, duplicate=receipt.duplicate)

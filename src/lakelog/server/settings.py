@@ -1,0 +1,36 @@
+"""The server's settings: environment variables with the prefix LAKELOG_, or arguments. It opens and checks nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ServerSettings(BaseSettings):
+    """All that an operator chooses. Every field has an environment variable: `LAKELOG_PORT` for `port`."""
+
+    model_config = SettingsConfigDict(env_prefix="LAKELOG_", frozen=True, extra="ignore")
+
+    database_url: str | None = Field(
+        default=None, repr=False, description="PostgreSQL with the catalog, and the messages if there are no `cells`."
+    )
+    cells: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="JSON: names and URLs of the databases that hold partitions."
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(default=1, ge=1, le=128, description="Processes that share the port.")
+    authenticate: bool = Field(default=True, description="Ask for tokens. Without, only loopback is listened on.")
+    allow_not_durable: bool = Field(
+        default=False, description="Serve although PostgreSQL could lose acknowledged messages. For tests only."
+    )
+    memory_bytes: int = Field(
+        default=256 << 20, ge=16 << 20, description="Bodies, waiting messages and answers in hand, per process."
+    )
+    drain_seconds: float = Field(
+        default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What to log.")
+    log_format: Literal["json", "console"] = Field(default="json", description="One JSON object a line, or for people.")

@@ -1,0 +1,54 @@
+"""A server span for each publish and fetch, in the trace that the caller's `traceparent` names.
+
+Only the OpenTelemetry API is used: who wants traces configures a provider before the server starts. Without one there
+is nothing to do, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from lakelog.server.routes import Route
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_CONTEXT_HEADERS = (b"traceparent", b"tracestate")
+
+
+class Telemetry:
+    """Makes spans, if somebody collects them."""
+
+    def __init__(self) -> None:
+        provider = trace.get_tracer_provider()
+        is_real = not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+        self._tracer = provider.get_tracer("lakelog.server") if is_real else None
+
+    @property
+    def enabled(self) -> bool:
+        return self._tracer is not None
+
+    @contextmanager
+    def span(self, route: Route, headers: dict[bytes, bytes]) -> Iterator[Span]:
+        assert self._tracer is not None
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in _CONTEXT_HEADERS if name in headers}
+        attributes = {"http.request.method": route.method, "http.route": route.path}
+        with self._tracer.start_as_current_span(
+            f"{route.method} {route.path}",
+            context=_PROPAGATOR.extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+            # A refusal is an answer like any other: the span tells it by its status.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            yield span
+
+
+def set_status(span: Span, status: int) -> None:
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        span.set_status(Status(StatusCode.ERROR))

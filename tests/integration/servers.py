@@ -1,0 +1,42 @@
+"""Starts `memory_server` for tests that want real HTTP, real processes and real signals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from tests.kit.ports import free_port
+from tests.kit.process import Process, Supervisor
+
+TOKEN = "lkl_integration"
+OTHER_TOKEN = "lkl_elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    url: str
+    port: int
+    process: Process
+
+    def client(self, token: str | None = TOKEN) -> httpx.Client:
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        # Without TLS there are no certificates to load, which would take most of a test's time.
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False)
+
+
+@contextmanager
+def running(**settings: object) -> Iterator[Running]:
+    """A server with these settings: `drain_seconds=5` is LAKELOG_DRAIN_SECONDS."""
+    port = free_port()
+    given = {"port": port, "test_token": TOKEN, "test_other_token": OTHER_TOKEN, **settings}
+    env = {f"LAKELOG_{name.upper()}": str(value) for name, value in given.items()}
+    with Supervisor() as supervisor:
+        url = f"http://127.0.0.1:{port}"
+        argv = [sys.executable, "-m", "tests.integration.memory_server"]
+        yield Running(
+            url=url, port=port, process=supervisor.start(argv, env=env, ready=f"{url}/healthz", name="server")
+        )

@@ -1,0 +1,163 @@
+"""Generated calls against the API's own description: documented answers only, and never a 5xx.
+
+The last test sends mutated bodies that keep their content type, which a description cannot generate.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ignored_auth,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from lakelog.batches import encode, from_messages
+from lakelog.model.message import Message
+from lakelog.server.health import VERSION
+from lakelog.server.openapi import describe
+from lakelog.server.routes import ROUTES
+from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
+from tests.integration.servers import TOKEN, Running, running
+from tests.kit.size import Size
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+    ignored_auth,
+]
+# Written as the check of ignored authentication takes it away again: by exactly this name.
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running() as server:
+        yield server
+
+
+def _create(server: Running, topic: str) -> None:
+    with server.client() as client:
+        created = client.post("/v1/topics", json={"name": topic, "partitions": 4, "if_missing": True})
+        assert created.status_code == 201
+
+
+@pytest.fixture
+def orders(server: Running) -> None:
+    """The topic of the examples, also after a generated call deleted it."""
+    _create(server, "orders")
+
+
+@schemathesis.serializer(ARROW_MEDIA_TYPE, MEDIA_TYPE)
+def _as_bytes(context: object, value: object) -> bytes:
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+schema = schemathesis.openapi.from_dict(describe(ROUTES, VERSION))
+
+
+@schema.parametrize()
+@settings(
+    max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+)
+def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:
+    if "wait_ms" in (case.query or {}):
+        del case.query["wait_ms"]
+    case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS)
+
+
+_VALUES = (
+    *(b"null", b"-1", b"0", b"9223372036854775808", b"1e400", b"true", b"{}", b"[]", b'""', b'"\\u0000"'),
+    *(b'"\\ud83d\\ude00"', b'"' + b"x" * 5000 + b'"', b"[" * 3000 + b"]" * 3000, b'{"a":{"b":[1.50]}}'),
+)
+
+
+def _seeds() -> dict[str, bytes]:
+    table = pa.table({"key": [b"k%d" % n for n in range(20)], "value": [b"v%d" % n for n in range(20)]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    payload = encode(from_messages([Message(value=b"v", key=b"k", headers={"a": "b"})] * 20))
+    frame = PublishFrame(partition=0, epoch=0, count=20, sequence=0, producer=NO_PRODUCER, payload=payload)
+    return {
+        "application/json": b'{"messages":[{"key":"k","value":{"a":[1,2]},"headers":{"h":"x"},"expires_ms":1000}]}',
+        ARROW_MEDIA_TYPE: sink.getvalue().to_pybytes(),
+        MEDIA_TYPE: write_publish([frame, frame]),
+    }
+
+
+def _mutate(body: bytes, chance: random.Random) -> bytes:
+    if body.startswith(b"{") and chance.random() < 0.7:
+        # By whole values: changed bytes alone are hardly ever JSON any more.
+        parts = re.split(rb'((?<=:)(?:"[^"]*"|\d+|\[[^\]]*\]))', body)
+        parts[chance.randrange(1, len(parts), 2)] = chance.choice(_VALUES)
+        return b"".join(parts)
+    data = bytearray(body)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data)) if data else 0
+        match chance.randrange(4):
+            case 0 if data:
+                data[at] = chance.randrange(256)
+            case 1:
+                data[at:at] = chance.randbytes(chance.randint(1, 8))
+            case 2:
+                del data[at : at + chance.randint(1, 16)]
+            case _:
+                data[at : at + 4] = chance.choice((b"\xff\xff\xff\xff", bytes(4), b"\xff\xff\xff\x7f", b'"\\u0'))
+    return bytes(data)
+
+
+def test_mutated_bodies_never_break_the_server(server: Running, size: Size) -> None:
+    _create(server, "mutated")
+    chance = random.Random(7)
+    statuses: Counter[tuple[str, int]] = Counter()
+    with server.client() as client:
+        for number in range(600 if size is Size.CI else 10_000):
+            kind, seed = chance.choice(list(_seeds_once.items()))
+            reply = client.post(
+                "/v1/topics/mutated/messages", content=_mutate(seed, chance), headers={"content-type": kind}
+            )
+            statuses[kind, reply.status_code] += 1
+            assert reply.status_code < 500, (number, kind, reply.text)
+            if reply.status_code >= 400:
+                assert reply.headers["content-type"] == "application/problem+json"
+        for partition in range(4):
+            # What got in comes out again, in each form.
+            for accept in ("application/json", ARROW_MEDIA_TYPE, MEDIA_TYPE):
+                fetched = client.get(
+                    f"/v1/topics/mutated/partitions/{partition}/messages",
+                    params={"limit": 10_000},
+                    headers={"accept": accept},
+                )
+                assert fetched.status_code == 200
+        assert client.get("/healthz").status_code == 200
+    assert server.process.rss() < 1 << 30
+    assert {status for _, status in statuses} >= {200, 422}, statuses
+    print(dict(statuses))
+
+
+_seeds_once = _seeds()
+
+
+def test_the_description_is_served(server: Running) -> None:
+    with server.client(None) as client:
+        assert client.get("/openapi.json").json() == json.loads(json.dumps(describe(ROUTES, VERSION)))

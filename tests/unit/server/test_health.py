@@ -1,0 +1,103 @@
+"""Health, readiness, and the refusal to serve where messages are not safe."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from lakelog.errors import NotDurable, Unavailable
+from lakelog.server import check_durability, health
+from lakelog.storage.memory import MemoryStore
+from lakelog.storage.store import Durability
+from tests.unit.server.harness import world
+
+
+class _Store(MemoryStore):
+    weak: tuple[str, ...] = ()
+    answer: str = "at once"
+    looks = 0
+
+    async def durability(self) -> Durability:
+        return Durability(weak=self.weak, synchronous_standby=False, timeline=1)
+
+    async def clock(self) -> datetime:
+        self.looks += 1
+        if self.answer == "never":
+            await asyncio.Event().wait()
+        if self.answer == "error":
+            raise Unavailable("No connection to db.internal:5432.")
+        return await super().clock()
+
+
+@pytest.fixture(autouse=True)
+def _remember_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "REMEMBER_SECONDS", 0.0)
+
+
+async def test_healthy_and_ready() -> None:
+    async with world() as made:
+        alive = await made.call("GET", "/healthz", token=None)
+        ready = await made.call("GET", "/readyz", token=None)
+    assert (alive.status, alive.json["status"], alive.json["durable"]) == (200, "ok", True)
+    assert (ready.status, ready.json["status"], ready.json["warnings"]) == (200, "ready", [])
+    assert alive.json["version"]
+
+
+@pytest.mark.parametrize("answer", ["never", "error"])
+async def test_not_ready_while_a_cell_is_out_of_reach(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PING_SECONDS", 0.05)
+    store = _Store()
+    async with world(store=store) as made:
+        store.answer = answer
+        reply = await made.call("GET", "/readyz")
+        alive = await made.call("GET", "/healthz")
+        store.answer = "at once"
+        again = await made.call("GET", "/readyz")
+    assert (reply.status, reply.json["status"]) == (503, "unavailable")
+    assert "cell 0" in reply.json["warnings"][0]
+    assert b"db.internal" not in reply.body
+    assert reply.headers["retry-after"] == "1"
+    assert (alive.status, again.status) == (200, 200)
+
+
+async def test_not_ready_while_draining() -> None:
+    async with world() as made:
+        made.drain.begin()
+        reply = await made.call("GET", "/readyz")
+        alive = await made.call("GET", "/healthz")
+    assert (reply.status, reply.json["status"]) == (503, "draining")
+    assert (alive.status, alive.json["status"]) == (200, "draining")
+
+
+async def test_many_who_ask_cost_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "REMEMBER_SECONDS", 60.0)
+    store = _Store()
+    async with world(store=store) as made:
+        replies = await asyncio.gather(*(made.call("GET", "/readyz") for _ in range(20)))
+        await made.call("GET", "/readyz")
+    assert {reply.status for reply in replies} == {200}
+    assert store.looks == 1
+
+
+async def test_not_durable_is_said_in_every_answer() -> None:
+    async with world(weak=["cell 0: fsync=off"]) as made:
+        replies: list[Any] = [await made.call("GET", path) for path in ("/healthz", "/readyz")]
+        made.drain.begin()
+        replies += [await made.call("GET", path) for path in ("/healthz", "/readyz")]
+    for reply in replies:
+        assert reply.json["durable"] is False
+        assert reply.json["warnings"][0].startswith("NOT DURABLE: ")
+        assert "fsync=off" in reply.json["warnings"][0]
+
+
+async def test_a_weak_database_is_refused_unless_allowed() -> None:
+    store = _Store()
+    async with world(store=store) as made:
+        assert await check_durability(made.engine, False) == []
+        store.weak = ("fsync=off", "full_page_writes=off")
+        with pytest.raises(NotDurable, match=r"fsync=off.*--allow-not-durable"):
+            await check_durability(made.engine, False)
+        assert await check_durability(made.engine, True) == ["cell 0: fsync=off", "cell 0: full_page_writes=off"]

@@ -1,0 +1,255 @@
+"""Every route with every kind of caller: generated from the routing table, so that no route can be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
+from lakelog.model.token import Right, new_secret
+from lakelog.server import Drain, auth, check_exposure
+from lakelog.server.app import App
+from lakelog.server.auth import Authenticator, Grant, authorise
+from lakelog.server.metrics import Metrics
+from lakelog.server.routes import PUBLIC, ROUTES, Route
+from lakelog.storage.memory import MemoryCatalog
+from tests.unit.server.harness import ALL, Reply, World, world
+
+BODIES: dict[str, Any] = {
+    "publish": {"messages": [{"value": "canary", "partition": 0}]},
+    "create_topic": {"name": "fresh"},
+    "alter_topic": {"tags": ["changed"]},
+}
+MakeToken = Callable[[World], Awaitable[str | None]]
+
+
+async def _no_token(made: World) -> None:
+    return None
+
+
+async def _wrong_token(made: World) -> str:
+    return new_secret()
+
+
+async def _expired(made: World) -> str:
+    return await made.make_token(expires_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+def _with(*rights: Right) -> MakeToken:
+    async def make(made: World) -> str:
+        return await made.make_token(frozenset(rights))
+
+    return make
+
+
+def _elsewhere(project: str, environment: str) -> MakeToken:
+    async def make(made: World) -> str:
+        return await made.make_token(ALL, scope=await made.other_scope(project, environment))
+
+    return make
+
+
+CALLERS: dict[str, MakeToken] = {
+    "no token": _no_token,
+    "wrong token": _wrong_token,
+    "expired token": _expired,
+    "read only": _with(Right.READ),
+    "publish only": _with(Right.PUBLISH),
+    "manage only": _with(Right.MANAGE),
+    "no right": _with(),
+    "other environment": _elsewhere("default", "other"),
+    "other project": _elsewhere("other", "default"),
+}
+RIGHTS = {"read only": Right.READ, "publish only": Right.PUBLISH, "manage only": Right.MANAGE}
+
+
+async def _call(made: World, route: Route, token: str | None, topic: str = "orders") -> Reply:
+    path = route.path.format(topic=topic, partition=0)
+    return await made.call(route.method, path, json=BODIES.get(route.operation), token=token)
+
+
+def _expected(route: Route, caller: str) -> set[int]:
+    """The statuses that this caller may see."""
+    fine = set(route.answers)
+    if route.rule is PUBLIC:
+        return fine
+    if caller in ("no token", "wrong token", "expired token"):
+        return {401}
+    assert isinstance(route.rule, frozenset)
+    if caller in RIGHTS:
+        return fine if RIGHTS[caller] in route.rule else {403}
+    if caller == "no right":
+        return {403}
+    # Another scope has no topic of that name.
+    return {404} if "{topic}" in route.path else fine
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
+async def test_every_route_with_every_caller(route: Route, caller: str) -> None:
+    async with world() as made:
+        await made.publish("orders", {"value": "secret", "partition": 0})
+        before = await made.engine.topics.describe(made.scope, "orders")
+        reply = await _call(made, route, await CALLERS[caller](made))
+        assert reply.status in _expected(route, caller), reply.body
+        assert reply.status < 500
+        if reply.status in (401, 403, 404):
+            assert b"secret" not in reply.body
+            assert await made.engine.topics.describe(made.scope, "orders") == before
+        if reply.status == 401:
+            assert reply.headers["www-authenticate"] == "Bearer"
+
+
+async def test_topics_of_one_name_never_meet() -> None:
+    async with world() as made:
+        tokens = {}
+        for project, environment in (("default", "other"), ("other", "default")):
+            scope = await made.other_scope(project, environment)
+            tokens[f"{project}-{environment}"] = await made.make_token(ALL, scope=scope)
+        for name, token in tokens.items():
+            created = await made.call("POST", "/v1/topics", json={"name": "orders", "tags": [name]}, token=token)
+            assert created.status == 201
+            await made.publish("orders", {"value": name, "partition": 0, "idempotency_key": "same"}, token=token)
+        await made.publish("orders", {"value": "mine", "partition": 0, "idempotency_key": "same"})
+        for name, token in {**tokens, "mine": made.token}.items():
+            fetched = await made.fetch("orders", 0, token=token)
+            assert [message["value"] for message in fetched.json["messages"]] == [name]
+            listed = await made.call("GET", "/v1/topics", token=token)
+            assert [topic["tags"] for topic in listed.json["topics"]] == [[] if name == "mine" else [name]]
+        deleted = await made.call("DELETE", "/v1/topics/orders", token=tokens["other-default"])
+        assert deleted.status == 204
+        assert (await made.fetch("orders", 0, token=tokens["default-other"])).status == 200
+        assert (await made.fetch("orders", 0)).status == 200
+
+
+async def test_without_authentication_everybody_is_in_the_given_scope() -> None:
+    async with world(authenticate=False) as made:
+        assert (await made.publish("orders", {"value": 1}, token=None)).status == 200
+        assert (await made.publish("orders", {"value": 1}, token="whatever")).status == 200
+
+
+def _table(*routes: Route) -> Callable[[], App]:
+    async def handler(call: Any) -> Any:
+        raise AssertionError
+
+    def make() -> App:
+        handlers = {route.operation: handler for route in ROUTES if route.operation not in ("metrics", "openapi")}
+        engine: Any = type("Engine", (), {"budget": None})
+        return App(engine, handlers, Authenticator(MemoryCatalog()), Metrics(), Drain(), routes)
+
+    return make
+
+
+def test_a_route_without_a_rule_stops_the_start() -> None:
+    _table(*ROUTES)()
+    with pytest.raises(ConfigurationError, match="has no rule"):
+        _table(*ROUTES[:-1], replace(ROUTES[-1], rule=None))()
+
+
+def test_a_route_without_a_handler_stops_the_start() -> None:
+    extra = replace(ROUTES[0], operation="extra", path="/v1/extra")
+    with pytest.raises(ConfigurationError, match="has no handler"):
+        _table(*ROUTES, extra)()
+    with pytest.raises(ConfigurationError, match="No route leads to"):
+        _table(*(route for route in ROUTES if route.operation != "purge_topic"))()
+
+
+async def test_the_one_function_denies_by_default() -> None:
+    scope = await MemoryCatalog().scope_create("default", "default")
+    everything = Grant(scope=scope, rights=ALL, token="t")
+    authorise(PUBLIC, None)
+    authorise(frozenset({Right.READ}), everything)
+    for rule in (frozenset[Right](), None):
+        with pytest.raises(NotAllowed):
+            authorise(rule, everything)
+    with pytest.raises(NotAuthenticated):
+        authorise(frozenset({Right.READ}), None)
+
+
+class _CountingCatalog(MemoryCatalog):
+    looked = 0
+
+    async def token_find(self, token_hash: bytes) -> Any:
+        self.looked += 1
+        return await super().token_find(token_hash)
+
+
+async def test_tokens_are_looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = _CountingCatalog()
+    async with world(catalog=catalog) as made:
+        for _ in range(5):
+            await made.publish("orders", {"value": 1})
+            await made.publish("orders", {"value": 1}, token="wrong")
+        assert catalog.looked == 2
+        now = auth.time.monotonic()
+        monkeypatch.setattr(auth.time, "monotonic", lambda: now + auth.NEGATIVE_SECONDS + 0.5)
+        await made.publish("orders", {"value": 1})
+        await made.publish("orders", {"value": 1}, token="wrong")
+        assert catalog.looked == 3
+        monkeypatch.setattr(auth.time, "monotonic", lambda: now + auth.POSITIVE_SECONDS + 2)
+        await made.publish("orders", {"value": 1})
+        assert catalog.looked == 4
+
+
+async def test_a_revoked_token_stops_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as made:
+        token = await made.make_token()
+        assert (await made.publish("orders", {"value": 1}, token=token)).status == 200
+        for known in await made.engine.catalog.token_list(made.scope):
+            await made.engine.catalog.token_revoke(made.scope, known.id)
+        now = auth.time.monotonic()
+        monkeypatch.setattr(auth.time, "monotonic", lambda: now + auth.POSITIVE_SECONDS + 1)
+        assert (await made.publish("orders", {"value": 1}, token=token)).status == 401
+
+
+async def test_a_token_ends_at_its_time_although_it_is_remembered() -> None:
+    now = 1000.0
+    catalog = MemoryCatalog()
+    async with world(catalog=catalog) as made:
+        token = await made.make_token(expires_at=datetime.fromtimestamp(1010, UTC))
+        authenticator = Authenticator(catalog, now=lambda: now)
+        header = f"Bearer {token}".encode()
+        assert (await authenticator.grant(header)).scope == made.scope
+        now = 1010.0
+        with pytest.raises(NotAuthenticated, match="over"):
+            await authenticator.grant(header)
+
+
+async def test_the_memory_of_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "CACHE_SIZE", 10)
+    authenticator = Authenticator(MemoryCatalog())
+    for number in range(35):
+        with pytest.raises(NotAuthenticated):
+            await authenticator.grant(b"Bearer wrong-%d" % number)
+        assert len(authenticator._unknown) <= 10
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "Basic abc", "Bearer \xff", "Bearer " + "x" * 600, "bearer", "token"]
+)
+async def test_malformed_headers_are_refused(header: str) -> None:
+    async with world() as made:
+        reply = await made.call("GET", "/v1/topics", headers={"authorization": header})
+    assert (reply.status, reply.json["code"]) == (401, "not_authenticated")
+
+
+async def test_the_scheme_may_be_written_in_any_case() -> None:
+    async with world() as made:
+        reply = await made.call("GET", "/v1/topics", headers={"authorization": f"bEARER  {made.token}"})
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
+def test_loopback_may_be_without_authentication(host: str) -> None:
+    check_exposure(host, authenticate=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
+def test_others_may_not(host: str) -> None:
+    check_exposure(host, authenticate=True)
+    with pytest.raises(ConfigurationError, match="loopback only"):
+        check_exposure(host, authenticate=False)

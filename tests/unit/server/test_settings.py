@@ -1,0 +1,54 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from lakelog.server import ServerSettings
+
+
+def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "DATABASE_URL": "postgresql://localhost/x",
+        "CELLS": '{"one": "postgresql://localhost/one"}',
+        "HOST": "0.0.0.0",
+        "PORT": "0",
+        "WORKERS": "4",
+        "AUTHENTICATE": "false",
+        "ALLOW_NOT_DURABLE": "true",
+        "MEMORY_BYTES": str(64 << 20),
+        "DRAIN_SECONDS": "5",
+        "LOG_LEVEL": "debug",
+        "LOG_FORMAT": "console",
+    }
+    assert {name.lower() for name in given} == set(ServerSettings.model_fields)
+    for name, value in given.items():
+        monkeypatch.setenv(f"LAKELOG_{name}", value)
+    settings = ServerSettings()
+    defaults = {
+        name: field.get_default(call_default_factory=True) for name, field in ServerSettings.model_fields.items()
+    }
+    assert all(getattr(settings, name) != default for name, default in defaults.items())
+    assert settings.cells == {"one": "postgresql://localhost/one"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PORT", "70000"), ("WORKERS", "0"), ("MEMORY_BYTES", "1"), ("LOG_FORMAT", "xml"), ("CELLS", "[]")],
+)
+def test_wrong_values_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"LAKELOG_{name}", value)
+    with pytest.raises(ValidationError):
+        ServerSettings()
+
+
+def test_passwords_are_not_shown() -> None:
+    settings = ServerSettings(
+        database_url="postgresql://me:hunter2@localhost/x", cells={"a": "postgresql://:hunter2@b"}
+    )
+    assert "hunter2" not in repr(settings)
+
+
+def test_every_field_is_described() -> None:
+    assert all(field.description for field in ServerSettings.model_fields.values())
