@@ -1,0 +1,84 @@
+"""Lakelog: durable topics on PostgreSQL, for Python workers and Spark alike.
+
+The few names that users import. They are loaded when first used: importing this module costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakelog.client._async.lakelog import AsyncLakelog
+    from lakelog.client._async.producer import AsyncProducer
+    from lakelog.client._async.topic import AsyncTopic
+    from lakelog.client._sync.lakelog import Lakelog
+    from lakelog.client._sync.producer import Producer
+    from lakelog.client._sync.topic import Topic
+    from lakelog.client.connecting import connect, connect_async
+    from lakelog.client.messages import ReceivedMessage
+    from lakelog.client.values import FetchResult, Outgoing, PartitionInfo, Purged, Run, TopicInfo
+    from lakelog.errors import LakelogError
+    from lakelog.model.message import Message
+    from lakelog.model.position import Receipt
+    from lakelog.model.topic import Retention
+
+__all__ = [
+    "AsyncLakelog",
+    "AsyncProducer",
+    "AsyncTopic",
+    "FetchResult",
+    "Lakelog",
+    "LakelogError",
+    "Message",
+    "Outgoing",
+    "PartitionInfo",
+    "Producer",
+    "Purged",
+    "Receipt",
+    "ReceivedMessage",
+    "Retention",
+    "Run",
+    "Topic",
+    "TopicInfo",
+    "connect",
+    "connect_async",
+    "errors",
+]
+
+_HOMES = {
+    "AsyncLakelog": "lakelog.client._async.lakelog",
+    "AsyncProducer": "lakelog.client._async.producer",
+    "AsyncTopic": "lakelog.client._async.topic",
+    "FetchResult": "lakelog.client.values",
+    "Lakelog": "lakelog.client._sync.lakelog",
+    "LakelogError": "lakelog.errors",
+    "Message": "lakelog.model.message",
+    "Outgoing": "lakelog.client.values",
+    "PartitionInfo": "lakelog.client.values",
+    "Producer": "lakelog.client._sync.producer",
+    "Purged": "lakelog.client.values",
+    "ReceivedMessage": "lakelog.client.messages",
+    "Receipt": "lakelog.model.position",
+    "Retention": "lakelog.model.topic",
+    "Run": "lakelog.client.values",
+    "Topic": "lakelog.client._sync.topic",
+    "TopicInfo": "lakelog.client.values",
+    "connect": "lakelog.client.connecting",
+    "connect_async": "lakelog.client.connecting",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("lakelog.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakelog' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

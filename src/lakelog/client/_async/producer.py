@@ -1,0 +1,375 @@
+"""The producer: takes messages one by one, publishes them in batches, loses none that it took.
+
+Two stages run beside the caller: one seals and encodes a batch while the other sends the one before. A message that was
+taken is published, or reported: raised by the next `send`, `flush` or `close`, and given to `on_error`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from lakelog.batches import to_messages
+from lakelog.client import processes
+from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound
+from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask, async_offload, async_wait_at_exit
+from lakelog.client.codec import Key, Maker, check_partition, expiry, fault_of_texts, key_bytes
+from lakelog.client.columns import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Columns, Extra, Piece, pieces_of
+from lakelog.client.lanes import Lane
+from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, PartlyPublished, TooLarge
+from lakelog.model import limits
+from lakelog.model.message import Message
+
+T = TypeVar("T")
+
+OnError = Callable[[LakelogError, Sequence[Message]], None]
+
+_AT_EXIT_SECONDS = 10.0
+_ASK = -1
+"""As the limit up to which `send` takes messages without further questions: it has to ask."""
+_LOOP_ENDED = "its event loop ended before the producer was closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How much a producer gathers, how long it lingers, and when it gives a batch up."""
+
+    max_batch: int = limits.MAX_BATCH_MESSAGES
+    linger_seconds: float = 0.005
+    max_buffer_bytes: int = 32 << 20
+    give_up_seconds: float = 120.0
+    on_error: OnError | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_batch <= limits.MAX_BATCH_MESSAGES:
+            raise InvalidRequest(f"A batch has 1 to {limits.MAX_BATCH_MESSAGES} messages.")
+        if self.max_buffer_bytes < 1 or self.linger_seconds < 0 or self.give_up_seconds <= 0:
+            raise InvalidRequest("A producer's buffer and times are above zero.")
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A batch on its way to the sender."""
+
+    columns: Columns
+    pieces: list[Piece]
+    error: LakelogError | None = None
+
+
+class AsyncProducer(Generic[T]):
+    """`async with topic.producer() as producer: await producer.send(value)`. Safe to share between threads or tasks."""
+
+    def __init__(self, state: AsyncTopicState, maker: Maker[T], settings: ProducerSettings) -> None:
+        self._state = state
+        self._maker = maker
+        self._settings = settings
+        self._closing = False
+        self._learnt = False
+        self._key_field: str | None = None
+        self._is_plain = maker.codec.kind is None
+        self._max_batch = settings.max_batch
+        self._used = self._sealed_count = self._settled = 0
+        self._ended = self._warned = False
+        self._begin()
+        processes.after_fork(self)
+
+    async def send(
+        self,
+        value: T,
+        *,
+        key: Key | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        correlation_id: str | None = None,
+        content_type: str | None = None,
+        expires: timedelta | datetime | None = None,
+    ) -> None:
+        """Takes the message; waits while the buffer is full. If this raises, this message was not taken."""
+        maker = self._maker
+        if maker.validate is not None:
+            maker.check(value)
+        raw: bytes | None
+        kind: str | None
+        if type(value) is bytes and self._is_plain:
+            raw, kind = value, None  # type: ignore[assignment]
+        else:
+            raw, kind = maker.codec.encode(value)
+        if type(key) is not bytes:
+            if not self._learnt:
+                await self._learn()
+            key = key_bytes(key) if key is not None else maker.key_of(value, None, self._key_field)
+        size = MESSAGE_OVERHEAD + (len(raw) if raw is not None else 0) + (len(key) if key is not None else 0)
+        if size > limits.MAX_KEY_BYTES:
+            _check_size(raw, key)
+        extra = None
+        if headers or partition is not None or correlation_id is not None or expires is not None or content_type:
+            extra = _extra(headers, partition, correlation_id, content_type, expires)
+            kind = content_type or kind
+            size += sum(map(len, headers)) + sum(map(len, headers.values())) if headers else 0
+        with self._mutex:
+            if self._used + size > self._unasked:
+                await self._may_take(size)
+            columns = self._open
+            values = columns.values
+            values.append(raw)
+            columns.keys.append(key)
+            columns.content_types.append(kind)
+            columns.size += size
+            self._used += size
+            count = len(values)
+            if extra is not None:
+                columns.extras.append(Extra(count - 1, *extra))
+            if count == 1:
+                columns.opened_at = time.time()
+                self._linger_until = time.monotonic() + self._settings.linger_seconds
+                self._work.notify_all()
+            if count >= self._max_batch or columns.size >= MAX_BATCH_BYTES:
+                self._seal()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Returns when each message taken before is published or reported; raises what could not be published."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._mutex:
+            self._seal()
+            target = self._sealed_count
+            while self._settled < target:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    waiting = target - self._settled
+                    raise TimeoutError(f"{waiting} messages are not published yet; they stay in the producer's hands.")
+                await self._room.wait(left)
+            self._raise_failures()
+
+    async def close(self) -> None:
+        """Flushes and ends. Raises what could not be published."""
+        self._closing = True
+        self._unasked = _ASK
+        try:
+            await self.flush()
+        finally:
+            with self._mutex:
+                self._ended = True
+                self._work.notify_all()
+                self._ready.notify_all()
+            if self._settled == self._sealed_count:
+                for task in self._tasks:
+                    await task.join()
+                processes.forget(self)
+
+    async def __aenter__(self) -> AsyncProducer[T]:
+        await self._learn()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def buffered(self) -> int:
+        """How many messages were taken and are neither published nor reported."""
+        return self._sealed_count + len(self._open) - self._settled
+
+    def reset_after_fork(self) -> None:
+        """The parent publishes what it took; the child begins empty, and as a producer of its own."""
+        self._begin()
+
+    def finish_at_exit(self) -> None:
+        async_wait_at_exit(lambda: self._finish(_AT_EXIT_SECONDS))
+        self._warn("the process ended before the producer was closed")
+
+    def _begin(self) -> None:
+        self._mutex = AsyncMutex()
+        self._work = AsyncCondition(self._mutex)
+        self._ready = AsyncCondition(self._mutex)
+        self._room = AsyncCondition(self._mutex)
+        self._open = Columns()
+        self._linger_until = 0.0
+        self._sealed: deque[Columns] = deque()
+        self._encoded: deque[_Ready] = deque()
+        self._used = self._sealed_count = self._settled = 0
+        self._unasked = _ASK
+        self._failures: list[LakelogError] = []
+        self._lane = Lane()
+        self._ended = self._warned = False
+        self._tasks: list[AsyncTask] = []
+
+    async def _learn(self) -> None:
+        self._key_field = (await self._state.info()).key_field
+        self._learnt = True
+
+    async def _may_take(self, size: int) -> None:
+        """Returns when a message of that size may be taken, with the mutex held."""
+        while True:
+            self._raise_failures()
+            if self._closing:
+                raise Closed("This producer was closed; make a new one.")
+            if not self._tasks:
+                processes.before_exit(self)
+                self._tasks = [
+                    AsyncTask("lakelog-encode", self._encode_all),
+                    AsyncTask("lakelog-send", self._send_all),
+                ]
+            self._unasked = self._settings.max_buffer_bytes
+            if self._used == 0 or self._used + size <= self._unasked:
+                return
+            await self._room.wait()
+
+    def _seal(self) -> None:
+        if len(self._open):
+            self._sealed.append(self._open)
+            self._sealed_count += len(self._open)
+            self._open = Columns()
+            self._work.notify_all()
+
+    async def _encode_all(self) -> None:
+        try:
+            while (columns := await self._next_columns()) is not None:
+                ready = await self._encode(columns)
+                with self._mutex:
+                    while self._encoded:
+                        await self._room.wait()
+                    self._encoded.append(ready)
+                    self._ready.notify_all()
+        except BaseException:
+            self._warn(_LOOP_ENDED)
+            raise
+
+    async def _next_columns(self) -> Columns | None:
+        with self._mutex:
+            while not self._sealed:
+                if len(self._open):
+                    left = self._linger_until - time.monotonic()
+                    if left <= 0:
+                        self._seal()
+                    else:
+                        await self._work.wait(left)
+                elif self._ended:
+                    return None
+                else:
+                    await self._work.wait()
+            return self._sealed.popleft()
+
+    async def _encode(self, columns: Columns) -> _Ready:
+        try:
+            # However old: were partitions added since, the sender is told so.
+            info = self._state.known or await self._state.info()
+            pieces = await async_offload(lambda: pieces_of(columns.batch(), info, self._state.spread))
+            return _Ready(columns, pieces)
+        except LakelogError as error:
+            return _Ready(columns, [], error)
+        except Exception as exc:
+            return _Ready(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
+
+    async def _send_all(self) -> None:
+        try:
+            while (ready := await self._next_ready()) is not None:
+                self._settle(ready, await self._send(ready))
+        except BaseException:
+            self._warn(_LOOP_ENDED)
+            raise
+
+    async def _send(self, ready: _Ready) -> list[Piece]:
+        if ready.error is not None:
+            return []
+        try:
+            pieces = await AsyncSettling(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
+        except Exception as exc:
+            ready.error = OutcomeUnknown(f"Sending failed in an unexpected way: {exc!r}.")
+            pieces = []
+        if ready.error is not None or not lane_is_sound(pieces):
+            self._lane.renew()
+        return pieces
+
+    async def _next_ready(self) -> _Ready | None:
+        with self._mutex:
+            while not self._encoded:
+                if self._ended and self._settled == self._sealed_count and not len(self._open):
+                    return None
+                await self._ready.wait()
+            ready = self._encoded.popleft()
+            self._room.notify_all()
+            return ready
+
+    def _settle(self, ready: _Ready, pieces: Sequence[Piece]) -> None:
+        failures: list[LakelogError] = []
+        if ready.error is not None:
+            failures += [ready.error] * len(ready.columns)
+            self._report(ready.error, ready.columns.messages())
+        else:
+            for piece in pieces:
+                if isinstance(piece.result, LakelogError):
+                    failures += [piece.result] * piece.count
+                    self._report(piece.result, to_messages(piece.rows.batch))
+        with self._mutex:
+            if failures:
+                self._failures += failures
+                self._unasked = _ASK
+            self._used -= ready.columns.size
+            self._settled += len(ready.columns)
+            self._room.notify_all()
+            self._ready.notify_all()
+
+    def _report(self, error: LakelogError, messages: Sequence[Message]) -> None:
+        if self._settings.on_error is not None:
+            try:
+                self._settings.on_error(error, messages)
+            except Exception:
+                processes.log.exception("on_error of a producer failed")
+
+    def _raise_failures(self) -> None:
+        if self._failures:
+            failures, self._failures = self._failures, []
+            first = failures[0]
+            raise PartlyPublished(
+                f"{len(failures)} messages were not published. The first: {first.detail}", results=failures
+            ) from first
+
+    async def _finish(self, seconds: float) -> None:
+        self._closing = True
+        self._unasked = _ASK
+        try:
+            await self.flush(seconds)
+        except TimeoutError:
+            pass
+        except PartlyPublished as error:
+            processes.log.error("topic %s: %s", self._state.name, error.detail)
+
+    def _warn(self, why: str) -> None:
+        if self.buffered and not self._warned:
+            self._warned = True
+            processes.log.error(
+                "topic %s: %d messages were NOT published: %s. Close it, or use `with`.",
+                self._state.name,
+                self.buffered,
+                why,
+            )
+
+
+def _check_size(raw: bytes | None, key: bytes | None) -> None:
+    if raw is not None and len(raw) > limits.MAX_MESSAGE_BYTES:
+        raise TooLarge(f"The value has {len(raw)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
+    if key is not None and len(key) > limits.MAX_KEY_BYTES:
+        raise TooLarge(f"The key has {len(key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
+
+
+_Extras = tuple[Mapping[str, str] | None, str | None, datetime | None, int | None]
+
+
+def _extra(
+    headers: Mapping[str, str] | None,
+    partition: int | None,
+    correlation_id: str | None,
+    content_type: str | None,
+    expires: timedelta | datetime | None,
+) -> _Extras:
+    check_partition(partition)
+    fault = fault_of_texts(headers, correlation_id, content_type)
+    if fault is not None:
+        raise fault
+    return (dict(headers) if headers else None, correlation_id, expiry(expires), partition)

@@ -1,0 +1,259 @@
+"""Publishing into one topic so that every repeat is safe: single messages in lanes, batches as numbered pieces.
+
+A try of unknown outcome is repeated with the same producer, sequence, partition and bytes until the answer is definite
+or the time is over. Only what certainly was not written is decided anew. Buffering is the producer's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakelog.batches import partition_of
+from lakelog.client._async.calls import AsyncCalls, lost
+from lakelog.client._runtime import async_offload
+from lakelog.client.backoff import Tries, is_passing, may_be_written
+from lakelog.client.columns import Piece, Spread, moved
+from lakelog.client.lanes import Lane, Lanes
+from lakelog.client.values import Run, TopicInfo
+from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
+from lakelog.model.message import Message, parse_message_id
+from lakelog.model.position import Receipt
+from lakelog.wire.frames import PublishFrame
+
+_FRESH_SECONDS = 30.0
+"""Changes that matter are noticed at once by refusals; this bounds the rest."""
+
+
+class AsyncTopicState:
+    """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
+
+    def __init__(self, name: str, calls: AsyncCalls) -> None:
+        self.name = name
+        self.calls = calls
+        self.lanes = Lanes()
+        self.spread = Spread()
+        self._info: TopicInfo | None = None
+        self._fresh_until = 0.0
+
+    @property
+    def known(self) -> TopicInfo | None:
+        """The description last heard of, however old."""
+        return self._info
+
+    async def info(self, *, fresh: bool = False) -> TopicInfo:
+        info = self._info
+        if fresh or info is None or time.monotonic() > self._fresh_until:
+            info = await self.calls.run(lambda left: self.calls.transport.describe_topic(self.name, left), safe=True)
+            self.remember(info)
+        return info
+
+    def remember(self, info: TopicInfo | None) -> None:
+        known = self._info
+        if known is not None and (info is None or info.incarnation != known.incarnation):
+            # The lanes' sequences belong to partitions that are no more.
+            self.lanes.clear()
+        self._info = info
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
+
+    def choose(self, info: TopicInfo, message: Message) -> int:
+        if message.partition is not None:
+            return message.partition
+        if message.key is not None:
+            return partition_of(message.key, info.partitions)
+        return self.spread.one(info.partitions)
+
+
+async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
+    """Publishes one message: by its idempotency key if it has one, else in a lane."""
+    if message.idempotency_key is not None:
+
+        async def once(left: float) -> Receipt:
+            return only(await state.calls.transport.publish_messages(state.name, [message], None, None, left))
+
+        return await state.calls.run(once, safe=True)
+    lane = state.lanes.take()
+    try:
+        receipt = await AsyncSingle(state, message, lane).run()
+    except LakelogError as error:
+        # After an unknown outcome, as after a cancellation, nobody knows where the lane's count stands.
+        if not may_be_written(error):
+            state.lanes.give(lane)
+        raise
+    state.lanes.give(lane)
+    return receipt
+
+
+class AsyncSingle:
+    """The tries to publish one message in a lane."""
+
+    def __init__(self, state: AsyncTopicState, message: Message, lane: Lane) -> None:
+        self._state = state
+        self._message = message
+        self._lane = lane
+        self._placed: Message | None = None
+        self._epoch = 0
+        self._unknown = False
+        self._renewed = False
+        self._changed = False
+
+    async def run(self) -> Receipt:
+        calls = self._state.calls
+        tries = Tries(calls.policy)
+        while True:
+            try:
+                return await self._try(tries)
+            except LakelogError as error:
+                if not self._may_repeat(error) or not await calls.pause(tries, error):
+                    if self._unknown and not may_be_written(error):
+                        raise lost(error) from error
+                    raise
+
+    async def _try(self, tries: Tries) -> Receipt:
+        state, lane = self._state, self._lane
+        if self._placed is None or self._changed:
+            info = await state.info(fresh=self._changed)
+            self._changed = False
+            self._epoch = info.epoch
+            self._placed = replace(self._message, partition=state.choose(info, self._message))
+        placed = self._placed
+        partition = placed.partition or 0
+        number = (lane.producer, lane.sequence(partition))
+        transport = state.calls.transport
+        receipt = only(await transport.publish_messages(state.name, [placed], number, self._epoch, tries.seconds()))
+        lane.written(partition, number[1])
+        known = state.known
+        if known is not None and parse_message_id(receipt.id)[0] != known.incarnation:
+            state.remember(None)
+        # A repeat of ours is no duplicate of the caller's.
+        return replace(receipt, duplicate=False) if receipt.duplicate else receipt
+
+    def _may_repeat(self, error: LakelogError) -> bool:
+        if isinstance(error, EpochChanged):
+            # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
+            self._changed, self._unknown = True, False
+            return True
+        if isinstance(error, SequenceRefused) and not self._unknown and not self._renewed:
+            self._renewed = self._changed = True
+            self._lane.renew()
+            return True
+        if isinstance(error, NotFound):
+            self._state.remember(None)
+        self._unknown = self._unknown or may_be_written(error)
+        return is_passing(error)
+
+
+def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
+    [result] = results
+    if isinstance(result, LakelogError):
+        raise result
+    return result
+
+
+class AsyncSettling:
+    """The tries to publish the pieces of one batch, until each has its result."""
+
+    def __init__(self, state: AsyncTopicState, lane: Lane, limit_seconds: float | None = None) -> None:
+        self._state = state
+        self._lane = lane
+        self._tries = Tries(state.calls.policy, limit_seconds=limit_seconds)
+        self._renew = self._renewed = self._changed = False
+
+    async def run(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """The pieces with their results, as they were cut in the end."""
+        settled: list[Piece] = []
+        pending = list(pieces)
+        while pending:
+            failure = await self._round(pending)
+            if failure is not None:
+                pending = await self._again(pending, failure)
+            settled += [piece for piece in pending if piece.result is not None]
+            pending = [piece for piece in pending if piece.result is None]
+        return settled
+
+    async def _round(self, pending: Sequence[Piece]) -> LakelogError | None:
+        """One request with the first piece of each partition; the error to wait for, if any has to be repeated."""
+        firsts = list({piece.partition: piece for piece in reversed(pending)}.values())
+        for piece in firsts:
+            piece.number = piece.number or (self._lane.producer, self._lane.sequence(piece.partition))
+        frames = [_frame(piece) for piece in firsts]
+        answers: Sequence[Run | LakelogError]
+        try:
+            transport = self._state.calls.transport
+            answers = await transport.publish_frames(self._state.name, frames, self._tries.seconds())
+        except LakelogError as error:
+            answers = [error] * len(firsts)
+        failure: LakelogError | None = None
+        for piece, answer in zip(firsts, answers, strict=True):
+            if isinstance(answer, Run):
+                self._written(piece, answer)
+            elif self._may_repeat(piece, answer):
+                failure = answer
+            else:
+                piece.result = lost(answer) if piece.unknown and not may_be_written(answer) else answer
+        return failure
+
+    def _written(self, piece: Piece, run: Run) -> None:
+        piece.result = run.offset
+        assert piece.number is not None
+        if piece.number[0] == self._lane.producer:
+            self._lane.written(piece.partition, piece.number[1])
+
+    def _may_repeat(self, piece: Piece, error: LakelogError) -> bool:
+        if isinstance(error, EpochChanged):
+            # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
+            self._changed, piece.unknown = True, False
+            return True
+        if isinstance(error, SequenceRefused) and not piece.unknown and not self._renewed:
+            # Perhaps the topic is another one now.
+            self._renew = self._changed = True
+            return True
+        if isinstance(error, NotFound):
+            self._state.remember(None)
+        piece.unknown = piece.unknown or may_be_written(error)
+        return is_passing(error)
+
+    async def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
+        """Makes ready for the next try, or gives up what has no result yet."""
+        pinned = [piece for piece in pieces if piece.unknown or piece.result is not None]
+        free = [piece for piece in pieces if not piece.unknown and piece.result is None]
+        if self._renew:
+            # What may have been written keeps its number; only what is cut anew counts as a new producer.
+            self._renew, self._renewed = False, True
+            self._lane.renew()
+        if not await self._state.calls.pause(self._tries, failure):
+            _give_up(pieces, failure)
+        elif self._changed:
+            self._changed = False
+            try:
+                info = await self._state.info(fresh=True)
+            except LakelogError as error:
+                _give_up(pieces, error)
+                return list(pieces)
+            return pinned + (await async_offload(moved, free, info, self._state.spread) if free else [])
+        return list(pieces)
+
+
+def lane_is_sound(pieces: Sequence[Piece]) -> bool:
+    """Whether the count of each partition is known."""
+    return not any(piece.unknown and isinstance(piece.result, LakelogError) for piece in pieces)
+
+
+def _frame(piece: Piece) -> PublishFrame:
+    assert piece.number is not None
+    producer, sequence = piece.number
+    return PublishFrame(
+        partition=piece.partition,
+        epoch=piece.epoch,
+        count=piece.count,
+        sequence=sequence,
+        producer=producer,
+        payload=piece.payload,
+    )
+
+
+def _give_up(pieces: Sequence[Piece], error: LakelogError) -> None:
+    for piece in pieces:
+        if piece.result is None:
+            piece.result = lost(error) if piece.unknown and not isinstance(error, OutcomeUnknown) else error

@@ -1,0 +1,173 @@
+"""Reading a topic from all of its partitions: once to the end, or on and on as messages arrive.
+
+Messages of one partition come in order; those of several are merged as they arrive. Positions are the reader's:
+nothing is kept on a server.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lakelog.client import processes
+from lakelog.client._async.publishing import AsyncTopicState
+from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask
+from lakelog.client.codec import Codec
+from lakelog.client.messages import ReceivedMessage, result_of
+from lakelog.client.positions import Start, start_of
+from lakelog.client.values import Chunk, FetchResult, FetchWish
+from lakelog.errors import OffsetOutOfRange
+from lakelog.model.limits import MAX_WAIT_MS
+from lakelog.model.position import AtOffset, Earliest, Position
+
+T = TypeVar("T")
+
+_PAGE = 5_000
+_WORKERS = 16
+_FOLLOW_SECONDS = 2.0
+"""How long a follower's fetch waits at most: so long may its thread outlive it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Generic[T]):
+    """A topic as its readers need it."""
+
+    state: AsyncTopicState
+    codec: Codec[T]
+
+
+async def fetch_chunk(state: AsyncTopicState, partition: int, position: Position, wish: FetchWish) -> Chunk:
+    """One fetch; waits longer than servers do by asking again."""
+    calls, longest = state.calls, MAX_WAIT_MS / 1000
+    left = wish.wait_seconds
+    while True:
+        wait = min(left, longest)
+        step = FetchWish(limit=wish.limit, max_bytes=wish.max_bytes, wait_seconds=wait)
+        at = position
+
+        async def once(seconds: float, at: Position = at, step: FetchWish = step) -> Chunk:
+            return await calls.transport.fetch(state.name, partition, at, step, seconds)
+
+        chunk = await calls.run(once, safe=True, wait_seconds=wait)
+        left -= wait
+        if chunk.frames or left <= 0:
+            return chunk
+        position = AtOffset(chunk.until)
+
+
+async def read_page(source: Source[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
+    """A page from there on, or from the log start where retention was faster than the reader."""
+    wish = FetchWish(limit=_PAGE, wait_seconds=wait_seconds)
+    try:
+        chunk = await fetch_chunk(source.state, partition, position, wish)
+    except OffsetOutOfRange as error:
+        log_start = error.subject.get("log_start")
+        if not isinstance(position, AtOffset) or not isinstance(log_start, int) or position.offset >= log_start:
+            raise
+        processes.log.warning(
+            "topic %s partition %d: messages %d to %d were retired before they were read",
+            source.state.name,
+            partition,
+            position.offset,
+            log_start - 1,
+        )
+        chunk = await fetch_chunk(source.state, partition, Earliest(), wish)
+    return result_of(chunk, source.state.name, source.codec)
+
+
+async def read_to_end(source: Source[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
+    """Every message up to the high watermarks of now."""
+    info = await source.state.info(fresh=True)
+    ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
+    positions = {partition: start_of(start, partition) for partition in ends}
+    while positions:
+        for partition, position in list(positions.items()):
+            result = await read_page(source, partition, position, 0.0)
+            for message in result.messages:
+                if message.offset < ends[partition]:
+                    yield message
+            if result.next_offset >= ends[partition]:
+                del positions[partition]
+            else:
+                positions[partition] = AtOffset(result.next_offset)
+
+
+async def read_on(source: Source[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
+    """Every message, and then those to come."""
+    follower = AsyncFollower(source, start)
+    try:
+        await follower.begin()
+        while True:
+            page = await follower.next()
+            for message in page.messages:
+                yield message
+    finally:
+        follower.stop()
+
+
+class AsyncFollower(Generic[T]):
+    """Asks all partitions at once, in a few tasks, and hands on what comes first."""
+
+    def __init__(self, source: Source[T], start: Start) -> None:
+        self._source = source
+        self._start = start
+        self._mutex = AsyncMutex()
+        self._changed = AsyncCondition(self._mutex)
+        self._pages: deque[FetchResult[T]] = deque()
+        self._positions: dict[int, Position] = {}
+        self._tasks: list[AsyncTask] = []
+        self._error: BaseException | None = None
+        self._stopped = False
+
+    async def begin(self) -> None:
+        info = await self._source.state.info(fresh=True)
+        self._positions = {partition: start_of(self._start, partition) for partition in range(info.partitions)}
+        workers = min(_WORKERS, info.partitions)
+        self._tasks = [
+            AsyncTask(f"lakelog-follow-{worker}", lambda worker=worker: self._work(worker, workers))  # type: ignore[misc]
+            for worker in range(workers)
+        ]
+
+    async def next(self) -> FetchResult[T]:
+        info = await self._source.state.info()
+        for partition in range(len(self._positions), info.partitions):
+            self._positions[partition] = Earliest()
+        with self._mutex:
+            while not self._pages:
+                if self._error is not None:
+                    raise self._error
+                await self._changed.wait(_FOLLOW_SECONDS)
+            page = self._pages.popleft()
+            self._changed.notify_all()
+            return page
+
+    def stop(self) -> None:
+        with self._mutex:
+            self._stopped = True
+            self._changed.notify_all()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _work(self, worker: int, workers: int) -> None:
+        try:
+            while not self._stopped:
+                mine = range(worker, len(self._positions), workers)
+                wait = _FOLLOW_SECONDS if len(mine) == 1 else 0.25 / len(mine)
+                for partition in mine:
+                    await self._read(partition, wait)
+        except Exception as exc:
+            with self._mutex:
+                self._error = exc
+                self._changed.notify_all()
+
+    async def _read(self, partition: int, wait: float) -> None:
+        page = await read_page(self._source, partition, self._positions[partition], wait)
+        self._positions[partition] = AtOffset(page.next_offset)
+        if page.messages:
+            with self._mutex:
+                while len(self._pages) > len(self._tasks) and not self._stopped:
+                    await self._changed.wait()
+                self._pages.append(page)
+                self._changed.notify_all()

@@ -1,0 +1,358 @@
+"""The primitives in which the two colours differ, side by side: `AsyncName` for asyncio, `Name` for threads.
+
+`scripts/unasync.py` turns the first into the second. The async forms belong to one event loop and need no lock, but
+take part in the same `with` statements, so that one source serves both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from lakelog.client import processes
+
+R = TypeVar("R")
+P = ParamSpec("P")
+
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    tls: bool
+
+
+class StreamEnded(Exception):
+    """The other side closed the connection, or sent what is too long."""
+
+
+# Waiting and waking ---------------------------------------------------------------------------------------------------
+
+
+class AsyncMutex:
+    """Nothing to exclude: code between two awaits runs alone."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+Mutex = threading.Lock
+
+
+class AsyncCondition:
+    """Waits until somebody notifies. Wake-ups may be spurious: look again."""
+
+    def __init__(self, mutex: AsyncMutex) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, timeout: float | None = None) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(future)
+
+    def notify_all(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+Condition = threading.Condition
+
+
+async def async_sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+# Work beside the caller -----------------------------------------------------------------------------------------------
+
+
+class AsyncTask:
+    """Runs a coroutine function beside the caller."""
+
+    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._task = asyncio.get_running_loop().create_task(run(), name=name)
+
+    async def join(self, timeout: float | None = None) -> None:
+        await asyncio.wait([self._task], timeout=timeout)
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    @property
+    def alive(self) -> bool:
+        return not self._task.done() and not self._task.get_loop().is_closed()
+
+
+class Task:
+    """Runs a function in a thread of its own, which does not keep the process alive."""
+
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def cancel(self) -> None:
+        """A thread cannot be cancelled: whoever runs in it looks for the sign to end."""
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+
+class _Pool:
+    """Threads for work that releases the interpreter's lock, shared by the process."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        processes.after_fork(self)
+
+    def submit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(2, thread_name_prefix="lakelog-encode")
+        return self._executor.submit(work, *args, **kwargs)
+
+    def reset_after_fork(self) -> None:
+        self._executor = None
+
+
+_pool = _Pool()
+
+
+class AsyncWork:
+    """A computation that was begun in another thread."""
+
+    def __init__(self, work: Callable[..., R], *args: Any) -> None:
+        self._future: asyncio.Future[Any] = asyncio.wrap_future(_pool.submit(work, *args))
+
+    async def result(self) -> Any:
+        return await self._future
+
+
+class Work:
+    """A computation that was begun in another thread."""
+
+    def __init__(self, work: Callable[..., R], *args: Any) -> None:
+        self._future: Future[Any] = _pool.submit(work, *args)
+
+    def result(self) -> Any:
+        return self._future.result()
+
+
+async def async_offload(work: Callable[..., R], *args: Any) -> R:
+    """Runs the work where it does not hold up the event loop."""
+    return await asyncio.wrap_future(_pool.submit(work, *args))
+
+
+def offload(work: Callable[..., R], *args: Any) -> R:
+    return work(*args)
+
+
+# Streams --------------------------------------------------------------------------------------------------------------
+
+
+class AsyncStream:
+    """A TCP connection. Each operation ends at the deadline that `within` set."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._deadline = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def open(cls, address: Address, seconds: float) -> AsyncStream:
+        tls = _tls() if address.tls else None
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=_READ_BYTES)
+        _no_delay(writer.get_extra_info("socket"))
+        return cls(reader, writer)
+
+    def within(self, seconds: float) -> None:
+        self._deadline = self._loop.time() + seconds
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        if len(data) > _READ_BYTES:
+            async with asyncio.timeout_at(self._deadline):
+                await self._writer.drain()
+
+    async def read_until(self, mark: bytes) -> bytes:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._reader.readuntil(mark)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
+            raise StreamEnded("the connection was closed") from exc
+
+    async def read_exactly(self, size: int) -> bytes:
+        try:
+            if self._received >= size:
+                # Nothing to wait for: arming a timer costs more than the rest of a small read.
+                return await self._reader.readexactly(size)
+            async with asyncio.timeout_at(self._deadline):
+                return await self._reader.readexactly(size)
+        except asyncio.IncompleteReadError as exc:
+            raise StreamEnded("the connection was closed") from exc
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be used again: of this loop, and the other side has neither closed it nor spoken unasked."""
+        mine = self._loop is asyncio.get_running_loop()
+        return mine and not self._writer.is_closing() and not self._reader.at_eof() and not self._received
+
+    @property
+    def _received(self) -> int:
+        """How many bytes have arrived and were not read; asyncio has no public word for it."""
+        return len(self._reader._buffer)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._writer.close()
+
+
+class Stream:
+    """A TCP connection. Each operation ends at the deadline that `within` set."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._deadline = 0.0
+        self._buffer = bytearray()
+
+    @classmethod
+    def open(cls, address: Address, seconds: float) -> Stream:
+        sock = socket.create_connection((address.host, address.port), timeout=seconds)
+        try:
+            _no_delay(sock)
+            return cls(_tls().wrap_socket(sock, server_hostname=address.host) if address.tls else sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def within(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+
+    def write(self, data: bytes) -> None:
+        self._arm()
+        self._socket.sendall(data)
+
+    def read_until(self, mark: bytes) -> bytes:
+        searched = 0
+        while (end := self._buffer.find(mark, searched)) < 0:
+            if len(self._buffer) > _READ_BYTES:
+                raise StreamEnded("the answer's head is too long")
+            searched = max(0, len(self._buffer) - len(mark) + 1)
+            self._receive()
+        end += len(mark)
+        found = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        return found
+
+    def read_exactly(self, size: int) -> bytes:
+        if len(self._buffer) < size:
+            # The rest goes straight into its place: bodies have megabytes.
+            whole = bytearray(size)
+            at = len(self._buffer)
+            whole[:at] = self._buffer
+            self._buffer.clear()
+            view = memoryview(whole)
+            while at < size:
+                self._arm()
+                received = self._socket.recv_into(view[at:])
+                if not received:
+                    raise StreamEnded("the connection was closed")
+                at += received
+            view.release()
+            return bytes(whole)
+        found = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return found
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be used again: the other side has neither closed it nor spoken unasked."""
+        if self._buffer:
+            return False
+        try:
+            self._socket.setblocking(False)
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.read(1)
+            else:
+                self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self) -> None:
+        self._arm()
+        received = self._socket.recv(_READ_BYTES)
+        if not received:
+            raise StreamEnded("the connection was closed")
+        self._buffer += received
+
+    def _arm(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no time is left")
+        self._socket.settimeout(left)
+
+
+_tls_context: ssl.SSLContext | None = None
+
+
+def _tls() -> ssl.SSLContext:
+    global _tls_context
+    if _tls_context is None:
+        _tls_context = ssl.create_default_context()
+    return _tls_context
+
+
+def _no_delay(sock: socket.socket | None) -> None:
+    if sock is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+# The end of the process -----------------------------------------------------------------------------------------------
+
+
+def async_wait_at_exit(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Nothing: when the process ends, the event loop has ended before."""
+
+
+def wait_at_exit(call: Callable[[], None]) -> None:
+    call()

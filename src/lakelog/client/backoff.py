@@ -1,0 +1,69 @@
+"""When a call is repeated, and after which pause. Pure: it neither sleeps nor calls.
+
+A call that may have been written is repeated only if the caller says that repeating it is safe.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakelog.errors import LakelogError, OutcomeUnknown, Overloaded, Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A call takes at most `limit_seconds`, and one try of it at most `try_seconds`."""
+
+    limit_seconds: float = 30.0
+    try_seconds: float = 10.0
+    first_pause_seconds: float = 0.01
+    longest_pause_seconds: float = 2.0
+
+
+def may_be_written(error: LakelogError) -> bool:
+    """Whether nobody can say if the call took effect. An internal error of the server is one of these."""
+    return isinstance(error, OutcomeUnknown) or type(error) is LakelogError
+
+
+def is_passing(error: LakelogError) -> bool:
+    """Whether the same call may succeed later."""
+    return isinstance(error, Unavailable | Overloaded) or may_be_written(error)
+
+
+class Tries:
+    """The tries of one call: how much time is left, and how long to pause after a failure."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        limit_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._chance = chance
+        self._deadline = clock() + (policy.limit_seconds if limit_seconds is None else limit_seconds)
+        self.failed = 0
+
+    @property
+    def left(self) -> float:
+        return self._deadline - self._clock()
+
+    def seconds(self, wait: float = 0.0) -> float:
+        """How long the next try may take; `wait` is what the server was asked to wait itself."""
+        return max(0.1, min(self.left, self._policy.try_seconds + wait))
+
+    def pause(self, error: LakelogError) -> float | None:
+        """Seconds until the next try; None when the time does not suffice for one."""
+        growth = self._policy.first_pause_seconds * 2.0 ** min(self.failed, 30)
+        self.failed += 1
+        pause = min(self._policy.longest_pause_seconds, growth) * (0.5 + self._chance() / 2)
+        asked = error.subject.get("retry_after")
+        if isinstance(asked, int | float):
+            pause = max(pause, float(asked))
+        return pause if pause < self.left else None

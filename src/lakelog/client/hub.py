@@ -1,0 +1,86 @@
+"""An engine in this process, for clients without a server: over memory, or straight over PostgreSQL.
+
+It has the database's rights, not a token's. Which thread it runs in is decided in `embedded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelog.engine import Engine
+from lakelog.errors import ConfigurationError, NotDurable
+from lakelog.maintenance import Maintenance
+from lakelog.model.names import check_name
+from lakelog.model.topic import Scope
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from lakelog.storage.store import DEFAULT_CELL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """Where the messages are."""
+
+    url: str
+    cells: Mapping[str, str] = field(default_factory=dict)
+    allow_not_durable: bool = False
+
+
+class Hub:
+    """A started engine with its agents. Belongs to the event loop that opened it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._maintenance = Maintenance(engine)
+        self._scopes: dict[tuple[str, str], Scope] = {}
+
+    @classmethod
+    async def open(cls, settings: HubSettings) -> Hub:
+        if settings.url.startswith("memory:"):
+            engine = Engine(MemoryCatalog(), {DEFAULT_CELL: MemoryStore()})
+        else:
+            engine = await _open_postgres(settings)
+        hub = cls(engine)
+        await engine.start()
+        hub._maintenance.start()
+        return hub
+
+    async def scope(self, project: str, environment: str) -> Scope:
+        place = (project, environment)
+        if place not in self._scopes:
+            check_name("project", project)
+            check_name("environment", environment)
+            self._scopes[place] = await self.engine.catalog.scope_create(project, environment)
+        return self._scopes[place]
+
+    async def close(self) -> None:
+        await self._maintenance.stop()
+        await self.engine.close()
+
+
+async def _open_postgres(settings: HubSettings) -> Engine:
+    try:
+        from lakelog.storage.postgres import open_catalog, open_cells
+    except ImportError as exc:
+        raise ConfigurationError(
+            "postgresql:// needs the PostgreSQL driver; install it with `pip install 'lakelog[postgres]'`, "
+            "or connect to a server with http://."
+        ) from exc
+    catalog = await open_catalog(settings.url)
+    try:
+        engine = Engine(catalog, await open_cells(settings.url, settings.cells))
+    except BaseException:
+        await catalog.close()
+        raise
+    try:
+        for store in engine.cells.values():
+            weak = (await store.durability()).weak
+            if weak and not settings.allow_not_durable:
+                raise NotDurable(
+                    f"PostgreSQL could lose acknowledged messages: {', '.join(weak)}. "
+                    "Set these on, or connect with allow_not_durable=True for a test."
+                )
+    except BaseException:
+        await engine.close()
+        raise
+    return engine

@@ -1,0 +1,61 @@
+"""What happens to the client's objects at a fork and at the end of the process. Objects register themselves here."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+log = logging.getLogger("lakelog")
+
+
+class Forked(Protocol):
+    """Forgets, in the child, what belongs to the parent."""
+
+    def reset_after_fork(self) -> None: ...
+
+
+class Exiting(Protocol):
+    """Publishes or reports what is left, and lets go."""
+
+    def finish_at_exit(self) -> None: ...
+
+
+_forked: WeakSet[Forked] = WeakSet()
+_exiting: dict[int, Exiting] = {}
+inherited: list[object] = []
+"""Connections of the parent, kept in the child: closing one could disturb the parent's event loop."""
+
+
+def after_fork(thing: Forked) -> None:
+    _forked.add(thing)
+
+
+def before_exit(thing: Exiting) -> None:
+    """Kept alive until `forget`: what it has accepted must not vanish with the last reference."""
+    _exiting[id(thing)] = thing
+
+
+def forget(thing: Exiting) -> None:
+    _exiting.pop(id(thing), None)
+
+
+def _child() -> None:
+    _exiting.clear()
+    for thing in list(_forked):
+        thing.reset_after_fork()
+
+
+def _finish() -> None:
+    # The newest first: a producer before the client that it sends through.
+    for thing in reversed(list(_exiting.values())):
+        with contextlib.suppress(Exception):
+            thing.finish_at_exit()
+    _exiting.clear()
+
+
+os.register_at_fork(after_in_child=_child)
+atexit.register(_finish)

@@ -1,0 +1,1 @@
+"""What users see, by behaviour, through the public surface alone."""

@@ -1,0 +1,55 @@
+"""Fixtures of the acceptance suites."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance import engines
+from tests.acceptance.client_kit import TRANSPORTS, ThreadServer
+from tests.kit.postgres import Cluster
+
+
+@pytest.fixture
+def http_server() -> Iterator[ThreadServer]:
+    with ThreadServer() as server:
+        yield server
+
+
+@pytest.fixture(params=TRANSPORTS)
+def url(request: pytest.FixtureRequest) -> str:
+    """A URL of an empty installation, for each way to reach one."""
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}"
+    if request.param == "http":
+        server: ThreadServer = request.getfixturevalue("http_server")
+        return server.url
+    database: str = request.getfixturevalue("migrated_database")
+    return database
+
+
+@pytest.fixture(scope="session")
+def migrated_template(cluster: Cluster) -> str:
+    """The name of a database with our schema, to copy: migrating one for each test takes longer."""
+    from lakelog.storage.postgres import migrate
+
+    url = cluster.create_database()
+    asyncio.run(migrate(url))
+    return url.rpartition("/")[2]
+
+
+@pytest.fixture
+def migrated_database(cluster: Cluster, migrated_template: str) -> Iterator[str]:
+    """The URL of a fresh database with our schema."""
+    url = cluster.create_database(template=migrated_template)
+    yield url
+    cluster.drop_database(url)
+
+
+@pytest.fixture(scope="session", params=engines.NAMES)
+def log(request: pytest.FixtureRequest) -> engines.Log:
+    """The log on each kind of storage, shared by all tests that ask for it."""
+    return engines.open_log(request)

@@ -1,0 +1,1 @@
+"""The client by itself, over transports that tests steer."""
