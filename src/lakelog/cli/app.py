@@ -1,0 +1,60 @@
+"""The `lakelog` command: puts the commands of all modules together. Each imports what it works with when it runs.
+
+`lakelog --help` has to be quick: nothing here, nor at the top of a module of this room, loads more than typer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from lakelog.cli import dev, fetch, migrate, publish, serve, tail, tokens, topics
+from lakelog.cli.failures import Commands
+from lakelog.cli.output import print_json, print_line
+from lakelog.cli.target import JsonOption
+
+# Plain help: rich would take longer to load than everything else together.
+app = typer.Typer(
+    cls=Commands,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 unreachable: try again, 130 Ctrl-C.",
+)
+
+
+@app.callback()
+def root(debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False) -> None:
+    """Durable topics on PostgreSQL. Start with `lakelog dev`."""
+    if debug:
+        os.environ["LAKELOG_DEBUG"] = "1"
+
+
+app.command()(dev.dev)
+app.command()(serve.serve)
+app.command()(migrate.migrate)
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(topics.app, name="topics")
+app.command()(publish.publish)
+app.command()(fetch.fetch)
+app.command()(tail.tail)
+
+
+@app.command()
+def version(json: JsonOption = False) -> None:
+    """Show the version."""
+    from importlib import metadata
+
+    number = metadata.version("lakelog")
+    if json:
+        print_json({"version": number})
+    else:
+        print_line(number)
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="lakelog")

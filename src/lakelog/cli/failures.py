@@ -1,0 +1,110 @@
+"""What a command that failed says, and its exit code.
+
+    0  done                         3  there is no such topic, partition or token
+    1  refused, or failed           4  the server or PostgreSQL cannot be reached, or is overloaded: try again
+    2  wrong usage                130  ended by Ctrl-C
+
+One or two lines on stderr: what happened, and what to do next. A traceback only with `--debug`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from lakelog.errors import (
+    LakelogError,
+    NotAuthenticated,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    TopicExists,
+    Unavailable,
+)
+
+OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+# Packages of the `server` extra; a bare installation is a client only.
+_SERVER_PACKAGES = frozenset(
+    [
+        "asyncpg",
+        "httptools",
+        "opentelemetry",
+        "prometheus_client",
+        "pydantic",
+        "pydantic_settings",
+        "starlette",
+        "structlog",
+        "uvicorn",
+        "uvloop",
+    ]
+)
+
+
+class Commands(TyperGroup):
+    """The root group: whatever a command raises becomes a message and an exit code here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LakelogError as error:
+            _show(error.detail, _advice(error))
+            raise typer.Exit(_code(error)) from _reraised(error)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _SERVER_PACKAGES:
+                raise
+            _show(f"This command needs {error.name}.", "Install the server's parts: pip install 'lakelog[server]'")
+            raise typer.Exit(FAILED) from _reraised(error)
+        except BrokenPipeError:
+            # Whoever read our output has enough. The interpreter would complain about it once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(OK) from None
+
+
+def debugging() -> bool:
+    return os.environ.get("LAKELOG_DEBUG", "") not in ("", "0")
+
+
+def _reraised(error: Exception) -> Exception:
+    if debugging():
+        raise error
+    return error
+
+
+def _code(error: LakelogError) -> int:
+    if isinstance(error, NotFound):
+        return NOT_FOUND
+    if isinstance(error, Unavailable | Overloaded | OutcomeUnknown):
+        return UNREACHABLE
+    return FAILED
+
+
+def _advice(error: LakelogError) -> str | None:
+    from lakelog.cli import target
+
+    if isinstance(error, TopicExists):
+        return "Give --if-missing if that is fine, or another name."
+    where = target.last_used()
+    if where is None:
+        return None
+    if isinstance(error, NotAuthenticated):
+        return f"The token came from {where.token_source}; the server is {where.url}."
+    if isinstance(error, Unavailable | OutcomeUnknown):
+        return (
+            f"The address {where.url} came from {where.url_source}. "
+            "Start a server with `lakelog dev` or `lakelog serve`, or give --url."
+        )
+    return None
+
+
+def _show(what: str, advice: str | None) -> None:
+    from lakelog.cli.output import clean, say
+
+    first, *rest = [line for text in (what, advice) if text for line in text.splitlines()]
+    say(f"lakelog: {clean(first)}")
+    for line in rest:
+        say(f"         {clean(line)}")

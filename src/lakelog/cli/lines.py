@@ -1,0 +1,169 @@
+"""Input to messages: lines of text, JSON lines, whole messages, or raw bytes. It publishes nothing.
+
+A line that cannot be used is a `BadLine` with its number and the reason; what to do about it is the command's.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+import msgspec
+
+from lakelog.cli.formats import Format
+from lakelog.model.limits import MAX_MESSAGE_BYTES
+
+JSON = "application/json"
+
+# A message in base64, with its headers, is longer than its value.
+_MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One message to publish."""
+
+    number: int
+    value: bytes | str | msgspec.Raw | None
+    size: int
+    key: str | bytes | int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """A line that is no message."""
+
+    number: int
+    reason: str
+
+
+class _MessageLine(msgspec.Struct):
+    """A line as `lakelog tail --json` prints it; its place there is not its place here."""
+
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value_base64: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    headers: dict[str, str] | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+
+
+_message_line = msgspec.json.Decoder(_MessageLine)
+
+
+def detect(name: str, first: bytes) -> Format:
+    """JSON lines if the file's name says so, or if the first line is a JSON object or array; else lines of text."""
+    if name.endswith((".jsonl", ".ndjson")):
+        return Format.JSONL
+    if first.lstrip()[:1] in (b"{", b"["):
+        try:
+            msgspec.json.decode(first)
+            return Format.JSONL
+        except msgspec.MsgspecError:
+            pass
+    return Format.LINES
+
+
+def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | None) -> Iterator[Input | BadLine]:
+    """The input's messages in order. Empty lines are left out."""
+    if wanted is Format.RAW:
+        yield _whole(stream)
+        return
+    for number, line in enumerate(_lines(stream), start=1):
+        if not line.strip():
+            continue
+        if len(line) > _MAX_LINE_BYTES:
+            yield BadLine(number=number, reason=f"it is longer than a message may be ({MAX_MESSAGE_BYTES} bytes)")
+            continue
+        if wanted is Format.AUTO:
+            wanted = detect(name, line)
+        try:
+            yield _parse(number, line, wanted, key_field)
+        except (ValueError, RecursionError) as error:
+            yield BadLine(number=number, reason=str(error))
+
+
+def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> Input:
+    if wanted is Format.LINES:
+        return Input(number=number, value=_text(line.rstrip(b"\r\n")), size=len(line))
+    line = line.strip()
+    # What is passed on as it stands is not looked at again.
+    _text(line)
+    if wanted is Format.MESSAGES:
+        return _from_message(number, line, key_field)
+    return _from_json(Input(number=number, value=None, size=len(line)), line, key_field)
+
+
+def _from_json(message: Input, line: bytes, key_field: str | None) -> Input:
+    """Text is stored as text, null as no value, any other JSON as it stands: numbers keep all of their digits."""
+    try:
+        value = msgspec.json.decode(line)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    key = _key(value, key_field) if message.key is None else message.key
+    if value is None or isinstance(value, str):
+        return replace(message, value=value, key=key)
+    return replace(message, value=msgspec.Raw(line), key=key)
+
+
+def _from_message(number: int, line: bytes, key_field: str | None) -> Input:
+    try:
+        found = _message_line.decode(line)
+        key = binascii.a2b_base64(found.key_base64, strict_mode=True) if found.key_base64 else found.key
+        message = Input(
+            number=number,
+            value=None,
+            size=len(line),
+            key=key,
+            headers=found.headers or {},
+            content_type=found.content_type,
+            correlation_id=found.correlation_id,
+        )
+        if found.value_base64 is not None:
+            return replace(message, value=binascii.a2b_base64(found.value_base64, strict_mode=True))
+    except (msgspec.MsgspecError, binascii.Error) as error:
+        raise ValueError(f"it is not a message: {error}") from None
+    if found.value is msgspec.UNSET:
+        raise ValueError("it is not a message: it has neither `value` nor `value_base64`")
+    if found.content_type == JSON:
+        return replace(message, value=msgspec.Raw(bytes(found.value)), content_type=None)
+    return _from_json(message, bytes(found.value), key_field)
+
+
+def _key(value: object, key_field: str | None) -> str | int | None:
+    if key_field is None:
+        return None
+    key = value.get(key_field) if isinstance(value, dict) else None
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise ValueError(
+            f"its field {key_field!r}, which is to be the key, is missing or neither text nor a whole number"
+        )
+    return key
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _whole(stream: BinaryIO) -> Input | BadLine:
+    data = stream.read(MAX_MESSAGE_BYTES + 1)
+    if len(data) > MAX_MESSAGE_BYTES:
+        return BadLine(number=1, reason=f"the input is over {MAX_MESSAGE_BYTES} bytes, the most a message may have")
+    return Input(number=1, value=data, size=len(data))
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines, of which an endless one takes no more memory than its limit."""
+    while line := stream.readline(_MAX_LINE_BYTES + 1):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(_MAX_LINE_BYTES + 1)

@@ -1,0 +1,121 @@
+"""`lakelog serve`: the composition root. Opens the stores, puts engine and maintenance together, runs the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, patiently
+from lakelog.cli.output import say
+from lakelog.cli.units import parse_size
+from lakelog.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from lakelog.engine import Engine
+    from lakelog.server import ServerSettings
+    from lakelog.storage.store import Catalog, PartitionStore
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", show_default="8080")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.", show_default="1")] = None,
+    database_url: DatabaseOption = None,
+    cell: CellOption = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask nobody for a token. On loopback only.")] = False,
+    allow_not_durable: Annotated[
+        bool, typer.Option("--allow-not-durable", help="Serve although PostgreSQL could lose acknowledged messages.")
+    ] = False,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory for calls in hand, per process.", show_default="256MiB")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(help="json, or console for people.", show_default="json")] = None,
+) -> None:
+    """Serve topics over HTTP, until SIGTERM.
+
+    Every option has an environment variable: LAKELOG_PORT for --port. LAKELOG_AUTHENTICATE=false is --no-auth.
+    """
+    from lakelog.server import run
+
+    given: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "database_url": find_database(database_url),
+        "cells": find_cells(cell),
+        "authenticate": False if no_auth else None,
+        "allow_not_durable": allow_not_durable or None,
+        "memory_bytes": parse_size(memory) if memory else None,
+        "log_format": log_format,
+    }
+    settings = make_settings(given)
+    check(settings)
+    raise typer.Exit(run(open_engine, settings))
+
+
+def make_settings(given: dict[str, Any]) -> ServerSettings:
+    """The server's settings: what is given, else the environment, else the defaults."""
+    from pydantic import ValidationError
+
+    from lakelog.server import ServerSettings
+
+    try:
+        return ServerSettings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        wrong = "; ".join(f"LAKELOG_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
+        raise ConfigurationError(f"The settings are not valid. {wrong}.") from None
+
+
+def check(settings: ServerSettings) -> None:
+    """Finds out before any worker starts what would stop all of them, and says loudly what is dangerous."""
+    import asyncio
+
+    from lakelog.server import check_durability, check_exposure
+
+    check_exposure(settings.host, settings.authenticate)
+
+    async def look() -> list[str]:
+        async with open_engine(settings) as engine:
+            return await check_durability(engine, settings.allow_not_durable)
+
+    if weak := asyncio.run(look()):
+        say("*" * 100)
+        say(f"NOT DURABLE: acknowledged messages can be lost in a crash ({'; '.join(weak)}).")
+        say("*" * 100)
+    if not settings.authenticate:
+        say("No authentication: everybody on this machine can read, publish and manage.")
+
+
+@asynccontextmanager
+async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
+    """The engine on the settings' databases, started, with maintenance beside it."""
+    from lakelog.engine import Engine, EngineSettings
+    from lakelog.maintenance import Maintenance
+
+    catalog, cells = await patiently(lambda: _open_stores(settings), say=say)
+    engine = Engine(catalog, cells, EngineSettings(memory_bytes=settings.memory_bytes))
+    maintenance = Maintenance(engine)
+    try:
+        await engine.start()
+        maintenance.start()
+        yield engine
+    finally:
+        await maintenance.stop()
+        await engine.close()
+
+
+async def _open_stores(settings: ServerSettings) -> tuple[Catalog, dict[int, PartitionStore]]:
+    from lakelog.storage.postgres import open_catalog, open_cells
+
+    assert settings.database_url is not None
+    catalog = await open_catalog(settings.database_url)
+    try:
+        return catalog, await open_cells(settings.database_url, settings.cells)
+    except BaseException:
+        await catalog.close()
+        raise

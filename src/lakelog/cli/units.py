@@ -1,0 +1,92 @@
+"""Durations, sizes, times and pairs as people type them. The only place that parses or writes them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import typer
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
+_BYTES = {"": 1} | {
+    letter + i: (1024 if i else 1000) ** power for power, letter in enumerate("kmgt", 1) for i in ("", "i")
+}
+
+
+def parse_duration(text: str) -> timedelta:
+    """`7d`, `12h`, `1h30m`; more than zero."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise typer.BadParameter(f"{text!r} is not a duration; write it as 30s, 15m, 12h or 7d.")
+    try:
+        duration = timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is too long a duration.") from None
+    if duration <= timedelta(0):
+        raise typer.BadParameter("A duration is more than zero.")
+    return duration
+
+
+def show_duration(duration: timedelta) -> str:
+    """The shortest form that `parse_duration` reads back."""
+    rest = round(duration.total_seconds() * 1000)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, round(_SECONDS[unit] * 1000))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_size(text: str) -> int:
+    """`10GiB`, `500MB`, `1048576`: bytes, more than zero."""
+    match = _SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * _BYTES[(match[2] or "").lower()]) if match else 0
+    if not match:
+        raise typer.BadParameter(f"{text!r} is not a size; write it as 500MB or 10GiB.")
+    if size <= 0:
+        raise typer.BadParameter("A size is at least one byte.")
+    return size
+
+
+def show_size(size: int) -> str:
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def show_count(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def parse_time(text: str, now: datetime | None = None) -> datetime:
+    """RFC 3339, a date, or a duration: that long ago. Without an offset, UTC is meant."""
+    if _DURATION.match(text):
+        return (now or datetime.now(UTC)) - parse_duration(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write it as 2026-01-31T12:00:00Z, or as 2h for two hours ago."
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def show_time(time: datetime | None) -> str:
+    return "" if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """`name=text`, given any number of times."""
+    parsed: dict[str, str] = {}
+    for pair in pairs or []:
+        name, sign, text = pair.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f"{pair!r} is not of the form NAME=TEXT.", param_hint=option)
+        parsed[name] = text
+    return parsed

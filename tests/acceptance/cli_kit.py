@@ -1,0 +1,143 @@
+"""Runs the real `lakelog` command for acceptance tests: to its end, or in the background by the supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from lakelog.cli.app import app
+from tests.kit import watchdog
+from tests.kit.ports import free_port
+from tests.kit.process import Command, Process
+
+LAKELOG = str(Path(sys.executable).with_name("lakelog"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a command that ended left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cli:
+    """`lakelog` in one folder, with one environment."""
+
+    folder: Path
+    env: Mapping[str, str]
+
+    def run(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0) -> Done:
+        """Runs in this process: starting a Python for each of a hundred commands would take most of the time.
+
+        `code` is what it has to end with, None for anything.
+        """
+        env: dict[str, str | None] = {name: None for name in os.environ if name.startswith("LAKELOG_")}
+        with contextlib.chdir(self.folder):
+            result = CliRunner().invoke(app, list(arguments), input=stdin, env={**env, **self.env}, prog_name="lakelog")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return _checked(Done(code=result.exit_code, out=result.stdout, err=result.stderr), arguments, code)
+
+    def spawn(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0, timeout: float = 60) -> Done:
+        """The same as a process of its own, as a shell runs it."""
+        done = subprocess.run(
+            [LAKELOG, *arguments],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            cwd=self.folder,
+            env=self._whole_env(),
+            timeout=timeout,
+        )
+        result = Done(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+        return _checked(result, arguments, code)
+
+    def popen(self, *arguments: str, stdout: int | None = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [LAKELOG, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=self._whole_env(),
+        )
+
+    def process(self, name: str, arguments: Sequence[str], ready: str | None) -> Process:
+        """In the background, with its output in a log file; not yet started."""
+        # A variable of the caller's shell must not lead a test elsewhere: empty is the same as absent.
+        env = {name: "" for name in os.environ if name.startswith("LAKELOG_")} | dict(self.env)
+        command = Command(argv=[LAKELOG, *arguments], env=env, ready=ready, cwd=self.folder)
+        return Process(command, log_path=self.folder / f"{name}.log")
+
+    def _whole_env(self) -> dict[str, str]:
+        return {name: text for name, text in os.environ.items() if not name.startswith("LAKELOG_")} | dict(self.env)
+
+
+def _checked(done: Done, arguments: Sequence[str], code: int | None) -> Done:
+    assert code is None or done.code == code, f"lakelog {' '.join(arguments)}: {done}"
+    return done
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that PostgreSQL's user can reach, which pytest's are not."""
+    folder = Path(tempfile.mkdtemp(prefix="lakelog-cli-"))
+    folder.chmod(0o755)
+    watchdog.watch_folder(str(folder))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        watchdog.forget_folder(str(folder))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dev:
+    """A running `lakelog dev` and a command line in its folder."""
+
+    cli: Cli
+    process: Process
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        lines = (self.cli.folder / ".lakelog" / "env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+
+
+@contextmanager
+def dev(folder: Path, *arguments: str) -> Iterator[Dev]:
+    port = free_port()
+    cli = Cli(folder=folder, env={})
+    ready = f"http://127.0.0.1:{port}/readyz"
+    process = cli.process("dev", ["dev", "--port", str(port), *arguments], ready).start(within=90)
+    try:
+        yield Dev(cli=cli, process=process, port=port)
+    finally:
+        process.kill9()

@@ -1,0 +1,68 @@
+"""Which databases a command works on, and how long a start waits for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from lakelog.cli.databases import find_cells, find_database, patiently
+from lakelog.errors import ConfigurationError, Unavailable
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("LAKELOG_DATABASE_URL", "LAKELOG_CELLS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_option_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKELOG_DATABASE_URL", "postgresql://b")
+    assert find_database("postgresql://a") == "postgresql://a"
+    assert find_database(None) == "postgresql://b"
+
+
+def test_cells_come_from_options_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_cells(None) == {}
+    monkeypatch.setenv("LAKELOG_CELLS", '{"x": "postgresql://x"}')
+    assert find_cells(None) == {"x": "postgresql://x"}
+    assert find_cells(["y=postgresql://y?a=b"]) == {"y": "postgresql://y?a=b"}
+    monkeypatch.setenv("LAKELOG_CELLS", "[1]")
+    with pytest.raises(typer.BadParameter, match="LAKELOG_CELLS"):
+        find_cells(None)
+
+
+async def test_a_start_is_patient_for_its_time_and_says_so_once() -> None:
+    said: list[str] = []
+    tries = iter([Unavailable("Not yet."), None])
+
+    async def attempt() -> str:
+        if error := next(tries):
+            raise error
+        return "open"
+
+    assert await patiently(attempt, say=said.append, pause=0) == "open"
+    assert len(said) == 1 and "Not yet." in said[0]
+
+
+async def test_a_start_gives_up_in_the_end() -> None:
+    async def attempt() -> str:
+        raise Unavailable("Never.")
+
+    with pytest.raises(Unavailable, match=r"Never\. Tried for 0\.05 s; start PostgreSQL"):
+        await patiently(attempt, say=lambda text: None, limit=0.05, pause=0)
+
+
+async def test_what_waiting_cannot_mend_is_said_at_once() -> None:
+    tries = 0
+
+    async def attempt() -> str:
+        nonlocal tries
+        tries += 1
+        raise ConfigurationError("Wrong password.")
+
+    with pytest.raises(ConfigurationError):
+        await patiently(attempt, say=lambda text: None)
+    assert tries == 1
