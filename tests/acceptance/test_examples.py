@@ -1,0 +1,101 @@
+"""What we show people runs: the examples, the Python of the how-to pages, the curl calls of the HTTP reference,
+the roles of the production page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from lakelog.storage.postgres import migrate
+from tests.acceptance.client_kit import ThreadServer
+from tests.kit.postgres import Cluster
+from tests.unit.docs.markdown import DOCS, ROOT, blocks, reference
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(kind == "python" for kind, _ in blocks(page.read_text()))]
+
+OUTPUT = {
+    "publish_and_read.py": ["acct_1 Order(account='acct_1', total=12)", "acct_2 Order(account='acct_2', total=7)"],
+    "producer.py": ["published 2000, the topic has 2000 in 4 partitions"],
+    "embedded.py": ["0 tick 0", "4 tick 4"],
+}
+ARGUMENTS = {"producer.py": ["2000"]}
+
+
+def run(command: Sequence[str], url: str, cwd: Path) -> str:
+    """What it printed; it must end well, and be silent on stderr: a warning in an example is a defect."""
+    env = {name: text for name, text in os.environ.items() if not name.startswith("LAKELOG_")}
+    env |= {"LAKELOG_URL": url, "LAKELOG_TOKEN": "lkl_not_asked_for", "PYTHONWARNINGS": "error"}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples(example: Path, url: str, tmp_path: Path) -> None:
+    printed = run([sys.executable, str(example), *ARGUMENTS.get(example.name, [])], url, tmp_path)
+    for expected in OUTPUT[example.name]:
+        assert expected in printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_python_of_the_docs(page: Path, url: str, tmp_path: Path) -> None:
+    """All of a page's blocks, one after the other."""
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(text for kind, text in blocks(page.read_text()) if kind == "python"))
+    assert run([sys.executable, str(script)], url, tmp_path)
+
+
+def test_curl_of_the_http_reference(http_server: ThreadServer, tmp_path: Path) -> None:
+    """Each call answers with the fields, and the partitions and offsets, that the page shows below it."""
+    script, shown = [], []
+    for kind, text in blocks(reference("http")):
+        if kind == "sh":
+            script.append(text)
+        elif kind == "json":
+            script.append("echo\n")
+            shown.append(json.loads(text))
+    answers = [
+        json.loads(line) for line in run(["bash", "-euc", "".join(script)], http_server.url, tmp_path).splitlines()
+    ]
+    assert len(answers) == len(shown) >= 4
+    for answer, expected in zip(answers, shown, strict=True):
+        assert _outline(answer) == _outline(expected)
+
+
+def _outline(value: object, name: str = "") -> object:
+    """The value without what differs between runs."""
+    if isinstance(value, dict):
+        return {field: _outline(inner, field) for field, inner in value.items()}
+    if isinstance(value, list):
+        return [_outline(inner, name) for inner in value]
+    return name if name in ("id", "incarnation", "epoch", "appended_at", "created_at") else value
+
+
+def test_roles_of_the_production_page_suffice(tmp_path: Path) -> None:
+    """The owner migrates without rights over the cluster; the service works, and can change no schema."""
+    (script,) = (text for kind, text in blocks((DOCS / "howto/run-in-production.md").read_text()) if kind == "sql")
+    with Cluster() as cluster:
+        with psycopg.connect(cluster.create_database(), autocommit=True) as admin:
+            for statement in filter(str.strip, re.sub(r"--.*", "", script).split(";")):
+                admin.execute(statement)
+            owner, service = (_url_of(admin, role) for role in ("lakelog_owner", "lakelog_server"))
+        asyncio.run(migrate(owner))
+        assert "tick 4" in run([sys.executable, str(ROOT / "examples/embedded.py")], service, tmp_path)
+        with psycopg.connect(service) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("drop table lakelog.head")
+
+
+def _url_of(admin: psycopg.Connection, role: str) -> str:
+    return f"postgresql://{role}:{quote('…')}@{admin.info.host}:{admin.info.port}/lakelog"

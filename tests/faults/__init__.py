@@ -1,0 +1,1 @@
+"""Scenarios with faults: real servers and PostgreSQL, killed, stopped, cut off."""

@@ -1,0 +1,95 @@
+"""Publishing while servers and PostgreSQL are killed and answers are lost: S1 to S7 hold.
+
+Full size: 200,000 calls, one message each, from 32 processes to two servers.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.faults.publisher import THREADS, Board, Plan
+from tests.kit.checkers import assert_valid
+from tests.kit.fleet import Fleet
+from tests.kit.history import load
+from tests.kit.postgres import Cluster
+from tests.kit.process import Process, Supervisor
+from tests.kit.size import Size
+from tests.kit.waiting import eventually
+
+PROCESSES = 32
+KILLS = 5
+LOST_ANSWERS = 0.002
+
+
+@pytest.mark.timeout(1500)
+def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: Path) -> None:
+    """S1-S7. Idempotency keys with a third of repeats, some keyless, some at the other server."""
+    total = size.pick(ci=20_000, full=200_000)
+    folder = tmp_path / "history"
+    folder.mkdir()
+    with Cluster() as cluster, Fleet(cluster) as fleet, Supervisor() as clients:
+        fleet.create_topic("orders", 4)
+        for seed, proxy in enumerate(fleet.proxies):
+            # A tenth of the calls loses ten times as many answers, so that both sizes see some hundred.
+            proxy.drop_answers(probability=LOST_ANSWERS * size.pick(ci=10, full=1), seed=seed)
+        board = Board(str(tmp_path / "board"), PROCESSES * THREADS)
+        processes = [start(clients, fleet, board, folder, tmp_path, number, total) for number in range(PROCESSES)]
+
+        in_flight = []
+        for kill in range(KILLS):
+            reach(board, processes, total * (kill + 1) // (KILLS + 2))
+            server = kill % len(fleet.servers)
+            in_flight.append(eventually(lambda server=server: at_least(16, board.in_flight(server)), within=30))
+            fleet.servers[server].kill9()
+            fleet.servers[server].restart()
+        reach(board, processes, total * (KILLS + 1) // (KILLS + 2))
+        cluster.kill9()
+        cluster.start()
+
+        eventually(lambda: not any(process.running for process in processes), within=900, every=0.5)
+        failed = [process for process in processes if process.returncode != 0]
+        assert not failed, failed[0].log_text()[-2000:]
+
+        history = load(folder)
+        final = fleet.read_all("orders")
+        unknown = sum(operation.outcome == "info" for operation in history.publishes())
+        messages = sum(len(part.messages) for part in final.partitions)
+        print(f"{total} calls, {messages} messages, {unknown} of unknown outcome, in flight at kills: {in_flight}")
+        assert unknown >= 100
+        assert_valid(history, final)
+
+
+def start(
+    clients: Supervisor, fleet: Fleet, board: Board, folder: Path, tmp_path: Path, number: int, total: int
+) -> Process:
+    plan = Plan(
+        topic="orders",
+        ports=[proxy.port for proxy in fleet.proxies],
+        calls=total // (PROCESSES * THREADS),
+        seed=number,
+        name=f"c{number}",
+        folder=str(folder),
+        board=str(tmp_path / "board"),
+        slot=number,
+    )
+    argv = [sys.executable, "-m", "tests.faults.publisher", msgspec.json.encode(plan).decode(), str(board.slots)]
+    return clients.start(argv, name="client")
+
+
+def reach(board: Board, processes: list[Process], calls: int) -> None:
+    """Until so many calls are done; a client that ended badly meanwhile fails the test at once."""
+
+    def reached() -> bool:
+        for process in processes:
+            assert process.running or process.returncode == 0, process.log_text()[-2000:]
+        return board.done() >= calls
+
+    eventually(reached, within=600, every=0.05)
+
+
+def at_least(minimum: int, count: int) -> int:
+    return count if count >= minimum else 0

@@ -1,0 +1,103 @@
+"""A fleet for tests: PostgreSQL, servers as real processes, and a fault proxy in front of each server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lakelog.storage.postgres import migrate
+from tests.kit.checks.basis import FinalMessage, FinalPartition, FinalRead
+from tests.kit.history import value_hash
+from tests.kit.ports import free_port
+from tests.kit.postgres import Cluster
+from tests.kit.process import Process, Supervisor
+from tests.kit.proxy import FaultProxy
+
+LAKELOG = str(Path(sys.executable).with_name("lakelog"))
+
+
+class Fleet:
+    """`with Fleet(cluster, servers=2) as fleet:`; clients use `fleet.proxies[n].port`, checks `fleet.ports[n]`."""
+
+    def __init__(self, cluster: Cluster, *, servers: int = 2, env: Mapping[str, str] | None = None) -> None:
+        self.cluster = cluster
+        self.url = cluster.create_database()
+        asyncio.run(migrate(self.url))
+        self._supervisor = Supervisor()
+        self.ports = [free_port() for _ in range(servers)]
+        self.servers: list[Process] = []
+        self.proxies: list[FaultProxy] = []
+        self._env = dict(env or {})
+
+    def __enter__(self) -> Fleet:
+        try:
+            for port in self.ports:
+                argv = [LAKELOG, "serve", "--no-auth", "--port", str(port), "--database-url", self.url]
+                ready = f"http://127.0.0.1:{port}/readyz"
+                self.servers.append(self._supervisor.start(argv, env=self._env, ready=ready, name="server"))
+                self.proxies.append(FaultProxy("127.0.0.1", port).start())
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()
+        self._supervisor.close()
+
+    def request(self, method: str, path: str, body: Any = None, *, server: int = 0) -> Any:
+        """One call to a server, past its proxy; the decoded answer. Anything but a 2xx fails the test."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[server], timeout=30)
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            data = answer.read()
+            assert 200 <= answer.status < 300, (answer.status, data[:500])
+            return json.loads(data) if data else None
+        finally:
+            connection.close()
+
+    def create_topic(self, name: str, partitions: int, **settings: Any) -> None:
+        self.request("POST", "/v1/topics", {"name": name, "partitions": partitions, **settings})
+
+    def read_all(self, topic: str, *, server: int = 0) -> FinalRead:
+        """Every message of the topic, as a fresh reader sees it."""
+        described = self.request("GET", f"/v1/topics/{topic}", server=server)
+        return FinalRead(
+            partitions=tuple(self._read_partition(topic, part, server=server) for part in described["partition_list"])
+        )
+
+    def _read_partition(self, topic: str, part: Mapping[str, int], *, server: int) -> FinalPartition:
+        number, end = part["partition"], part["high_watermark"]
+        return FinalPartition(
+            topic=topic,
+            partition=number,
+            log_start=part["log_start"],
+            high_watermark=end,
+            messages=tuple(self._messages(topic, number, part["log_start"], end, server=server)),
+        )
+
+    def _messages(self, topic: str, number: int, offset: int, end: int, *, server: int) -> Iterator[FinalMessage]:
+        path = f"/v1/topics/{topic}/partitions/{number}/messages"
+        while offset < end:
+            fetched = self.request("GET", f"{path}?offset={offset}&limit=5000", server=server)
+            assert fetched["next_offset"] > offset, "a fetch below the high watermark must get on"
+            for message in fetched["messages"]:
+                yield FinalMessage(
+                    offset=message["offset"],
+                    hash=value_hash(message["value"].encode()),
+                    key=message.get("key"),
+                    idempotency_key=message.get("idempotency_key"),
+                )
+            offset = fetched["next_offset"]
