@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lakelog.storage.postgres import migrate
+from lakelog.model.token import Right, Token, hash_secret, new_secret
+from lakelog.storage.postgres import migrate, open_catalog
 from tests.kit.checks.basis import FinalMessage, FinalPartition, FinalRead
 from tests.kit.history import value_hash
 from tests.kit.ports import free_port
@@ -22,13 +25,31 @@ from tests.kit.proxy import FaultProxy
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 
 
+async def new_token(url: str) -> str:
+    """A token with every right in the default environment."""
+    catalog = await open_catalog(url)
+    try:
+        secret = new_secret()
+        scope = await catalog.scope_create("default", "default")
+        token = Token(
+            id=secrets.token_hex(4), name="test", rights=frozenset(Right), created_at=datetime.now(UTC), expires_at=None
+        )
+        await catalog.token_create(scope, token, hash_secret(secret))
+        return secret
+    finally:
+        await catalog.close()
+
+
 class Fleet:
     """`with Fleet(cluster, servers=2) as fleet:`; clients use `fleet.proxies[n].port`, checks `fleet.ports[n]`."""
 
-    def __init__(self, cluster: Cluster, *, servers: int = 2, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, *, servers: int = 2, authenticate: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
         self.cluster = cluster
         self.url = cluster.create_database()
         asyncio.run(migrate(self.url))
+        self.token = asyncio.run(new_token(self.url)) if authenticate else None
         self._supervisor = Supervisor()
         self.ports = [free_port() for _ in range(servers)]
         self.servers: list[Process] = []
@@ -38,7 +59,8 @@ class Fleet:
     def __enter__(self) -> Fleet:
         try:
             for port in self.ports:
-                argv = [LAKELOG, "serve", "--no-auth", "--port", str(port), "--database-url", self.url]
+                argv = [LAKELOG, "serve", "--port", str(port), "--database-url", self.url]
+                argv += [] if self.token else ["--no-auth"]
                 ready = f"http://127.0.0.1:{port}/readyz"
                 self.servers.append(self._supervisor.start(argv, env=self._env, ready=ready, name="server"))
                 self.proxies.append(FaultProxy("127.0.0.1", port).start())
@@ -60,7 +82,10 @@ class Fleet:
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[server], timeout=30)
         try:
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            if self.token:
+                headers["Authorization"] = f"Bearer {self.token}"
+            connection.request(method, path, payload, headers)
             answer = connection.getresponse()
             data = answer.read()
             assert 200 <= answer.status < 300, (answer.status, data[:500])
