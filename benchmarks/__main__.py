@@ -1,0 +1,104 @@
+"""The command line: `scripts/bench --list`, `scripts/bench NAME [--json] [--size ci|full]`. It measures nothing."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib import import_module
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import OURS, Benchmark, Plan, Report, run, to_stderr, verdicts
+from tests.kit.size import Size
+
+_MODULES = (
+    "publish_objects",
+    "publish_columns",
+    "publish_single",
+    "fetch_arrow",
+    "fetch_objects",
+    "held_snapshot",
+    "disk",
+)
+
+
+def main() -> int:
+    arguments = _arguments()
+    benchmarks = {found.name: found for found in (import_module(f"benchmarks.{name}").BENCHMARK for name in _MODULES)}
+    if arguments.list or arguments.name is None:
+        for benchmark in benchmarks.values():
+            print(f"{benchmark.name:<16} {benchmark.about} ({benchmark.unit}; {_targets(benchmark)})")
+        return 0
+    benchmark = benchmarks.get(arguments.name)
+    if benchmark is None:
+        to_stderr(f"bench: there is no benchmark {arguments.name!r}; scripts/bench --list names them")
+        return 2
+    plan = _plan(benchmark, arguments)
+    # The corpus is ours, not the client's: a collector that walks it again and again would be measured as well.
+    to_stderr(f"{plan.size.value} size, {len(plan.corpus):,} different messages")
+    gc.collect()
+    gc.freeze()
+    report = run(benchmark, plan, to_stderr)
+    if arguments.json:
+        print(msgspec.json.encode(asdict(report)).decode())
+    else:
+        _print(benchmark, report)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Lakelog and its peers in one run.")
+    parser.add_argument("name", nargs="?", help="which benchmark; see --list")
+    parser.add_argument("--list", action="store_true", help="names all benchmarks and their targets")
+    parser.add_argument("--json", action="store_true", help="prints one JSON object instead of a table")
+    parser.add_argument("--size", choices=[size.value for size in Size], default=Size.FULL.value)
+    parser.add_argument("--rounds", type=int, help="how often ours and the peers take turns")
+    parser.add_argument("--messages", type=int, help="messages of a leg, where a leg is counted")
+    parser.add_argument("--seconds", type=float, help="seconds of a leg, where a leg is timed")
+    return parser.parse_args()
+
+
+def _plan(benchmark: Benchmark, arguments: argparse.Namespace) -> Plan:
+    given = {name: getattr(arguments, name) for name in ("rounds", "messages", "seconds")}
+    return replace(
+        benchmark.plans[Size(arguments.size)], **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _targets(benchmark: Benchmark) -> str:
+    return ", ".join(_target(benchmark, name) for name in benchmark.targets)
+
+
+def _target(benchmark: Benchmark, name: str) -> str:
+    target = benchmark.targets[name]
+    if name == OURS:
+        return f"{'<=' if benchmark.less_is_better else '>='} {target:,g}"
+    return f"{name} <= {target:g}" if name.endswith("_ms") else f">= {target:g} x {name}"
+
+
+def _print(benchmark: Benchmark, report: Report) -> None:
+    console = Console()
+    table = Table(title=f"{report.name}: {benchmark.about}")
+    for column in ("", report.unit, "ours against it", "each round"):
+        table.add_column(column, justify="left" if column in ("", "each round") else "right")
+    rounds = report.conditions["each_round"]
+    for name, figure in {OURS: report.ours, **report.peers}.items():
+        ratio = f"{report.ratios[name]:.2f} x" if name in report.ratios else ""
+        table.add_row(name, f"{figure:,.1f}", ratio, "  ".join(f"{one:,.0f}" for one in rounds[name]))
+    console.print(table)
+    for name, reached in verdicts(benchmark, report).items():
+        console.print(f"target {_target(benchmark, name)}: {'reached' if reached else 'MISSED'}", highlight=False)
+    console.print(_conditions(report.conditions), highlight=False, soft_wrap=True)
+
+
+def _conditions(conditions: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in conditions.items() if name != "each_round")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""disk: bytes on disk for a message, all of our tables with indexes and TOAST, against a plain table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psycopg
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.peers import PlainTable
+from benchmarks.stage import Stage
+from benchmarks.topics import fresh_topic, produce
+from tests.kit.size import Size
+
+# Everything in the schema: hot tables, heads, producers, and the catalog's few pages.
+_SIZE = """
+select sum(pg_total_relation_size(c.oid)) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'lakelog' and c.relkind in ('r', 'm')
+"""
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    messages = plan.messages
+
+    def ours() -> Measured:
+        with stage.serve() as served, fresh_topic(served) as topic, psycopg.connect(served.database) as connection:
+            empty = _bytes(connection)
+            produce(topic, plan.corpus, messages)
+            return Measured(figure=_bytes(connection) / messages, notes={"empty_bytes": empty})
+
+    def insert() -> Measured:
+        with stage.peer_database() as url, PlainTable.open(url, plan.corpus) as plain:
+            plain.insert(messages)
+            return Measured(figure=plain.bytes_on_disk() / messages, notes={"empty_bytes": 0})
+
+    yield {OURS: ours, "insert": insert}
+
+
+def _bytes(connection: psycopg.Connection[tuple[int]]) -> int:
+    row = connection.execute(_SIZE).fetchone()
+    connection.rollback()
+    assert row is not None
+    return int(row[0])
+
+
+BENCHMARK = Benchmark(
+    name="disk",
+    about="bytes on disk for a message: tables, indexes, TOAST",
+    unit="bytes/message",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=50_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=1, messages=1_000_000, seconds=0),
+    },
+    targets={OURS: 100},
+    less_is_better=True,
+)

@@ -1,0 +1,51 @@
+"""fetch-objects: one client reads all partitions from the earliest message on, each value decoded, through HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.peers import PlainTable
+from benchmarks.stage import Stage
+from benchmarks.topics import filled_topic
+from tests.kit.size import Size
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    corpus = plan.corpus
+    with (
+        stage.serve() as served,
+        filled_topic(served, corpus, plan.messages) as topic,
+        stage.peer_database() as url,
+        PlainTable.open(url, corpus) as plain,
+    ):
+        plain.copy_in(plan.messages)
+
+        def ours() -> Measured:
+            count = total = 0
+            start = perf_counter()
+            for message in topic.read():
+                count += 1
+                total += message.value["cents"]
+            seconds = perf_counter() - start
+            assert count == plan.messages, f"read {count} of {plan.messages} messages"
+            return Measured(figure=count / seconds)
+
+        ours()
+        yield {OURS: ours, "copy": plain.copy_out_objects}
+
+
+BENCHMARK = Benchmark(
+    name="fetch-objects",
+    about="read over all partitions, values decoded, one client, through HTTP",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=1_000_000, seconds=0),
+    },
+    targets={OURS: 300_000},
+)

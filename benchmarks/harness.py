@@ -1,0 +1,190 @@
+"""How a benchmark is run: legs alternate in one run (ours, a peer, ours, …); the median of the rounds is the figure.
+
+It knows no benchmark and no server; what a leg does is its own matter.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from benchmarks.corpus import PARTITIONS, Corpus, corpus
+from benchmarks.stage import Stage
+from tests.kit.size import Size
+
+OURS = "ours"
+CI_DISTINCT = 10_000
+BUSY = 1.0
+"""Load that others put on the machine: on few cores, more than this decides the figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much a run does. `messages` is per leg where a leg is counted, `seconds` where it is timed."""
+
+    size: Size
+    rounds: int
+    messages: int
+    seconds: float
+
+    @property
+    def corpus(self) -> Corpus:
+        return corpus(CI_DISTINCT) if self.size is Size.CI else corpus()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one leg gave: the figure, and whatever else should stand in the conditions (`p99_ms`, …)."""
+
+    figure: float
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+Leg = Callable[[], Measured]
+Legs = Callable[[Stage, Plan], AbstractContextManager[Mapping[str, Leg]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """One benchmark. `legs` yields `ours` and the peers, ready to be run again and again.
+
+    `targets`: for `ours` the figure, for a peer the ratio, for `p99_ms` and the like our note at most.
+    """
+
+    name: str
+    about: str
+    unit: str
+    legs: Legs
+    plans: Mapping[Size, Plan]
+    targets: Mapping[str, float]
+    less_is_better: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is printed."""
+
+    name: str
+    unit: str
+    ours: float
+    peers: Mapping[str, float]
+    ratios: Mapping[str, float]
+    conditions: Mapping[str, Any]
+
+
+def run(benchmark: Benchmark, plan: Plan, progress: Callable[[str], None]) -> Report:
+    made = plan.corpus
+    with Stage() as stage:
+        conditions = _conditions(plan, stage, made)
+        if conditions["load_before"] > BUSY:
+            progress(f"the machine is busy (load {conditions['load_before']}): these figures are not worth quoting")
+        with benchmark.legs(stage, plan) as legs:
+            measured: dict[str, list[Measured]] = {name: [] for name in legs}
+            for number, (name, leg) in _alternate(plan.rounds, legs):
+                stage.settle()
+                result = leg()
+                measured[name].append(result)
+                figure = f"{result.figure:,.0f} {benchmark.unit} {_text(result)}"
+                progress(f"round {number} of {plan.rounds}: {name} {figure}")
+        # A peer that is not installed is known only now.
+        conditions |= stage.notes
+    return _report(benchmark, measured, conditions)
+
+
+def _alternate(rounds: int, legs: Mapping[str, Leg]) -> Iterator[tuple[int, tuple[str, Leg]]]:
+    for number in range(1, rounds + 1):
+        for item in legs.items():
+            yield number, item
+
+
+def _report(benchmark: Benchmark, measured: Mapping[str, list[Measured]], conditions: dict[str, Any]) -> Report:
+    figures = {name: statistics.median(one.figure for one in legs) for name, legs in measured.items()}
+    ours = figures.pop(OURS)
+    ratios = {name: (theirs / ours if benchmark.less_is_better else ours / theirs) for name, theirs in figures.items()}
+    conditions["each_round"] = {name: [round(one.figure, 1) for one in legs] for name, legs in measured.items()}
+    for name, legs in measured.items():
+        for note in legs[0].notes:
+            conditions.setdefault(note, {})[name] = round(statistics.median(one.notes[note] for one in legs), 3)
+    return Report(
+        name=benchmark.name,
+        unit=benchmark.unit,
+        ours=round(ours, 1),
+        peers={name: round(figure, 1) for name, figure in figures.items()},
+        ratios={name: round(ratio, 3) for name, ratio in ratios.items()},
+        conditions=conditions,
+    )
+
+
+def verdicts(benchmark: Benchmark, report: Report) -> dict[str, bool]:
+    """Each target, and whether this run reached it."""
+    reached = {}
+    for name, target in benchmark.targets.items():
+        if name == OURS:
+            reached[name] = report.ours <= target if benchmark.less_is_better else report.ours >= target
+        elif name in report.ratios:
+            reached[name] = report.ratios[name] >= target
+        elif name in report.conditions:
+            reached[name] = report.conditions[name][OURS] <= target
+    return reached
+
+
+def _conditions(plan: Plan, stage: Stage, made: Corpus) -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "cpu": _cpu(),
+        "fsync_us": fsync_us(stage.cluster.folder),
+        "postgresql": stage.version,
+        "postgresql_settings": dict(stage.settings),
+        "messages": plan.messages,
+        "seconds": plan.seconds,
+        "rounds": plan.rounds,
+        "size": plan.size.value,
+        "partitions": PARTITIONS,
+        "distinct_messages": len(made),
+        "corpus_ratio": round(made.ratio, 2),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def fsync_us(folder: Path, *, times: int = 200) -> float:
+    """The median time to make 8 KiB durable in place, as a commit does with PostgreSQL's log."""
+    path = folder / "fsync-probe"
+    page = b"\0" * 8192
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.write(file, page * times)
+        os.fsync(file)
+        taken = []
+        for number in range(times):
+            start = perf_counter_ns()
+            os.pwrite(file, page, number * len(page))
+            os.fdatasync(file)
+            taken.append(perf_counter_ns() - start)
+    finally:
+        os.close(file)
+        path.unlink()
+    return round(statistics.median(taken) / 1000, 1)
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _text(result: Measured) -> str:
+    return " ".join(f"{name} {value:.2f}" for name, value in result.notes.items())
+
+
+def to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,69 @@
+"""held-snapshot: publishing of small batches while another session holds a snapshot open, and without one.
+
+A snapshot keeps PostgreSQL from cleaning up: a design that updates rows in place gets slower and slower under it. Each
+leg has a database and a server of its own, so that none inherits the other's dead rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+import psycopg
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.load import HttpBatches, generate
+from benchmarks.stage import Served, Stage
+from benchmarks.topics import fresh_topic
+from tests.kit.size import Size
+
+CONNECTIONS = 8
+MESSAGES = 100
+"""In a request: a batch of 25 for each partition."""
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    stage.notes |= {"connections": CONNECTIONS, "messages_a_request": MESSAGES}
+
+    def publish(*, held: bool) -> Measured:
+        with stage.serve() as served, fresh_topic(served) as topic:
+            load = HttpBatches(
+                connections=CONNECTIONS,
+                seconds=plan.seconds,
+                port=served.port,
+                topic=topic.name,
+                epoch=topic.describe().epoch,
+                messages=MESSAGES,
+            )
+            with _snapshot(served) if held else nullcontext():
+                return generate(load, messages=MESSAGES)
+
+    yield {"undisturbed": lambda: publish(held=False), OURS: lambda: publish(held=True)}
+
+
+@contextmanager
+def _snapshot(served: Served) -> Iterator[None]:
+    """A session that has read our tables and does not end its transaction."""
+    with psycopg.connect(served.database) as connection:
+        connection.execute("set idle_in_transaction_session_timeout = 0")
+        connection.commit()
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("select count(*) from lakelog.head")
+        yield
+        # Whoever ends it before the end of the leg spoils the figure; this fails then.
+        connection.execute("select count(*) from lakelog.head")
+        connection.rollback()
+
+
+BENCHMARK = Benchmark(
+    name="held-snapshot",
+    about="small batches under a snapshot that another session holds, against the same without",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=2),
+        Size.FULL: Plan(size=Size.FULL, rounds=2, messages=0, seconds=60),
+    },
+    targets={"undisturbed": 0.7},
+)

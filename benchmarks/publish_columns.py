@@ -1,0 +1,48 @@
+"""publish-columns: one client, `publish_columns` of Arrow tables in chunks, through HTTP, until the last answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.peers import PlainTable
+from benchmarks.stage import Stage
+from benchmarks.topics import fresh_topic, tables
+from tests.kit.size import Size
+
+CHUNK = 50_000
+_WARM = 5_000
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    corpus = plan.corpus
+    chunk = min(CHUNK, len(corpus))
+    stage.notes["chunk_messages"] = chunk
+    with stage.serve() as served, stage.peer_database() as url, PlainTable.open(url, corpus) as plain:
+
+        def ours(messages: int = plan.messages) -> Measured:
+            with fresh_topic(served) as topic:
+                start = perf_counter()
+                for table in tables(corpus, messages, chunk):
+                    topic.publish_columns(table)
+                return Measured(figure=messages / (perf_counter() - start))
+
+        ours(_WARM)
+        plain.copy_in_encoded(_WARM)
+        yield {OURS: ours, "copy": lambda: plain.copy_in_encoded(plan.messages)}
+
+
+BENCHMARK = Benchmark(
+    name="publish-columns",
+    about="publish_columns of Arrow tables, one client, through HTTP",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=2_000_000, seconds=0),
+    },
+    targets={OURS: 600_000},
+)

@@ -1,0 +1,45 @@
+"""publish-objects: one client, `producer.send` of one object after another, through HTTP, until the last answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.peers import PlainTable
+from benchmarks.stage import Stage
+from benchmarks.topics import fresh_topic, produce
+from tests.kit.size import Size
+
+_WARM = 5_000
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    corpus = plan.corpus
+    with stage.serve() as served, stage.peer_database() as url, PlainTable.open(url, corpus) as plain:
+
+        def ours(messages: int = plan.messages) -> Measured:
+            with fresh_topic(served) as topic:
+                start = perf_counter()
+                produce(topic, corpus, messages)
+                return Measured(figure=messages / (perf_counter() - start))
+
+        ours(_WARM)
+        plain.copy_in(_WARM)
+        plain.insert(_WARM)
+        yield {OURS: ours, "copy": lambda: plain.copy_in(plan.messages), "insert": lambda: plain.insert(plan.messages)}
+
+
+BENCHMARK = Benchmark(
+    name="publish-objects",
+    about="producer.send of objects, one client, through HTTP",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=50_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=1_000_000, seconds=0),
+    },
+    targets={OURS: 150_000, "copy": 0.8},
+)

@@ -1,0 +1,54 @@
+"""publish-single: 64 connections, one message a request, one server process; requests a second and their latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.load import HttpSingle, InsertSingle, RedisSingle, generate
+from benchmarks.peers import PlainTable
+from benchmarks.stage import Stage
+from benchmarks.topics import fresh_topic
+from tests.kit.size import Size
+
+CONNECTIONS = 64
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    stage.notes["connections"] = CONNECTIONS
+    seconds = plan.seconds
+    with (
+        stage.serve() as served,
+        stage.peer_database() as url,
+        PlainTable.open(url, plan.corpus) as plain,
+        stage.redis() as redis,
+    ):
+
+        def ours() -> Measured:
+            with fresh_topic(served) as topic:
+                load = HttpSingle(connections=CONNECTIONS, seconds=seconds, port=served.port, topic=topic.name)
+                return generate(load)
+
+        def insert() -> Measured:
+            plain.empty()
+            return generate(InsertSingle(connections=CONNECTIONS, seconds=seconds, database=url))
+
+        legs: dict[str, Leg] = {OURS: ours, "insert": insert}
+        if redis is not None:
+            legs["redis"] = lambda: generate(RedisSingle(connections=CONNECTIONS, seconds=seconds, port=redis))
+        yield legs
+
+
+BENCHMARK = Benchmark(
+    name="publish-single",
+    about="one message a request, 64 connections, one server process",
+    unit="requests/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=1),
+        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=10),
+    },
+    targets={OURS: 10_000, "p99_ms": 10},
+)

@@ -1,0 +1,54 @@
+"""The benchmarks run and say what they promise to say. At CI size their figures mean nothing, and are not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_NAMES = {
+    "publish-objects",
+    "publish-columns",
+    "publish-single",
+    "fetch-arrow",
+    "fetch-objects",
+    "held-snapshot",
+    "disk",
+}
+_RATIOS = {"copy", "insert", "redis", "kafka", "share", "parquet", "undisturbed"}
+_CONDITIONS = {"cores", "fsync_us", "postgresql", "messages", "corpus_ratio", "rounds", "python"}
+
+
+def test_the_list_names_every_benchmark() -> None:
+    lines = _bench("--list").stdout.splitlines()
+    assert {line.split()[0] for line in lines} == _NAMES
+
+
+def test_an_unknown_benchmark_is_refused_with_the_way_out() -> None:
+    done = _bench("no-such-benchmark", check=False)
+    assert done.returncode == 2
+    assert "--list" in done.stderr
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("name", "peers"), [("publish-objects", {"copy", "insert"}), ("disk", {"insert"})])
+def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) -> None:
+    report = json.loads(_bench(name, "--json", "--size", "ci", "--messages", "20000").stdout)
+    assert set(report) == {"name", "unit", "ours", "peers", "ratios", "conditions"}
+    assert report["name"] == name
+    assert report["ours"] > 0
+    assert set(report["peers"]) == set(report["ratios"]) == peers <= _RATIOS
+    assert set(report["conditions"]) >= _CONDITIONS
+    for peer, theirs in report["peers"].items():
+        better = theirs / report["ours"] if name == "disk" else report["ours"] / theirs
+        assert report["ratios"][peer] == pytest.approx(better, rel=0.01)
+
+
+def _bench(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    argv = [str(_ROOT / "scripts" / "bench"), *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=170)
+    assert not check or done.returncode == 0, done.stderr[-2000:]
+    return done
