@@ -23,7 +23,7 @@ def append_of(data: bytes = b"x") -> Append:
     return Append(pid=PID, epoch=1, payloads=[Payload(data=data, count=1)])
 
 
-async def test_a_lost_answer_is_unknown_and_a_closed_door_is_unavailable(cluster: Cluster, database: str) -> None:
+async def lose_answers(cluster: Cluster, database: str) -> None:
     await migrate(database)
     with FaultProxy("127.0.0.1", cluster.port) as proxy:
         store = await open_store(database.replace(f":{cluster.port}/", f":{proxy.port}/"))
@@ -41,6 +41,10 @@ async def test_a_lost_answer_is_unknown_and_a_closed_door_is_unavailable(cluster
         assert isinstance(answer, Appended)
         assert answer.base == 2, "the append whose answer was lost is there, the refused one is not"
         await store.close()
+
+
+def test_a_lost_answer_is_unknown_and_a_closed_door_is_unavailable(cluster: Cluster, database: str) -> None:
+    asyncio.run(lose_answers(cluster, database))
     with warnings.catch_warnings():
         # asyncpg leaves the socket of a connection that was cut in mid-handshake to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -148,7 +148,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _stop_stale(found: Binaries, data: Path, user: str | None, say: Callable[[str], None]) -> None:
     """Ends what an earlier, killed `lakelog dev` may have left: nobody else may write to this folder."""
-    if not (data / "postmaster.pid").exists():
+    lock = data / "postmaster.pid"
+    if not lock.exists():
+        return
+    if _is_zombie(int(lock.read_text().split("\n", 1)[0])):
+        # Killed, and not yet buried by whoever took it over: for PostgreSQL's own tools it would look alive for ever.
+        lock.unlink()
         return
     status = subprocess.run(
         [found.path("pg_ctl"), "status", "-D", str(data)], capture_output=True, cwd="/", **_as(user)
@@ -156,6 +161,13 @@ def _stop_stale(found: Binaries, data: Path, user: str | None, say: Callable[[st
     if status.returncode == 0:
         say("Stopping the PostgreSQL that an earlier run left behind …")
         _run([found.path("pg_ctl"), "stop", "-D", str(data), "-m", "fast", "-w"], user)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return False
 
 
 def _initdb(found: Binaries, data: Path, user: str | None) -> None:

@@ -33,6 +33,10 @@ def is_passing(error: LakelogError) -> bool:
     return isinstance(error, Unavailable | Overloaded) or may_be_written(error)
 
 
+# Its own: the application may have seeded the shared one, and would find its numbers changed by our pauses.
+_chance = random.Random()
+
+
 class Tries:
     """The tries of one call: how much time is left, and how long to pause after a failure."""
 
@@ -42,7 +46,7 @@ class Tries:
         *,
         limit_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = _chance.random,
     ) -> None:
         self._policy = policy
         self._clock = clock

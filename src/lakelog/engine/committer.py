@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from lakelog import failpoints
 from lakelog.batches import encode, from_messages
@@ -74,8 +75,7 @@ class Part:
         return (self.producer,) if self.producer else self.key_hashes.values()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a part. `base` is the offset of its first fresh message; `refusal` means nothing was written."""
 
     base: int = 0

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from lakelog.errors import LakelogError
 from lakelog.storage.store import PartitionStore
 
-_ANNOUNCE_EVERY_SECONDS = 0.005
+_ANNOUNCE_AFTER_SECONDS = 0.005
+_ANNOUNCE_UNDER_LOAD_SECONDS = 0.02
 """At most so often, whatever the publish rate: a NOTIFY for each commit would queue all commits behind one another."""
 
 _log = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ class Announcer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _send(self) -> None:
+        pause = _ANNOUNCE_AFTER_SECONDS
         while True:
+            pause = min(2 * pause, _ANNOUNCE_UNDER_LOAD_SECONDS) if self._tell.is_set() else _ANNOUNCE_AFTER_SECONDS
             await self._tell.wait()
             self._tell.clear()
             grown, self._grown = self._grown, set()
@@ -80,7 +83,7 @@ class Announcer:
                 await self._store.announce(grown)
             except LakelogError as error:
                 _log.debug("announcement lost: %s", error)
-            await asyncio.sleep(_ANNOUNCE_EVERY_SECONDS)
+            await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
         async for grown in self._store.announcements():

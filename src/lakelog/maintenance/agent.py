@@ -11,6 +11,8 @@ from collections.abc import Awaitable
 from lakelog.errors import LakelogError
 
 _log = logging.getLogger(__name__)
+# Its own: the application may have seeded the shared one, and would find its numbers changed by our agents.
+_chance = random.Random()
 
 
 class Agent(ABC):
@@ -35,7 +37,7 @@ class Agent(ABC):
 
     async def _loop(self) -> None:
         while True:
-            await asyncio.sleep(self._every_seconds * random.uniform(0.75, 1.25))
+            await asyncio.sleep(self._every_seconds * _chance.uniform(0.75, 1.25))
             await self.attempt(self.work())
 
     async def attempt(self, step: Awaitable[object]) -> None:

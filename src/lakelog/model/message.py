@@ -12,9 +12,13 @@ from lakelog.model import limits
 PARTITION_BITS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Message:
-    """What a publisher hands over. Which partition and offset it gets is decided later."""
+    """What a publisher hands over. Which partition and offset it gets is decided later.
+
+    A value like the others, and not to be changed; only it is not frozen, because one is made for every request, and
+    freezing triples what that costs.
+    """
 
     value: bytes | None
     key: bytes | None = None

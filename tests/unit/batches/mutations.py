@@ -14,6 +14,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -136,7 +137,9 @@ def main(seed: int, count: int) -> None:
             outcomes[exc.code] += 1
         except Exception as exc:
             raise AssertionError(f"seed {seed}: {type(exc).__name__} instead of a refusal: {mutated.hex()}") from exc
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    # Not ru_maxrss: that one begins with what the parent had when it started this process.
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) << 10
     sys.stdout.write(json.dumps({"outcomes": outcomes, "peak_bytes": peak}))
 
 

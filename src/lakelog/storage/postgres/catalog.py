@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import asyncpg
 import msgspec
@@ -109,13 +108,11 @@ class PostgresCatalog:
     async def close(self) -> None:
         await self._database.close()
 
-    async def _read(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with self._database.reading() as connection:
-            return await connection.fetch(_SQL[query], *arguments)
+    async def _read(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._database.read(_SQL[query], *arguments)
 
-    async def _write(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with self._database.writing() as connection:
-            return await connection.fetch(_SQL[query], *arguments)
+    async def _write(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._database.write(_SQL[query], *arguments)
 
 
 def _scope(row: asyncpg.Record) -> Scope:

@@ -6,12 +6,11 @@ The only decision made here is whether a failed call may have been written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import LiteralString
 
 import asyncpg
 
-from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
+from lakelog.errors import ConfigurationError, OutcomeUnknown, SchemaOutOfDate, Unavailable
 from lakelog.storage.postgres.queries import load
 
 POOL_SIZE = 8
@@ -98,35 +97,24 @@ class Database:
         from lakelog.storage.postgres.migrate import newest_version
 
         try:
-            async with self.reading() as connection:
-                version = await connection.fetchval(load("partitions")["schema_version"])
+            version = (await self.read(load("partitions")["schema_version"]))[0][0]
         except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError):
             version = None
         if version is None or version < newest_version():
             raise SchemaOutOfDate("The database's schema is missing or older than this version; run `lakelog migrate`.")
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy]:
-        """A connection for calls that can be repeated: whatever is lost is `Unavailable`."""
+    async def read(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
+        """The rows of a statement that can be repeated: whatever is lost is `Unavailable`."""
         try:
-            async with self.writing() as connection:
-                yield connection
+            return await self.write(query, *arguments)
         except OutcomeUnknown as error:
             raise Unavailable(error.detail) from error
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy]:
-        """A connection for one statement that writes: a connection lost under way is `OutcomeUnknown`."""
+    async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
+        """The rows of a statement that writes: a connection lost under way is `OutcomeUnknown`."""
+        connection = await self._acquire()
         try:
-            connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
-        except _MISCONFIGURED as error:
-            raise ConfigurationError(f"PostgreSQL refuses the connection: {error}.") from error
-        except (*_LOST, asyncpg.PostgresError) as error:
-            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
-        try:
-            yield connection
-        except LakelogError:
-            raise
+            return await connection.fetch(query, *arguments)
         except _DEFINITE as error:
             raise Unavailable(f"PostgreSQL gave up on the statement: {error}.") from error
         except _LOST as error:
@@ -137,6 +125,14 @@ class Database:
             ) from error
         finally:
             await self._release(connection)
+
+    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy:
+        try:
+            return await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+        except _MISCONFIGURED as error:
+            raise ConfigurationError(f"PostgreSQL refuses the connection: {error}.") from error
+        except (*_LOST, asyncpg.PostgresError) as error:
+            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
 
     async def _release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         # A cancelled caller must not leave the release half done: the pool would lose the connection for good.

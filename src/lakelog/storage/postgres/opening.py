@@ -55,11 +55,9 @@ async def _opened(url: str, opened: list[Database]) -> Database:
 
 
 async def _identity(database: Database) -> tuple[object, int]:
-    async with database.reading() as connection:
-        rows = await connection.fetch(_SQL["installation_read"])
+    rows = await database.read(_SQL["installation_read"])
     return rows[0]["installation_id"], rows[0]["cell"]
 
 
 async def _cell_numbers(database: Database) -> dict[str, int]:
-    async with database.reading() as connection:
-        return {row["name"]: row["cell"] for row in await connection.fetch(_SQL["cell_list"])}
+    return {row["name"]: row["cell"] for row in await database.read(_SQL["cell_list"])}

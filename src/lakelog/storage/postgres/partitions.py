@@ -54,21 +54,23 @@ class PostgresStore:
         self._roll = 0
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
-        await self._write(_SQL["heads_create"], list(pids), epoch)
+        await self._database.write(_SQL["heads_create"], list(pids), epoch)
 
     async def heads_read(self, pids: Sequence[int]) -> list[Head]:
-        return [_head(row) for row in await self._read(_SQL["heads_read"], list(pids))]
+        return [_head(row) for row in await self._database.read(_SQL["heads_read"], list(pids))]
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        await self._write(_SQL["heads_close"], sorted(pids), int(state))
+        await self._database.write(_SQL["heads_close"], sorted(pids), int(state))
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
-        await self._write(_SQL["epoch_raise"], sorted(pids), epoch)
+        await self._database.write(_SQL["epoch_raise"], sorted(pids), epoch)
 
     async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         ordered = sorted(starts)
         pids, offsets = [pid for pid, _ in ordered], [offset for _, offset in ordered]
-        return [(row["pid"], row["removed"]) for row in await self._write(_SQL["log_start_raise"], pids, offsets)]
+        return [
+            (row["pid"], row["removed"]) for row in await self._database.write(_SQL["log_start_raise"], pids, offsets)
+        ]
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
         if self._roll == 0:
@@ -99,7 +101,7 @@ class PostgresStore:
         try:
             if failpoints.armed:
                 failpoints.hit("append.before_statement")
-            return await self._write(_hot("append", roll), *arguments)
+            return await self._database.write(_hot("append", roll), *arguments)
         except asyncpg.UndefinedTableError:
             # The hot table was dropped while this process slept. The statement failed whole: no offset was given.
             active = (await self.roll_active()).roll
@@ -108,7 +110,7 @@ class PostgresStore:
             return await self._append_to(active, appends)
 
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
-        rows = await self._write(
+        rows = await self._database.write(
             _SQL["reserve"],
             durable,
             [reservation.incarnation for reservation in reservations],
@@ -130,7 +132,7 @@ class PostgresStore:
 
     async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
         for _ in range(_READ_TRIES):
-            plan = await self._read(_SQL["read_plan"], pid, offset)
+            plan = await self._database.read(_SQL["read_plan"], pid, offset)
             if not plan:
                 return None
             head = _head(plan[0])
@@ -158,7 +160,7 @@ class PostgresStore:
         until = head.next_offset if plan["span_end"] is None else min(plan["span_end"], head.next_offset)
         query = _hot("read_batches", plan["span_roll"])
         try:
-            rows = await self._read(query, head.pid, offset, until, max(1, max_messages), max(1, max_bytes))
+            rows = await self._database.read(query, head.pid, offset, until, max(1, max_messages), max(1, max_bytes))
         except asyncpg.UndefinedTableError:
             return []
         return [
@@ -182,47 +184,47 @@ class PostgresStore:
     async def _search(self, query: LiteralString, pid: int, argument: datetime | int) -> int:
         for _ in range(_READ_TRIES):
             try:
-                rows = await self._read(query, pid, argument)
+                rows = await self._database.read(query, pid, argument)
             except (asyncpg.UndefinedTableError, asyncpg.NoDataFoundError):
                 continue  # A hot table was dropped in mid-search.
             return int(rows[0][0] or 0)
         raise Unavailable("The log moved while it was searched, again and again; try again.")
 
     async def roll(self, expected: int | None = None) -> int:
-        rows = await self._write(_SQL["roll_begin"], expected)
+        rows = await self._database.write(_SQL["roll_begin"], expected)
         return int(rows[0][0])
 
     async def roll_active(self) -> ActiveRoll:
-        row = (await self._read(_SQL["roll_active"]))[0]
+        row = (await self._database.read(_SQL["roll_active"]))[0]
         return ActiveRoll(roll=row["roll"], bytes=row["bytes"], created_at=row["created_at"])
 
     async def rolls_drop(self) -> list[int]:
         dropped = []
-        for row in await self._read(_SQL["roll_list"]):
-            if (await self._write(_SQL["roll_drop"], row["roll"]))[0][0]:
+        for row in await self._database.read(_SQL["roll_list"]):
+            if (await self._database.write(_SQL["roll_drop"], row["roll"]))[0][0]:
                 dropped.append(row["roll"])
         return dropped
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
-        heads = (await self._write(_SQL["heads_trim"]))[0][0]
-        producers = (await self._write(_SQL["producers_trim"], PRODUCER_MEMORY))[0][0]
-        keys = await self._count(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory))
+        heads = (await self._database.write(_SQL["heads_trim"]))[0][0]
+        producers = (await self._database.write(_SQL["producers_trim"], PRODUCER_MEMORY))[0][0]
+        keys = (await self._database.write(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory)))[0][0]
         for incarnation, memory in incarnation_memory.items():
-            keys += await self._count(_SQL["keys_trim_topic"], memory, incarnation)
+            keys += (await self._database.write(_SQL["keys_trim_topic"], memory, incarnation))[0][0]
         return Trimmed(heads=heads, producers=producers, keys=keys)
 
     async def clock(self) -> datetime:
-        now: datetime = (await self._read(_SQL["clock"]))[0][0]
+        now: datetime = (await self._database.read(_SQL["clock"]))[0][0]
         return now
 
     async def durability(self) -> Durability:
-        row = (await self._read(_SQL["durability"]))[0]
+        row = (await self._database.read(_SQL["durability"]))[0]
         weak = [f"{name}=off" for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
         return Durability(weak=weak, synchronous_standby=bool(row["standbys"]), timeline=row["timeline"])
 
     async def announce(self, pids: Collection[int]) -> None:
         text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
-        await self._read(_SQL["announce"], text)
+        await self._database.read(_SQL["announce"], text)
 
     async def announcements(self) -> AsyncIterator[set[int]]:
         heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
@@ -251,19 +253,6 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._database.close()
-
-    async def _read(self, query: LiteralString, *arguments: Any) -> list[asyncpg.Record]:
-        async with self._database.reading() as connection:
-            return await connection.fetch(query, *arguments)
-
-    async def _write(self, query: LiteralString, *arguments: Any) -> list[asyncpg.Record]:
-        async with self._database.writing() as connection:
-            return await connection.fetch(query, *arguments)
-
-    async def _count(self, query: LiteralString, *arguments: Any) -> int:
-        async with self._database.writing() as connection:
-            status = await connection.execute(query, *arguments)
-        return int(status.rsplit(" ", 1)[-1])
 
 
 class _Parts:
