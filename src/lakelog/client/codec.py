@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from lakelog.client.values import Outgoing
-from lakelog.errors import InvalidRequest, LakelogError, TooLarge
+from lakelog.errors import InvalidRequest
 from lakelog.model import limits
-from lakelog.model.message import Message
+from lakelog.model.message import Message, fault_of
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -34,6 +34,8 @@ def _plain(value: object) -> Any:
 
 _to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 _from_json = msgspec.json.Decoder().decode
+# A name for it: a union written where it is used would be built again for every message.
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def encode_any(value: object) -> Encoded:
@@ -46,7 +48,7 @@ def encode_any(value: object) -> Encoded:
             return value.encode(), TEXT  # type: ignore[attr-defined]
         if value is None:
             return None, None
-        if isinstance(value, bytes | bytearray | memoryview):
+        if isinstance(value, _BYTES):
             return bytes(value), None
         return _to_json(value), JSON
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
@@ -173,27 +175,3 @@ def expiry(expires: timedelta | datetime | None) -> datetime | None:
 def check_partition(partition: int | None) -> None:
     if partition is not None and not 0 <= partition < limits.MAX_PARTITIONS:
         raise InvalidRequest(f"Partitions are numbered from 0 to {limits.MAX_PARTITIONS - 1}, not {partition}.")
-
-
-def fault_of(message: Message) -> LakelogError | None:
-    """What makes a message refusable whoever receives it: said before it shares a batch with good ones."""
-    if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
-        return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
-    if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
-        return TooLarge(f"The key has {len(message.key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
-    return fault_of_texts(message.headers, message.content_type, message.correlation_id)
-
-
-def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> LakelogError | None:
-    try:
-        if headers:
-            if len(headers) > limits.MAX_HEADERS:
-                return TooLarge(f"There are {len(headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
-            for name, text in headers.items():
-                if len(name.encode()) > limits.MAX_HEADER_BYTES or len(text.encode()) > limits.MAX_HEADER_BYTES:
-                    return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
-        if any(text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES for text in texts):
-            return TooLarge(f"Ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
-    except (AttributeError, UnicodeEncodeError) as exc:
-        return InvalidRequest(f"Headers, ids and content types are valid text: {exc}.")
-    return None

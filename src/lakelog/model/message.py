@@ -34,28 +34,31 @@ class Message:
 
 
 def fault_of(message: Message) -> LakelogError | None:
-    """What is wrong with the message by itself, if anything."""
-    try:
-        return _over_limit(message)
-    except UnicodeEncodeError as error:
-        # Found only by the encoder, it would fail the commit of others.
-        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
-
-
-def _over_limit(message: Message) -> TooLarge | None:
+    """What is wrong with the message by itself, if anything: said before it shares a batch with good ones."""
     if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
         return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
     if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
         return TooLarge(f"The key has {len(message.key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
-    if message.headers:
-        if len(message.headers) > limits.MAX_HEADERS:
-            return TooLarge(f"There are {len(message.headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
-        for name, header in message.headers.items():
-            if len(name.encode()) > limits.MAX_HEADER_BYTES or len(header.encode()) > limits.MAX_HEADER_BYTES:
-                return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
-    for text in (message.idempotency_key, message.correlation_id, message.content_type):
-        if text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES:
-            return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
+    return fault_of_texts(message.headers, message.idempotency_key, message.content_type, message.correlation_id)
+
+
+def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> LakelogError | None:
+    """The same for what a message says besides its key and value."""
+    try:
+        if headers:
+            if len(headers) > limits.MAX_HEADERS:
+                return TooLarge(f"There are {len(headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
+            for name, header in headers.items():
+                if len(name.encode()) > limits.MAX_HEADER_BYTES or len(header.encode()) > limits.MAX_HEADER_BYTES:
+                    return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
+        for text in texts:
+            if text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES:
+                return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
+    except UnicodeEncodeError as error:
+        # Found only by the encoder, it would fail the commit of others.
+        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
+    except AttributeError as error:
+        return InvalidRequest(f"Headers, ids and content types are text: {error}.")
     return None
 
 

@@ -18,12 +18,12 @@ from lakelog.batches import to_messages
 from lakelog.client import processes
 from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound
 from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask, async_offload, async_wait_at_exit
-from lakelog.client.codec import Key, Maker, check_partition, expiry, fault_of_texts, key_bytes
+from lakelog.client.codec import Key, Maker, check_partition, expiry, key_bytes
 from lakelog.client.columns import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Columns, Extra, Piece, pieces_of
 from lakelog.client.lanes import Lane
 from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, PartlyPublished, TooLarge
 from lakelog.model import limits
-from lakelog.model.message import Message
+from lakelog.model.message import Message, fault_of_texts
 
 T = TypeVar("T")
 

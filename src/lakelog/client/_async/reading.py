@@ -81,17 +81,48 @@ async def read_to_end(source: Source[T], start: Start) -> AsyncIterator[Received
     """Every message up to the high watermarks of now."""
     info = await source.state.info(fresh=True)
     ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
-    positions = {partition: start_of(start, partition) for partition in ends}
-    while positions:
-        for partition, position in list(positions.items()):
-            result = await read_page(source, partition, position, 0.0)
-            for message in result.messages:
+    waiting = deque((partition, start_of(start, partition)) for partition in ends)
+    ahead = AsyncPageAhead(source, *waiting.popleft()) if waiting else None
+    try:
+        while ahead is not None:
+            page, partition = await ahead.page(), ahead.partition
+            if page.next_offset < ends[partition]:
+                waiting.append((partition, AtOffset(page.next_offset)))
+            ahead = AsyncPageAhead(source, *waiting.popleft()) if waiting else None
+            for message in page.messages:
                 if message.offset < ends[partition]:
                     yield message
-            if result.next_offset >= ends[partition]:
-                del positions[partition]
-            else:
-                positions[partition] = AtOffset(result.next_offset)
+    finally:
+        if ahead is not None:
+            ahead.stop()
+
+
+class AsyncPageAhead(Generic[T]):
+    """A page that is fetched while the one before it is read."""
+
+    def __init__(self, source: Source[T], partition: int, position: Position) -> None:
+        self.partition = partition
+        self._source = source
+        self._position = position
+        self._page: FetchResult[T] | None = None
+        self._error: BaseException | None = None
+        self._task = AsyncTask("lakelog-read", self._fetch)
+
+    async def page(self) -> FetchResult[T]:
+        await self._task.join()
+        if self._error is not None:
+            raise self._error
+        assert self._page is not None
+        return self._page
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def _fetch(self) -> None:
+        try:
+            self._page = await read_page(self._source, self.partition, self._position, 0.0)
+        except BaseException as exc:
+            self._error = exc
 
 
 async def read_on(source: Source[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:

@@ -82,17 +82,48 @@ def read_to_end(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]
     """Every message up to the high watermarks of now."""
     info = source.state.info(fresh=True)
     ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
-    positions = {partition: start_of(start, partition) for partition in ends}
-    while positions:
-        for partition, position in list(positions.items()):
-            result = read_page(source, partition, position, 0.0)
-            for message in result.messages:
+    waiting = deque((partition, start_of(start, partition)) for partition in ends)
+    ahead = PageAhead(source, *waiting.popleft()) if waiting else None
+    try:
+        while ahead is not None:
+            page, partition = ahead.page(), ahead.partition
+            if page.next_offset < ends[partition]:
+                waiting.append((partition, AtOffset(page.next_offset)))
+            ahead = PageAhead(source, *waiting.popleft()) if waiting else None
+            for message in page.messages:
                 if message.offset < ends[partition]:
                     yield message
-            if result.next_offset >= ends[partition]:
-                del positions[partition]
-            else:
-                positions[partition] = AtOffset(result.next_offset)
+    finally:
+        if ahead is not None:
+            ahead.stop()
+
+
+class PageAhead(Generic[T]):
+    """A page that is fetched while the one before it is read."""
+
+    def __init__(self, source: Source[T], partition: int, position: Position) -> None:
+        self.partition = partition
+        self._source = source
+        self._position = position
+        self._page: FetchResult[T] | None = None
+        self._error: BaseException | None = None
+        self._task = Task("lakelog-read", self._fetch)
+
+    def page(self) -> FetchResult[T]:
+        self._task.join()
+        if self._error is not None:
+            raise self._error
+        assert self._page is not None
+        return self._page
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    def _fetch(self) -> None:
+        try:
+            self._page = read_page(self._source, self.partition, self._position, 0.0)
+        except BaseException as exc:
+            self._error = exc
 
 
 def read_on(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]:
