@@ -121,7 +121,8 @@ async def test_a_long_poll_is_woken_by_a_publish_at_the_same_server(log: Log) ->
         await published
         began = time.monotonic()
         assert [m.value for m in stored(await poll)] == [b"new"]
-        assert time.monotonic() - began < 0.2
+        # Far below the time after which a waiter looks by itself.
+        assert time.monotonic() - began < 0.5
 
 
 async def test_a_long_poll_is_woken_by_a_publish_at_the_other_server(log: Log) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -158,10 +157,8 @@ class Topics:
     async def _per_cell(
         self, topic: Topic, apply: Callable[[PartitionStore, builtins.list[int]], Awaitable[Found]]
     ) -> builtins.list[Found]:
-        pids: dict[int, builtins.list[int]] = defaultdict(list)
-        for partition, cell in enumerate(topic.cells):
-            pids[cell].append(topic.pid(partition))
-        return builtins.list(await asyncio.gather(*(apply(self._cells[cell], share) for cell, share in pids.items())))
+        shares = topic.pids_by_cell().items()
+        return builtins.list(await asyncio.gather(*(apply(self._cells[cell], pids) for cell, pids in shares)))
 
     def _place(self, first: int, end: int) -> builtins.list[int]:
         cells = sorted(self._cells)

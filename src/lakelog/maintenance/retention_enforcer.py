@@ -6,7 +6,6 @@ Readers see the new log start at once; the bytes go when their hot table is drop
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
@@ -29,11 +28,8 @@ class RetentionEnforcer(Agent):
                 await self._enforce(topic)
 
     async def _enforce(self, topic: Topic) -> None:
-        pids: dict[int, list[int]] = defaultdict(list)
-        for partition, cell in enumerate(topic.cells):
-            pids[cell].append(topic.pid(partition))
-        for cell, share in pids.items():
-            await self.attempt(self._enforce_in(self._engine.cells[cell], topic, share))
+        for cell, pids in topic.pids_by_cell().items():
+            await self.attempt(self._enforce_in(self._engine.cells[cell], topic, pids))
 
     async def _enforce_in(self, store: PartitionStore, topic: Topic, pids: list[int]) -> None:
         starts = []

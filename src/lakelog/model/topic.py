@@ -75,6 +75,13 @@ class Topic:
     def pid(self, partition: int) -> int:
         return partition_id(self.incarnation, partition)
 
+    def pids_by_cell(self) -> dict[int, list[int]]:
+        """Which of its partitions each cell holds."""
+        found: dict[int, list[int]] = {}
+        for partition, cell in enumerate(self.cells):
+            found.setdefault(cell, []).append(self.pid(partition))
+        return found
+
     def slot_cell(self, key_hash: bytes) -> int:
         """The home cell of an idempotency key. It never moves, also when partitions are added."""
         slot = int.from_bytes(key_hash[:2], "big") % IDEMPOTENCY_SLOTS
