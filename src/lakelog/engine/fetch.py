@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lakelog.engine.topics import Topics
+from lakelog.engine.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
-from lakelog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound
+from lakelog.errors import InvalidRequest, OffsetOutOfRange
 from lakelog.model import limits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.topic import Scope, Topic
@@ -64,11 +64,7 @@ class Fetcher:
         wanted = wanted or FetchLimits()
         topic = await self._topics.find(scope, name, partition=partition)
         if not 0 <= partition < topic.partitions:
-            raise PartitionNotFound(
-                f"Topic '{name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
-                topic=name,
-                partition=partition,
-            )
+            raise no_partition(topic, partition)
         pid = topic.pid(partition)
         deadline = time.monotonic() + wanted.wait_seconds
         start = await self._resolve(self._cells[topic.cells[partition]], pid, position)

@@ -14,20 +14,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from lakelog.batches import body_hash, key_hash, murmur2
+from lakelog.batches import body_hash, key_hash, partition_of
 from lakelog.engine.committer import Committer, Outcome, Part
 from lakelog.engine.reserver import Reserver
-from lakelog.engine.topics import Topics
+from lakelog.engine.topics import Topics, no_partition
 from lakelog.errors import (
     EpochChanged,
     IdempotencyConflict,
     InvalidRequest,
     LakelogError,
-    PartitionNotFound,
     SequenceRefused,
     Unavailable,
 )
-from lakelog.model.message import Message, fault_of, message_id
+from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Payload, Refusal, Reservation, Verdict
@@ -232,7 +231,7 @@ class Publisher:
             if 0 <= partition < topic.partitions:
                 chosen[index] = partition
             else:
-                found.answers[index] = _no_partition(topic, partition)
+                found.answers[index] = no_partition(topic, partition)
         hashes = await self._reserve(topic, messages, chosen, found)
         parts = _parts(topic, messages, chosen, hashes)
         if numbered and len(parts) > 1:
@@ -253,7 +252,7 @@ class Publisher:
         parts: dict[int, Part] = {}
         for index, frame in frames.items():
             if not 0 <= frame.partition < topic.partitions:
-                found.answers[index] = _no_partition(topic, frame.partition)
+                found.answers[index] = no_partition(topic, frame.partition)
                 continue
             producer = (frame.numbered.producer, frame.numbered.sequence) if frame.numbered else None
             parts[index] = Part(
@@ -286,7 +285,7 @@ class Publisher:
         if message.partition is not None:
             return message.partition
         if message.key is not None:
-            return _positive(murmur2(message.key)) % topic.partitions
+            return partition_of(message.key, topic.partitions)
         return self.take_turns(topic, 1) % topic.partitions
 
     async def _reserve(
@@ -327,7 +326,7 @@ class Publisher:
         return hashes
 
     async def _commit(self, topic: Topic, parts: Sequence[Part]) -> list[Outcome | LakelogError]:
-        futures = [self._committers[topic.cells[part.pid & 0xFFFF]].submit(part) for part in parts]
+        futures = [self._committers[topic.cells[partition_of_id(part.pid)]].submit(part) for part in parts]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         results: list[Outcome | LakelogError] = []
         for outcome in outcomes:
@@ -366,7 +365,7 @@ def _parts(
 def _answer_messages(
     found: _Round[Receipt], part: Part, indexes: Sequence[int], outcome: Outcome | LakelogError
 ) -> None:
-    topic, partition = found.topic, part.pid & 0xFFFF
+    topic, partition = found.topic, partition_of_id(part.pid)
     if isinstance(outcome, LakelogError):
         found.answers.update(dict.fromkeys(indexes, outcome))
     elif isinstance(outcome.refusal, Refusal):
@@ -391,10 +390,6 @@ def _size(message: Message) -> int:
     return len(message.value or b"") + len(message.key or b"") + _MESSAGE_OVERHEAD
 
 
-def _positive(number: int) -> int:
-    return number & 0x7FFFFFFF
-
-
 def _is_ahead(epoch: int | None, topic: Topic) -> bool:
     return epoch is not None and epoch > topic.epoch
 
@@ -411,14 +406,6 @@ def _outdated(found: _Round[Answer], topic: Topic, epochs: dict[int, int | None]
         for index, refusal in found.changed.items()
         if epochs[index] is not None and (recreated or refusal is Refusal.EPOCH)
     }
-
-
-def _no_partition(topic: Topic, partition: int) -> PartitionNotFound:
-    return PartitionNotFound(
-        f"Topic '{topic.name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
-        topic=topic.name,
-        partition=partition,
-    )
 
 
 def _sequence_refused(topic: Topic, partition: int, verdict: Verdict) -> SequenceRefused:

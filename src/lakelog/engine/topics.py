@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lakelog.errors import InvalidRequest, TopicExists, TopicNotFound
+from lakelog.errors import InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
@@ -168,3 +168,11 @@ class Topics:
         if len(self._cached) >= _CACHE_SIZE:
             self._cached.clear()
         self._cached[topic.scope.environment_id, topic.name] = (time.monotonic() + _CACHE_SECONDS, topic)
+
+
+def no_partition(topic: Topic, partition: int) -> PartitionNotFound:
+    return PartitionNotFound(
+        f"Topic '{topic.name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
+        topic=topic.name,
+        partition=partition,
+    )

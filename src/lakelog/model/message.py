@@ -67,6 +67,11 @@ def partition_id(incarnation: int, partition: int) -> int:
     return incarnation << PARTITION_BITS | partition
 
 
+def partition_of_id(pid: int) -> int:
+    """Which partition of its topic that is."""
+    return pid & ((1 << PARTITION_BITS) - 1)
+
+
 def message_id(incarnation: int, partition: int, offset: int) -> str:
     """The message's id: it says where the message is, so that finding it needs no index."""
     return f"{incarnation}-{partition}-{offset}"
