@@ -5,17 +5,31 @@
     │   ├── InvalidName
     │   ├── InvalidBatch
     │   ├── UnsupportedFormat
+    │   ├── InvalidFilter
     │   └── TooLarge
     ├── NotAuthenticated
     ├── NotAllowed
     ├── NotFound
     │   ├── TopicNotFound
-    │   └── PartitionNotFound
+    │   ├── PartitionNotFound
+    │   ├── GroupNotFound
+    │   └── DeadLetterNotFound
     ├── Conflict                  a definite refusal; nothing was written
     │   ├── TopicExists
     │   ├── IdempotencyConflict
     │   ├── SequenceRefused
-    │   └── EpochChanged
+    │   ├── EpochChanged
+    │   ├── LeaseLost             somebody else may be working on the message
+    │   ├── NotOwner
+    │   ├── OutOfOrder
+    │   ├── StaleGeneration
+    │   ├── UnknownMember
+    │   ├── GroupKindDiffers
+    │   ├── GroupSettingsDiffer
+    │   ├── GroupBusy
+    │   ├── NoPosition
+    │   ├── PositionRefused
+    │   └── RedriveRefused
     ├── OffsetOutOfRange
     ├── Overloaded                try again after `retry_after` seconds
     ├── Unavailable               nothing was written; try again
@@ -87,6 +101,12 @@ class UnsupportedFormat(InvalidRequest):
     code = "unsupported_format"
 
 
+class InvalidFilter(InvalidRequest):
+    """The filter cannot be read; the detail says where, and what is accepted there."""
+
+    code = "invalid_filter"
+
+
 class TooLarge(InvalidRequest):
     """The message, batch or body is over its limit; split it, or publish the address of where it is stored."""
 
@@ -123,6 +143,18 @@ class PartitionNotFound(NotFound):
     code = "partition_not_found"
 
 
+class GroupNotFound(NotFound):
+    """There is no such group; it is made when its first member joins or consumes."""
+
+    code = "group_not_found"
+
+
+class DeadLetterNotFound(NotFound):
+    """The group has no such dead letter; `lakelog dead list` shows those it has."""
+
+    code = "dead_letter_not_found"
+
+
 class Conflict(LakelogError):
     """The call does not fit the present state; nothing was written."""
 
@@ -152,6 +184,72 @@ class EpochChanged(Conflict):
 
     code = "epoch_changed"
     retryable = True
+
+
+class LeaseLost(Conflict):
+    """The lease is over, and nothing was changed: somebody else may be working on the message. Drop its result."""
+
+    code = "lease_lost"
+
+
+class NotOwner(Conflict):
+    """The message is leased to another owner; nothing was changed."""
+
+    code = "not_owner"
+
+
+class OutOfOrder(Conflict):
+    """An earlier message of the same key is still open; answer that one first."""
+
+    code = "out_of_order"
+
+
+class StaleGeneration(Conflict):
+    """The group's members have changed since; heartbeat or join again, and use the generation of the answer."""
+
+    code = "stale_generation"
+
+
+class UnknownMember(Conflict):
+    """The group does not have this member, or no longer: join again."""
+
+    code = "unknown_member"
+
+
+class GroupKindDiffers(Conflict):
+    """The group is of the other kind (lease or cursor), and that is fixed; use another group."""
+
+    code = "group_kind_differs"
+
+
+class GroupSettingsDiffer(Conflict):
+    """The group has other settings than the caller wants; change either."""
+
+    code = "group_settings_differ"
+
+
+class GroupBusy(Conflict):
+    """The group has members; stop them first."""
+
+    code = "group_busy"
+
+
+class NoPosition(Conflict):
+    """The group has no position in the topic, and is not to choose one; give it one with `lakelog groups seek`."""
+
+    code = "no_position"
+
+
+class PositionRefused(Conflict):
+    """The position does not follow the group's present one; read it again."""
+
+    code = "position_refused"
+
+
+class RedriveRefused(Conflict):
+    """The dead letter was redriven or discarded already, or too often; the detail says which."""
+
+    code = "redrive_refused"
 
 
 class OffsetOutOfRange(LakelogError):

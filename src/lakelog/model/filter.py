@@ -1,0 +1,257 @@
+r"""Filters: which messages are meant, in a small language that runs no code.
+
+    headers.source = 'checkout' and value.total > 100 and key in ('a', 'b') and not error like '%timeout%'
+
+One grammar serves the filter of a group, `--where` and redrive. A name that a message does not have is null. Comparing
+null, or things of different types, is false and never an error. `value` is read as JSON, at most once per message and
+only if the filter names it; a value that is not JSON has no fields, and is a text to `value like '%x%'`.
+In `like`, % stands for any characters and _ for one; `\%`, `\_` and `\\` stand for themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lakelog.model.filter_parser import parse_tree
+from lakelog.model.filter_tree import All, Any, Comparison, Constant, In, IsNull, Like, Name, Not, Operand, Term
+
+_UNREAD = object()
+
+
+@dataclass(slots=True, kw_only=True)
+class Subject:
+    """What a filter looks at: a message, and for a dead letter what became of it.
+
+    Not frozen, because one is made for every message and freezing triples what that costs.
+    """
+
+    key: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    value: bytes | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    offset: int | None = None
+    partition: int | None = None
+    error: str | None = None
+    deliveries: int | None = None
+    failures: int | None = None
+    _document: object = field(default=_UNREAD, init=False, repr=False, compare=False)
+
+    def document(self) -> object:
+        """The value as JSON; else as text; else, as bytes, it equals nothing."""
+        if self._document is _UNREAD:
+            self._document = _read(self.value)
+        return self._document
+
+
+Test = Callable[[Subject], bool]
+Getter = Callable[[Subject], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that was understood. Filters with the same text, as `str` gives it, are the same."""
+
+    text: str
+    matches: Test = field(repr=False, compare=False)
+    """Whether the filter lets the message of a subject through."""
+    fields: frozenset[str] = field(repr=False, compare=False)
+    """Fields of a subject that it looks at: the others need not be filled."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (parse, (self.text,))
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Filter:
+    """The filter, or `InvalidFilter` that says where it cannot be read and what is accepted there."""
+    tree = parse_tree(text)
+    return Filter(text=str(tree), matches=_test(tree), fields=frozenset(_fields(tree)))
+
+
+def _test(term: Term) -> Test:
+    match term:
+        case Comparison():
+            return _comparison(term)
+        case In():
+            return _in(term)
+        case Like():
+            return _like(term)
+        case IsNull():
+            get = _getter(term.operand)
+            return lambda subject: get(subject) is None
+        case Not():
+            test = _test(term.term)
+            return lambda subject: not test(subject)
+        case All() | Any():
+            return _joined([_test(each) for each in term.terms], until=isinstance(term, Any))
+
+
+def _joined(tests: list[Test], *, until: bool) -> Test:
+    """One after another until one answers `until`."""
+    if len(tests) == 2:
+        first, second = tests
+        if until:
+            return lambda subject: first(subject) or second(subject)
+        return lambda subject: first(subject) and second(subject)
+
+    def joined(subject: Subject) -> bool:
+        for test in tests:
+            if test(subject) is until:
+                return until
+        return not until
+
+    return joined
+
+
+# Python compares across types (True == 1, and "a" < 1 raises); only things of one kind are compared here.
+_KINDS: dict[type, str] = {str: "text", int: "number", float: "number", bool: "truth"}
+_OPERATORS: dict[str, Callable[[object, object], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,  # type: ignore[dict-item]
+    "<=": operator.le,  # type: ignore[dict-item]
+    ">": operator.gt,  # type: ignore[dict-item]
+    ">=": operator.ge,  # type: ignore[dict-item]
+}
+
+
+def _comparison(term: Comparison) -> Test:
+    compare, left, right = _OPERATORS[term.operator], _getter(term.left), _getter(term.right)
+    if isinstance(term.right, Constant) and isinstance(term.right.value, str):
+        return _text_comparison(term, left, term.right.value)
+
+    def test(subject: Subject) -> bool:
+        one, other = left(subject), right(subject)
+        kind = _KINDS.get(type(one))
+        return kind is not None and kind is _KINDS.get(type(other)) and compare(one, other)
+
+    return test
+
+
+def _text_comparison(term: Comparison, get: Getter, text: str) -> Test:
+    """The usual case, which need not ask for the kind of the constant."""
+    compare = _OPERATORS[term.operator]
+    if term.operator != "=":
+        return lambda subject: type(one := get(subject)) is str and compare(one, text)
+    if isinstance(term.left, Name) and term.left.field == "headers":
+        name = str(term.left.path[0])
+        return lambda subject: subject.headers is not None and subject.headers.get(name) == text
+    return lambda subject: get(subject) == text
+
+
+def _in(term: In) -> Test:
+    get = _getter(term.operand)
+    choices = frozenset((_KINDS[type(one.value)], one.value) for one in term.choices if one.value is not None)
+
+    def test(subject: Subject) -> bool:
+        found = get(subject)
+        kind = _KINDS.get(type(found))
+        return kind is not None and (kind, found) in choices
+
+    return test
+
+
+def _like(term: Like) -> Test:
+    get, fits = _getter(term.operand), _fits(term.pattern)
+    return lambda subject: type(text := get(subject)) is str and fits(text)
+
+
+def _fits(pattern: str) -> Callable[[str], bool]:
+    """Each stretch between two % is taken at its first place and never tried again: no pattern takes long."""
+    stretches: list[list[str]] = [[]]
+    for sign in re.findall(r"\\[\\%_]|.", pattern, re.DOTALL):
+        if sign == "%":
+            stretches.append([])
+        else:
+            stretches[-1].append("." if sign == "_" else re.escape(sign[-1]))
+    if len(stretches) == 1:
+        whole = re.compile("".join(stretches[0]), re.DOTALL)
+        return lambda text: whole.fullmatch(text) is not None
+    first, *middle, last = ("".join(stretch) for stretch in stretches)
+    begin = re.compile(first + "".join(f"(?>.*?{stretch})" for stretch in middle), re.DOTALL)
+    end, length = re.compile(last, re.DOTALL), len(stretches[-1])
+
+    def fits(text: str) -> bool:
+        found = begin.match(text)
+        rest = len(text) - length
+        return found is not None and found.end() <= rest and end.fullmatch(text, rest) is not None
+
+    return fits
+
+
+def _getter(operand: Operand) -> Getter:
+    if isinstance(operand, Constant):
+        constant = operand.value
+        return lambda subject: constant
+    if operand.field == "headers":
+        name = str(operand.path[0])
+        return lambda subject: None if subject.headers is None else subject.headers.get(name)
+    if operand.field == "value":
+        return _value_getter(operand.path)
+    if operand.field == "key":
+        return lambda subject: _text(subject.key)
+    return operator.attrgetter(operand.field)
+
+
+def _value_getter(path: tuple[str | int, ...]) -> Getter:
+    if not path:
+        return Subject.document
+
+    def get(subject: Subject) -> object:
+        found = subject.document()
+        for part in path:
+            if isinstance(part, str):
+                if type(found) is not dict:
+                    return None
+                found = found.get(part)
+            elif type(found) is list and part < len(found):
+                found = found[part]
+            else:
+                return None
+        return found
+
+    return get
+
+
+def _read(value: bytes | None) -> object:
+    if value is None:
+        return None
+    try:
+        return json.loads(value.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return _text(value)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text(found: bytes | None) -> object:
+    """As text, or as the bytes that they are: those are there, but equal no text."""
+    if found is None:
+        return None
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        return found
+
+
+def _fields(term: Term) -> set[str]:
+    match term:
+        case All() | Any():
+            return set[str]().union(*map(_fields, term.terms))
+        case Not():
+            return _fields(term.term)
+        case Comparison():
+            return {one.field for one in (term.left, term.right) if isinstance(one, Name)}
+        case _:
+            return {term.operand.field} if isinstance(term.operand, Name) else set()

@@ -1,0 +1,121 @@
+"""The tree of a filter: what `lakelog.model.filter_parser` reads and `lakelog.model.filter` compiles.
+
+Every tree prints itself in one way, so that filters that differ in blanks, brackets or `<>` only are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+WORD = r"[^\W\d][\w-]*"
+"""A name that needs no quotes. There is no arithmetic, so a hyphen can only belong to a name."""
+
+Literal = str | int | float | bool | None
+
+_IS_WORD = re.compile(WORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Literal
+
+    def __str__(self) -> str:
+        if isinstance(self.value, str):
+            return _quote(self.value)
+        return "null" if self.value is None else str(self.value).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """`path` is what follows `headers` (one text) or `value` (object fields and array indexes)."""
+
+    field: str
+    path: tuple[str | int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.field + "".join(map(_part, self.path))
+
+
+Operand = Constant | Name
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    left: Operand
+    operator: str
+    right: Operand
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    operand: Operand
+    choices: tuple[Constant, ...]
+
+    def text(self, negation: str = "") -> str:
+        return f"{self.operand} {negation}in ({', '.join(map(str, self.choices))})"
+
+    __str__ = text
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    operand: Operand
+    pattern: str
+
+    def text(self, negation: str = "") -> str:
+        return f"{self.operand} {negation}like {_quote(self.pattern)}"
+
+    __str__ = text
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Operand
+
+    def text(self, negation: str = "") -> str:
+        return f"{self.operand} is {negation}null"
+
+    __str__ = text
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    term: Term
+
+    def __str__(self) -> str:
+        if isinstance(self.term, In | Like | IsNull):
+            return self.term.text("not ")
+        return f"not ({self.term})" if isinstance(self.term, All | Any) else f"not {self.term}"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    terms: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({term})" if isinstance(term, Any) else str(term) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    terms: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.terms))
+
+
+Term = Comparison | In | Like | IsNull | Not | All | Any
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _part(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if _IS_WORD.fullmatch(part) else f"[{_quote(part)}]"
