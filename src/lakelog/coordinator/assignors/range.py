@@ -1,0 +1,19 @@
+"""Range: neighbouring partitions of a topic go to the same member. Simple to foresee; takes no heed of who had what."""
+
+from __future__ import annotations
+
+from lakelog.coordinator.assignors.shares import Assignment, Counts, Members, Shares
+
+
+def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
+    """Topic by topic. What is left over in a topic goes to those who have the least so far, not always to the first."""
+    shares = Shares(members, counts)
+    for topic, places in shares.readers.items():
+        each, over = divmod(counts[topic], len(places))
+        larger = set(sorted(places, key=shares.load.__getitem__)[:over])
+        first = 0
+        for place in places:
+            end = first + each + (place in larger)
+            shares.give(place, topic, range(first, end))
+            first = end
+    return shares.assignment()

@@ -1,0 +1,321 @@
+"""`apply`: the only thing that changes a group's progress, also when a journal is replayed.
+
+An event is a fact: nothing here depends on policy, time or chance.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lakelog.coordinator.leasing import events
+from lakelog.coordinator.leasing.events import AnyEvent, add_range, of_ranges, pairs
+from lakelog.coordinator.leasing.state import Closed, Lease, Outcome, State, Tally, Waiting
+
+
+def apply(state: State, event: AnyEvent, at: int) -> None:
+    """Changes the state by one event of a commit that was decided at that time."""
+    _APPLY[type(event)](state, event, at)
+
+
+def index(state: State) -> None:
+    """Builds the indexes of a state that was just read."""
+    state.open_count = 0
+    for lease in state.leases.values():
+        _index_lease(state, lease)
+    for offset, waiting in state.waiting.items():
+        _index_waiting(state, offset, waiting)
+    state.skipped_count = sum(map(len, state.skipped.values()))
+    for key in state.skipped:
+        _look(state, key)
+
+
+# What each event does -------------------------------------------------------------------------------------------------
+
+
+def _leased(state: State, event: events.Leased, at: int) -> None:
+    offsets = list(of_ranges(event.ranges))
+    keys: Iterable[int] = struct.unpack(f"<{len(offsets)}I", event.keys) if event.keys else [0] * len(offsets)
+    lease = Lease(
+        event.token,
+        event.owner,
+        event.request,
+        at,
+        event.until,
+        event.suspect,
+        event.alone,
+        dict(zip(offsets, keys, strict=True)),
+    )
+    for other in state.held_by(event.owner):
+        # Whoever holds something else is not alone with it. But the owner of a suspect gets more only if it keeps the
+        # suspect apart: what it said about that one still holds.
+        other.alone = other.alone and other.suspect
+    frontier = state.frontier
+    for offset, key in lease.open.items():
+        if offset >= frontier:
+            break
+        _take_back(state, offset, key)
+    state.frontier = max(frontier, offsets[-1] + 1)
+    state.last_token = event.token
+    state.leases[event.token] = lease
+    _index_lease(state, lease)
+    if state.skipped:
+        for key in set(lease.open.values()):
+            _look(state, key)
+    _note_expiries(state, event.expires)
+
+
+def _passed(state: State, event: events.Passed, at: int) -> None:
+    for key, *offsets in event.skipped:
+        _skip(state, key, offsets)
+        _look(state, key)
+    _note_expiries(state, event.expires)
+    state.counts.filtered += event.filtered
+    state.counts.expired += event.expired
+    state.frontier = event.frontier
+
+
+def _finished(state: State, event: events.Finished, at: int) -> None:
+    lease = state.leases[event.token]
+    before = len(lease.open)
+    for first, end in pairs(event.ranges):
+        _close(state, lease, first, end, event.verb)
+        if state.tallies or state.expires:
+            for offset in range(first, end):
+                _forget(state, offset)
+    if event.verb == Outcome.ACKED:
+        state.counts.acked += before - len(lease.open)
+    else:
+        state.counts.discarded += before - len(lease.open)
+    _end_if_empty(state, lease, at)
+
+
+def _returned(state: State, event: events.Returned, at: int) -> None:
+    lease = state.leases[event.token]
+    for offset, due, failed, suspect in zip(*(event.waits[n::4] for n in range(4)), strict=True):
+        key = _give_up(state, lease, offset, event.verb)
+        tally = state.tallies[offset]
+        tally.failures += failed
+        tally.suspect = bool(suspect)
+        state.waiting[offset] = Waiting(due, key)
+        _index_waiting(state, offset, state.waiting[offset])
+        _look(state, key)
+    for offset in event.back:
+        key = _give_up(state, lease, offset, event.verb)
+        _skip(state, key, [offset])
+        _look(state, key)
+    _end_if_empty(state, lease, at)
+
+
+def _died(state: State, event: events.Died, at: int) -> None:
+    lease = state.leases.get(event.token)
+    if lease is not None and event.offset in lease.open:
+        _close(state, lease, event.offset, event.offset + 1, Outcome.DIED)
+        _end_if_empty(state, lease, at)
+    else:
+        _unwait(state, event.offset)
+    _forget(state, event.offset)
+    if event.discarded:
+        state.counts.discarded += 1
+    else:
+        state.counts.dead += 1
+
+
+def _extended(state: State, event: events.Extended, at: int) -> None:
+    lease = state.leases[event.token]
+    if event.until != lease.until_ms:
+        # Once for each time: `over` gives a lease as often as it is in the heap.
+        lease.until_ms = event.until
+        heapq.heappush(state._until, (event.until, event.token))
+    if event.alone:
+        for other in state.held_by(lease.owner):
+            other.alone = other is lease
+
+
+def _lapsed(state: State, event: events.Lapsed, at: int) -> None:
+    _drop(state, event.offsets)
+    state.counts.expired += len(event.offsets)
+
+
+def _cut_off(state: State, event: events.CutOff, at: int) -> None:
+    below = cut_below(state, event.log_start)
+    _drop(state, below)
+    state.counts.cut += len(below) + max(0, event.log_start - state.frontier)
+    state.frontier = max(state.frontier, event.log_start)
+
+
+def _sought(state: State, event: events.Sought, at: int) -> None:
+    fresh = State(
+        start=event.offset,
+        frontier=event.offset,
+        epoch=event.epoch,
+        generation=state.generation,
+        last_token=state.last_token,
+    )
+    for name in State.__slots__:
+        setattr(state, name, getattr(fresh, name))
+
+
+def _positioned(state: State, event: events.Positioned, at: int) -> None:
+    state.counts.acked += event.offset - state.frontier
+    state.frontier = event.offset
+
+
+def _fenced(state: State, event: events.Fenced, at: int) -> None:
+    state.generation = event.generation
+
+
+def _forgot(state: State, event: events.Forgot, at: int) -> None:
+    for token in list(state.closed)[: event.count]:
+        del state.closed[token]
+
+
+_APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
+    events.Leased: _leased,
+    events.Passed: _passed,
+    events.Finished: _finished,
+    events.Returned: _returned,
+    events.Died: _died,
+    events.Extended: _extended,
+    events.Lapsed: _lapsed,
+    events.CutOff: _cut_off,
+    events.Sought: _sought,
+    events.Positioned: _positioned,
+    events.Fenced: _fenced,
+    events.Forgot: _forgot,
+}
+
+
+# Parts of the above ---------------------------------------------------------------------------------------------------
+
+
+def cut_below(state: State, log_start: int) -> list[int]:
+    """Waiting and skipped messages below the log start: nobody holds them, and they cannot be read again."""
+    found = [offset for offset in state.waiting if offset < log_start]
+    for offsets in state.skipped.values():
+        found += offsets[: bisect_left(offsets, log_start)]
+    return sorted(found)
+
+
+def _close(state: State, lease: Lease, first: int, end: int, outcome: int) -> list[int]:
+    """Takes messages out of the lease; their keys."""
+    keys = [lease.open.pop(offset) for offset in range(first, end)]
+    state.open_count -= len(keys)
+    add_range(lease.done.setdefault(outcome, []), first, end)
+    open_keys, skipped = state._open_keys, state.skipped
+    for key in keys:
+        if key:
+            left = open_keys[key] - 1
+            if left:
+                open_keys[key] = left
+            else:
+                del open_keys[key]
+                if key in skipped:
+                    _look(state, key)
+    return keys
+
+
+def _give_up(state: State, lease: Lease, offset: int, outcome: int) -> int:
+    """Takes one message out of the lease that is delivered again later; its key."""
+    [key] = _close(state, lease, offset, offset + 1, outcome)
+    state.tallies.setdefault(offset, Tally())
+    if offset < state._cut_checked:
+        state._cut_checked = -1
+    return key
+
+
+def _end_if_empty(state: State, lease: Lease, at: int) -> None:
+    if lease.open:
+        return
+    del state.leases[lease.token]
+    state._owners[lease.owner].discard(lease.token)
+    if not state._owners[lease.owner]:
+        del state._owners[lease.owner]
+    state.closed[lease.token] = Closed(lease.owner, at, lease.done)
+
+
+def _take_back(state: State, offset: int, key: int) -> None:
+    """A message below the frontier is delivered: it was waiting, or skipped."""
+    if not _unwait(state, offset):
+        _unskip(state, offset, key)
+    tally = state.tallies.get(offset)
+    if tally is not None:
+        tally.deliveries += 1
+        tally.suspect = False
+
+
+def _drop(state: State, offsets: list[int]) -> None:
+    """Messages that waited or were skipped have ended."""
+    were_skipped = {offset for offset in offsets if not _unwait(state, offset)}
+    if were_skipped:
+        found = [(key, offset) for key, those in state.skipped.items() for offset in those if offset in were_skipped]
+        for key, offset in found:
+            _unskip(state, offset, key)
+    for offset in offsets:
+        _forget(state, offset)
+
+
+def _unwait(state: State, offset: int) -> bool:
+    waiting = state.waiting.pop(offset, None)
+    if waiting is None:
+        return False
+    if state._waiting_keys.get(waiting.key) == offset:
+        del state._waiting_keys[waiting.key]
+    _look(state, waiting.key)
+    return True
+
+
+def _skip(state: State, key: int, offsets: list[int]) -> None:
+    present = state.skipped.setdefault(key, [])
+    if present and present[-1] > offsets[0]:
+        for offset in offsets:
+            insort(present, offset)
+    else:
+        present += offsets
+    state.skipped_count += len(offsets)
+
+
+def _unskip(state: State, offset: int, key: int) -> None:
+    offsets = state.skipped[key]
+    del offsets[bisect_left(offsets, offset)]
+    state.skipped_count -= 1
+    if not offsets:
+        del state.skipped[key]
+    _look(state, key)
+
+
+def _forget(state: State, offset: int) -> None:
+    state.tallies.pop(offset, None)
+    state.expires.pop(offset, None)
+
+
+def _look(state: State, key: int) -> None:
+    """Keeps the index of ready keys: those with skipped messages and nothing in front of them."""
+    if key in state.skipped and key not in state._open_keys and key not in state._waiting_keys:
+        state._ready[key] = None
+    else:
+        state._ready.pop(key, None)
+
+
+def _index_lease(state: State, lease: Lease) -> None:
+    state.open_count += len(lease.open)
+    open_keys = state._open_keys
+    for key in lease.open.values():
+        if key:
+            open_keys[key] = open_keys.get(key, 0) + 1
+    state._owners.setdefault(lease.owner, set()).add(lease.token)
+    heapq.heappush(state._until, (lease.until_ms, lease.token))
+
+
+def _index_waiting(state: State, offset: int, waiting: Waiting) -> None:
+    if waiting.key:
+        state._waiting_keys[waiting.key] = offset
+    heap = state._suspects if state.tallies[offset].suspect else state._due
+    heapq.heappush(heap, (waiting.due_ms, offset))
+
+
+def _note_expiries(state: State, flat: list[int]) -> None:
+    state.expires.update(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,195 @@
+"""What can be asked of a group's progress, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from lakelog.coordinator.leasing.events import AnyEvent
+from lakelog.errors import LakelogError
+from lakelog.model.group import Order, RetryPolicy
+
+LOOK_AHEAD = 10_000
+"""At most so many messages of a partition are skipped because their keys are blocked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The group's settings, as far as decisions need them."""
+
+    order: Order
+    retries: RetryPolicy
+    dead_letter: bool = True
+    window: int = 2000
+    look_ahead: int = LOOK_AHEAD
+    paused: bool = False
+
+
+class Fate(IntEnum):
+    """Why a message is passed over when it is first considered."""
+
+    FILTERED = 1
+    EXPIRED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Messages of the log from `start` on, as far as they were read: the frontier lies in or at the end of them."""
+
+    start: int
+    keys: Sequence[int]
+    """A 32-bit hash of each message's key, never 0; 0 for a message without one."""
+    passed: Mapping[int, Fate] = field(default_factory=dict)
+    expires: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """All that a decision depends on besides the state."""
+
+    now_ms: int
+    chance: float
+    config: Config
+    candidates: Candidates
+    log_start: int = 0
+    high_watermark: int = 0
+
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """Asks for messages. `hands`: how many the owner holds in other partitions."""
+
+    owner: str
+    max_messages: int
+    lease_ms: int
+    request: str = ""
+    hands: int = 0
+    isolates: bool = False
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Ends messages of a lease: acked or discarded. `through`: all open ones below `ranges`' end."""
+
+    owner: str
+    token: int | None
+    ranges: Sequence[tuple[int, int]]
+    discard: bool = False
+    through: bool = False
+    generation: int | None = None
+
+
+class Return(IntEnum):
+    """How a message is given back."""
+
+    COUNTED = 1
+    UNCOUNTED = 2
+    FATAL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBack:
+    """Nack and release."""
+
+    owner: str
+    token: int | None
+    ranges: Sequence[tuple[int, int]]
+    kind: Return
+    delay_ms: int | None = None
+    reason: str = ""
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extend:
+    owner: str
+    token: int | None
+    lease_ms: int
+    offset: int | None = None
+    """Instead of a token: a message that the lease holds."""
+    alone: bool = False
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A cursor group's position. An epoch that is named has to be the present one."""
+
+    offset: int
+    generation: int | None = None
+    epoch: int | None = None
+
+
+Operation = Take | Settle | GiveBack | Extend | Seek | Commit
+
+
+# Replies --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A lease. `deliveries` and `failures` are by offset, where they are not 1 and 0."""
+
+    token: int
+    until_ms: int
+    suspect: bool
+    offsets: Sequence[int]
+    deliveries: Mapping[int, int]
+    failures: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """There is nothing to hand out now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """As asked. `dead` became dead letters, or were discarded for having failed too often."""
+
+    until_ms: int | None = None
+    dead: Sequence[int] = ()
+
+
+Reply = Granted | Nothing | Done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A message that becomes a dead letter, in the same commit."""
+
+    offset: int
+    epoch: int
+    deliveries: int
+    failures: int
+    reason: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What was decided. The events have been applied to the state that `step` was given.
+
+    It holds only if it is written while the database's clock is within the bounds, both included.
+    """
+
+    replies: Sequence[Reply | LakelogError]
+    events: Sequence[AnyEvent]
+    deaths: Sequence[Death]
+    not_before_ms: int
+    not_after_ms: int

@@ -1,0 +1,240 @@
+"""The progress of one group in one partition: frontier, open leases, waiting retries, skipped messages.
+
+Finished is what lies below the frontier and is in none of the other three. The fields named `_…` are indexes over the
+others, never stored. Only `applying` changes a state.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Stage(StrEnum):
+    """Where a message is, for one group and position epoch. It follows from the state; the last six are ends."""
+
+    UNCONSIDERED = "unconsidered"
+    LEASED = "leased"
+    WAITING = "waiting"
+    SKIPPED = "skipped"
+    ACKED = "acked"
+    DEAD = "dead"
+    DISCARDED = "discarded"
+    FILTERED = "filtered"
+    EXPIRED = "expired"
+    CUT = "cut"
+
+    @property
+    def is_end(self) -> bool:
+        return self not in MESSAGE_TRANSITIONS
+
+
+MESSAGE_TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
+    Stage.UNCONSIDERED: frozenset({Stage.LEASED, Stage.SKIPPED, Stage.ACKED, Stage.FILTERED, Stage.EXPIRED, Stage.CUT}),
+    Stage.LEASED: frozenset({Stage.ACKED, Stage.DISCARDED, Stage.DEAD, Stage.WAITING, Stage.SKIPPED}),
+    Stage.WAITING: frozenset({Stage.LEASED, Stage.EXPIRED, Stage.CUT}),
+    Stage.SKIPPED: frozenset({Stage.LEASED, Stage.EXPIRED, Stage.CUT}),
+}
+"""All that can become of a message by one operation. Only a cursor group acks what it has not leased."""
+
+
+class Outcome(IntEnum):
+    """How a message left a lease."""
+
+    ACKED = 1
+    DISCARDED = 2
+    NACKED = 3
+    RELEASED = 4
+    EXPIRED = 5
+    DIED = 6
+
+
+@dataclass(slots=True)
+class Lease:
+    """Messages in one owner's hands. `open` has the key's hash (0: none) of each that is not answered yet."""
+
+    token: int
+    owner: str
+    request: str
+    granted_ms: int
+    until_ms: int
+    suspect: bool
+    alone: bool
+    open: dict[int, int]
+    done: dict[int, list[int]] = field(default_factory=dict)
+    """Answered offsets, as flat ranges, by `Outcome`: a repeated answer is recognised by it."""
+
+
+@dataclass(slots=True)
+class Closed:
+    """A lease that is over, remembered for a while."""
+
+    owner: str
+    at_ms: int
+    done: dict[int, list[int]]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A message that is tried again when it is due. It blocks its key."""
+
+    due_ms: int
+    key: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of an unfinished message that was delivered before; the delivery under way is counted."""
+
+    deliveries: int = 1
+    failures: int = 0
+    suspect: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """How messages ended, since the last seek."""
+
+    acked: int = 0
+    dead: int = 0
+    discarded: int = 0
+    filtered: int = 0
+    expired: int = 0
+    cut: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    """Made by `begin` or by the codec, changed by `apply` alone."""
+
+    start: int
+    frontier: int
+    epoch: int = 0
+    generation: int = 0
+    last_token: int = 0
+    leases: dict[int, Lease] = field(default_factory=dict)
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    skipped: dict[int, list[int]] = field(default_factory=dict)
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    expires: dict[int, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    closed: dict[int, Closed] = field(default_factory=dict)
+
+    open_count: int = 0
+    skipped_count: int = 0
+    _open_keys: dict[int, int] = field(default_factory=dict)
+    _waiting_keys: dict[int, int] = field(default_factory=dict)
+    _ready: dict[int, None] = field(default_factory=dict)
+    _owners: dict[str, set[int]] = field(default_factory=dict)
+    _due: list[tuple[int, int]] = field(default_factory=list)
+    _suspects: list[tuple[int, int]] = field(default_factory=list)
+    _until: list[tuple[int, int]] = field(default_factory=list)
+    _cut_checked: int = -1
+
+    # Questions --------------------------------------------------------------------------------------------------------
+
+    @property
+    def committed(self) -> int:
+        """The end of the finished prefix: everything below it is finished, for good in this position epoch."""
+        lowest = self.frontier
+        for lease in self.leases.values():
+            # The open ones of a lease are in ascending order.
+            lowest = min(lowest, next(iter(lease.open)))
+        for offset in self.waiting:
+            lowest = min(lowest, offset)
+        for offsets in self.skipped.values():
+            lowest = min(lowest, offsets[0])
+        return lowest
+
+    def next_due_ms(self) -> int | None:
+        """When something happens by itself: a retry is due, or a lease is over."""
+        times = [time for time in (self.first_due(), self.first_suspect_due(), self.first_until()) if time is not None]
+        return min(times, default=None)
+
+    def has_ready(self) -> bool:
+        """Whether skipped messages can be handed out: their keys are free again."""
+        return bool(self._ready)
+
+    def ready_keys(self) -> Iterable[int]:
+        return self._ready
+
+    def is_blocked(self, key: int) -> bool:
+        """Whether a further message of the key has to wait."""
+        return key in self._open_keys or key in self._waiting_keys or key in self.skipped
+
+    def any_blocked(self) -> bool:
+        return bool(self._open_keys or self._waiting_keys or self.skipped)
+
+    def held_by(self, owner: str) -> list[Lease]:
+        return [self.leases[token] for token in sorted(self._owners.get(owner, ()))]
+
+    def deliveries(self, offset: int) -> int:
+        """How many times the message was delivered, for one that was delivered at least once."""
+        tally = self.tallies.get(offset)
+        return tally.deliveries if tally else 1
+
+    def failures(self, offset: int) -> int:
+        tally = self.tallies.get(offset)
+        return tally.failures if tally else 0
+
+    # Heaps keep what is no longer true until it comes up --------------------------------------------------------------
+
+    def first_due(self) -> int | None:
+        return self._first_waiting(self._due, suspect=False)
+
+    def first_suspect_due(self) -> int | None:
+        return self._first_waiting(self._suspects, suspect=True)
+
+    def first_until(self) -> int | None:
+        while self._until:
+            until, token = self._until[0]
+            lease = self.leases.get(token)
+            if lease is not None and lease.until_ms == until:
+                return until
+            heapq.heappop(self._until)
+        return None
+
+    def due(self, now: int, limit: int) -> list[int]:
+        """Waiting messages that are due, the longest due first."""
+        return self._take(self._due, now, limit, suspect=False)
+
+    def due_suspects(self, now: int, limit: int) -> list[int]:
+        return self._take(self._suspects, now, limit, suspect=True)
+
+    def over(self, now: int) -> list[Lease]:
+        """Leases whose time is over."""
+        found = []
+        while (until := self.first_until()) is not None and until <= now:
+            found.append(self.leases[heapq.heappop(self._until)[1]])
+        for lease in found:
+            heapq.heappush(self._until, (lease.until_ms, lease.token))
+        return found
+
+    def _first_waiting(self, heap: list[tuple[int, int]], *, suspect: bool) -> int | None:
+        while heap:
+            due, offset = heap[0]
+            if self._is_waiting(due, offset, suspect):
+                return due
+            heapq.heappop(heap)
+        return None
+
+    def _is_waiting(self, due: int, offset: int, suspect: bool) -> bool:
+        waiting = self.waiting.get(offset)
+        return waiting is not None and waiting.due_ms == due and self.tallies[offset].suspect == suspect
+
+    def _take(self, heap: list[tuple[int, int]], now: int, limit: int, *, suspect: bool) -> list[int]:
+        found: list[tuple[int, int]] = []
+        while len(found) < limit and heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            if self._is_waiting(*entry, suspect) and entry not in found[-1:]:
+                found.append(entry)
+        for entry in found:
+            heapq.heappush(heap, entry)
+        return [offset for _, offset in found]
+
+
+def begin(start: int) -> State:
+    """The progress of a group that has read nothing yet."""
+    return State(start=start, frontier=start)

@@ -1,0 +1,257 @@
+"""`step`: decides operations that arrived together, against one version of a group's progress in one partition.
+
+First what owners say (acks, nacks, extends, commits, seeks), then leases that are over, then who asks for messages.
+Each decision is an event that is applied at once, so that the next one sees it: a state whose step is not committed
+has to be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakelog.coordinator.leasing import events
+from lakelog.coordinator.leasing.answering import extend, give_back, settle
+from lakelog.coordinator.leasing.applying import apply, cut_below
+from lakelog.coordinator.leasing.events import AnyEvent, add_range, pairs
+from lakelog.coordinator.leasing.operations import (
+    Commit,
+    Context,
+    Death,
+    Done,
+    Extend,
+    GiveBack,
+    Operation,
+    Reply,
+    Seek,
+    Settle,
+    Step,
+    Take,
+)
+from lakelog.coordinator.leasing.state import Outcome, State
+from lakelog.coordinator.leasing.taking import take
+from lakelog.errors import (
+    InvalidRequest,
+    LakelogError,
+    OffsetOutOfRange,
+    PositionRefused,
+    StaleGeneration,
+)
+
+REMEMBER_MS = 60_000
+REMEMBER_LEASES = 2000
+"""Outcomes of closed leases are remembered so long, and so many, for those whose answer was lost."""
+CLOCK_SLACK_MS = 5000
+"""A decision that is written later than this is made again: its times would no longer be what was asked for."""
+_FORGET_AT_ONCE = 64
+
+
+def step(state: State, operations: Sequence[Operation], context: Context) -> Step:
+    """Decides all operations; the replies are in their order."""
+    decision = Decision(state, context)
+    replies: list[Reply | LakelogError] = [Done()] * len(operations)
+    decision.cut()
+    takes = []
+    for number, operation in enumerate(operations):
+        if isinstance(operation, Take):
+            takes.append((number, operation))
+        else:
+            replies[number] = decision.answer(operation)
+    decision.expire()
+    # Again, for what has just come back: it can no longer be read.
+    decision.cut()
+    for number, operation in takes:
+        replies[number] = decision.take(operation)
+    decision.forget()
+    decision.flush()
+    return Step(
+        replies=replies,
+        events=decision.events,
+        deaths=decision.deaths,
+        not_before_ms=decision.not_before,
+        not_after_ms=decision.not_after,
+    )
+
+
+class Decision:
+    """One step under way."""
+
+    def __init__(self, state: State, context: Context) -> None:
+        self.state = state
+        self.context = context
+        self.now = context.now_ms
+        self.config = context.config
+        self.events: list[AnyEvent] = []
+        self._finished: dict[int, events.Finished] = {}
+        self.deaths: list[Death] = []
+        self.not_before = self.now - CLOCK_SLACK_MS
+        self.not_after = self.now + CLOCK_SLACK_MS
+
+    def emit(self, event: AnyEvent) -> None:
+        self.flush()
+        apply(self.state, event, self.now)
+        self.events.append(event)
+
+    def finish(self, token: int, outcome: Outcome, ranges: list[int]) -> None:
+        """As `emit`; but what is said about one lease message by message is written as one event."""
+        event = events.Finished(token, outcome, ranges)
+        apply(self.state, event, self.now)
+        last = self._finished.pop(token, event)
+        if last.verb != outcome:
+            self.flush()
+            self.events.append(last)
+        elif last is not event:
+            for first, end in pairs(ranges):
+                add_range(last.ranges, first, end)
+            event = last
+        # At its last place: so that a journal closes leases in the same order.
+        self._finished[token] = event
+
+    def flush(self) -> None:
+        if self._finished:
+            self.events += self._finished.values()
+            self._finished.clear()
+
+    def since(self, time: int) -> None:
+        """What is decided holds only from that time on."""
+        self.not_before = max(self.not_before, time)
+
+    def before(self, time: int) -> None:
+        """What is decided holds only before that time."""
+        self.not_after = min(self.not_after, time - 1)
+
+    # What owners say --------------------------------------------------------------------------------------------------
+
+    def answer(self, operation: Settle | GiveBack | Extend | Seek | Commit) -> Reply | LakelogError:
+        try:
+            if isinstance(operation, Seek):
+                return self._seek(operation)
+            self._check_generation(operation.generation)
+            done = self._answer(operation)
+            self._fence(operation.generation)
+            return done
+        except LakelogError as refusal:
+            return refusal
+
+    def _answer(self, operation: Settle | GiveBack | Extend | Commit) -> Done:
+        match operation:
+            case Settle(ranges=[]) | GiveBack(ranges=[]):
+                raise InvalidRequest("Say which messages.")
+            case Settle():
+                return settle(self, operation)
+            case GiveBack():
+                return give_back(self, operation)
+            case Extend():
+                return extend(self, operation)
+            case Commit():
+                return self._commit(operation)
+
+    def _check_generation(self, generation: int | None) -> None:
+        if generation is not None and generation < self.state.generation:
+            raise StaleGeneration(generation=self.state.generation)
+
+    def _fence(self, generation: int | None) -> None:
+        """Only a call that was not refused does that: a refusal changes nothing."""
+        if generation is not None and generation > self.state.generation:
+            self.emit(events.Fenced(generation))
+
+    def _seek(self, operation: Seek) -> Done:
+        if operation.epoch > self.state.epoch:
+            self.emit(events.Sought(operation.epoch, operation.offset))
+        return Done()
+
+    def _commit(self, operation: Commit) -> Done:
+        state = self.state
+        if operation.epoch is not None and operation.epoch != state.epoch:
+            raise PositionRefused(
+                f"The group was moved by a seek (position epoch {state.epoch}, not {operation.epoch}); read on from "
+                f"offset {state.frontier}.",
+                epoch=state.epoch,
+                offset=state.frontier,
+            )
+        if operation.offset < state.frontier:
+            raise PositionRefused(
+                f"The group is at offset {state.frontier} already; only a seek moves it back to {operation.offset}.",
+                offset=state.frontier,
+            )
+        if operation.offset > self.context.high_watermark:
+            raise OffsetOutOfRange(
+                f"The log ends at offset {self.context.high_watermark}, before {operation.offset}.",
+                offset=operation.offset,
+                high_watermark=self.context.high_watermark,
+            )
+        if operation.offset > state.frontier:
+            self.emit(events.Positioned(operation.offset))
+        return Done()
+
+    # Time -------------------------------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        log_start, state = self.context.log_start, self.state
+        if log_start <= state._cut_checked:
+            return
+        if state.frontier < log_start or cut_below(state, log_start):
+            self.emit(events.CutOff(log_start))
+        state._cut_checked = log_start
+
+    def expire(self) -> None:
+        """Ends leases that are over: what their owners had in hand is suspect, or failed if it was alone."""
+        for lease in self.state.over(self.now):
+            self.since(lease.until_ms)
+            fronted: set[int] = set()
+            waits: list[int] = []
+            back: list[int] = []
+            dying: list[tuple[int, int]] = []
+            for offset in sorted(lease.open):
+                key = lease.open[offset]
+                if key and key in fronted:
+                    back.append(offset)
+                    continue
+                fronted.add(key)
+                failures = self.state.failures(offset) + lease.alone
+                due = self.now
+                if lease.alone:
+                    if failures > self.config.retries.max:
+                        dying.append((offset, failures))
+                    else:
+                        due += self.config.retries.delay_ms(failures, self.context.chance)
+                waits += (offset, due, int(lease.alone), 1)
+            self.emit(events.Returned(lease.token, Outcome.EXPIRED, waits, back))
+            for offset, failures in dying:
+                reason = f"Its owner '{lease.owner}' was lost while it had nothing else in hand."
+                self.die(0, lease.owner, offset, failures, reason)
+
+    def forget(self) -> None:
+        """Drops old outcomes, but never in a commit of its own."""
+        closed = self.state.closed
+        if not (self.events or self._finished) or len(closed) < _FORGET_AT_ONCE:
+            return
+        young = (number for number, each in enumerate(closed.values()) if each.at_ms >= self.now - REMEMBER_MS)
+        old = max(next(young, len(closed)), len(closed) - REMEMBER_LEASES)
+        if old >= _FORGET_AT_ONCE:
+            self.emit(events.Forgot(old))
+
+    def die(self, token: int, owner: str, offset: int, failures: int, reason: str) -> None:
+        if self.config.dead_letter:
+            deliveries = self.state.deliveries(offset)
+            self.deaths.append(
+                Death(
+                    offset=offset,
+                    epoch=self.state.epoch,
+                    deliveries=deliveries,
+                    failures=failures,
+                    reason=reason,
+                    owner=owner,
+                )
+            )
+        self.emit(events.Died(token, offset, not self.config.dead_letter))
+
+    # Who asks ---------------------------------------------------------------------------------------------------------
+
+    def take(self, operation: Take) -> Reply | LakelogError:
+        try:
+            self._check_generation(operation.generation)
+            reply = take(self, operation)
+            self._fence(operation.generation)
+            return reply
+        except LakelogError as refusal:
+            return refusal

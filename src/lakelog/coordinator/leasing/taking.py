@@ -1,0 +1,239 @@
+"""Who gets which messages: suspects alone, due retries, messages whose key is free again, then new ones.
+
+A message of a blocked key is skipped, not waited for: one slow key holds up no other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakelog.coordinator.leasing import events
+from lakelog.coordinator.leasing.events import to_ranges
+from lakelog.coordinator.leasing.operations import Fate, Granted, Nothing, Take
+from lakelog.coordinator.leasing.state import Lease
+from lakelog.model.group import Order
+
+if TYPE_CHECKING:
+    from lakelog.coordinator.leasing.step import Decision
+
+PARTITION_KEY = 1
+"""Under partition order all messages have one key."""
+
+
+@dataclass(slots=True)
+class _Pick:
+    """Messages chosen so far, and what was passed over on the way."""
+
+    keys: dict[int, int] = field(default_factory=dict)
+    """By offset."""
+    frontier: int = 0
+    room: int = 0
+    """How many more the window lets in; one that waited is in it already."""
+    skipped: dict[int, list[int]] = field(default_factory=dict)
+    filtered: int = 0
+    expired: int = 0
+    lapsed: list[int] = field(default_factory=list)
+
+
+def take(decision: Decision, operation: Take) -> Granted | Nothing:
+    state = decision.state
+    again = _repeated(decision, operation)
+    if again is not None:
+        return again
+    if decision.config.paused or operation.max_messages < 1:
+        return Nothing()
+    held = state.held_by(operation.owner)
+    if not operation.isolates and any(lease.suspect for lease in held):
+        return Nothing()
+    if operation.isolates or not (held or operation.hands):
+        suspect = _suspect(decision, operation)
+        if suspect is not None:
+            return suspect
+    pick = _Pick(frontier=state.frontier, room=decision.config.window - state.open_count - len(state.waiting))
+    _due(decision, operation, pick)
+    # At once each time: what expired blocks its key no longer, and what is behind it can be handed out now.
+    _lapse(decision, pick)
+    _ready(decision, operation, pick)
+    _lapse(decision, pick)
+    _fresh(decision, operation, pick)
+    return _grant(decision, operation, pick)
+
+
+def _repeated(decision: Decision, operation: Take) -> Granted | None:
+    """The lease that this same request got before, if its answer was lost."""
+    if not operation.request:
+        return None
+    for lease in decision.state.held_by(operation.owner):
+        if lease.request == operation.request and lease.until_ms > decision.now:
+            decision.before(lease.until_ms)
+            return _granted(decision, lease, sorted(lease.open))
+    return None
+
+
+def _suspect(decision: Decision, operation: Take) -> Granted | None:
+    state, now = decision.state, decision.now
+    pick = _Pick(frontier=state.frontier)
+    for offset in state.due_suspects(now, 100):
+        waiting = state.waiting[offset]
+        decision.since(waiting.due_ms)
+        if _is_expired(decision, offset):
+            pick.lapsed.append(offset)
+            continue
+        pick.keys[offset] = waiting.key
+        break
+    _lapse(decision, pick)
+    if not pick.keys:
+        return None
+    return _lease(decision, operation, pick, suspect=True)
+
+
+def _due(decision: Decision, operation: Take, pick: _Pick) -> None:
+    state = decision.state
+    for offset in state.due(decision.now, operation.max_messages):
+        waiting = state.waiting[offset]
+        if waiting.key in state._open_keys:
+            continue
+        decision.since(waiting.due_ms)
+        if _is_expired(decision, offset):
+            pick.lapsed.append(offset)
+        else:
+            pick.keys[offset] = waiting.key
+
+
+def _ready(decision: Decision, operation: Take, pick: _Pick) -> None:
+    state = decision.state
+    for key in state.ready_keys():
+        for offset in state.skipped[key]:
+            if len(pick.keys) >= operation.max_messages or pick.room <= 0:
+                return
+            if _is_expired(decision, offset):
+                pick.lapsed.append(offset)
+                continue
+            pick.keys[offset] = key
+            pick.room -= 1
+
+
+def _fresh(decision: Decision, operation: Take, pick: _Pick) -> None:
+    state, config, candidates = decision.state, decision.config, decision.context.candidates
+    if not candidates.start <= state.frontier < candidates.end:
+        return
+    want = min(operation.max_messages - len(pick.keys), pick.room)
+    if config.order is Order.PARTITION and (state.any_blocked() or pick.keys):
+        return
+    if want <= 0:
+        return
+    keys = _keys(decision)
+    first = state.frontier
+    plain = not (candidates.passed or candidates.expires)
+    if plain and (config.order is not Order.KEY or not state.any_blocked()) and not pick.keys:
+        end = min(first + want, candidates.end)
+        pick.keys.update(zip(range(first, end), keys[first - candidates.start :], strict=False))
+        pick.frontier = end
+        return
+    _scan(decision, pick, keys, want)
+
+
+def _keys(decision: Decision) -> Sequence[int]:
+    """The keys that count under the group's order."""
+    candidates = decision.context.candidates
+    if decision.config.order is Order.KEY:
+        return candidates.keys
+    constant = PARTITION_KEY if decision.config.order is Order.PARTITION else 0
+    return [constant] * len(candidates.keys)
+
+
+def _scan(decision: Decision, pick: _Pick, keys: Sequence[int], want: int) -> None:
+    """Message by message: filtered, expired, skipped because its key is blocked, or chosen."""
+    state, candidates = decision.state, decision.context.candidates
+    passed, skipped, chosen = candidates.passed, pick.skipped, pick.keys
+    room = decision.config.look_ahead - state.skipped_count
+    offset = state.frontier
+    while want > 0 and offset < candidates.end:
+        key = keys[offset - candidates.start]
+        fate = _fate(decision, offset) if passed or candidates.expires else None
+        if fate is Fate.FILTERED:
+            pick.filtered += 1
+        elif fate is Fate.EXPIRED:
+            pick.expired += 1
+        elif key and (key in skipped or state.is_blocked(key)):
+            if room <= 0:
+                break
+            skipped.setdefault(key, []).append(offset)
+            room -= 1
+        else:
+            chosen[offset] = key
+            want -= 1
+        offset += 1
+    pick.frontier = offset
+
+
+def _fate(decision: Decision, offset: int) -> Fate | None:
+    candidates = decision.context.candidates
+    expires = candidates.expires.get(offset)
+    if expires is not None and expires <= decision.now:
+        decision.since(expires)
+        return Fate.EXPIRED
+    return candidates.passed.get(offset)
+
+
+def _is_expired(decision: Decision, offset: int) -> bool:
+    expires = decision.state.expires.get(offset)
+    if expires is None or expires > decision.now:
+        return False
+    decision.since(expires)
+    return True
+
+
+def _lapse(decision: Decision, pick: _Pick) -> None:
+    if pick.lapsed:
+        decision.emit(events.Lapsed(pick.lapsed))
+        pick.lapsed = []
+
+
+def _grant(decision: Decision, operation: Take, pick: _Pick) -> Granted | Nothing:
+    before = decision.state.frontier
+    granted = _lease(decision, operation, pick, suspect=False) if pick.keys else Nothing()
+    if pick.skipped or pick.filtered or pick.expired or pick.frontier > decision.state.frontier:
+        expires = decision.context.candidates.expires
+        blocked = [[key, *offsets] for key, offsets in pick.skipped.items()]
+        noted = [n for each in blocked for offset in each[1:] if offset in expires for n in (offset, expires[offset])]
+        frontier = max(pick.frontier, before)
+        decision.emit(events.Passed(frontier, blocked, pick.filtered, pick.expired, noted))
+    return granted
+
+
+def _lease(decision: Decision, operation: Take, pick: _Pick, *, suspect: bool) -> Granted:
+    state = decision.state
+    offsets = sorted(pick.keys)
+    keys = [pick.keys[offset] for offset in offsets]
+    expires = decision.context.candidates.expires
+    event = events.Leased(
+        state.last_token + 1,
+        operation.owner,
+        operation.request,
+        decision.now + operation.lease_ms,
+        to_ranges(offsets),
+        struct.pack(f"<{len(keys)}I", *keys) if any(keys) else b"",
+        suspect,
+        # Whoever does not isolate gets a suspect with empty hands only, and nothing else while it holds it.
+        suspect and not operation.isolates,
+        [n for offset in offsets if offset in expires for n in (offset, expires[offset])] if expires else [],
+    )
+    decision.emit(event)
+    return _granted(decision, state.leases[event.token], offsets)
+
+
+def _granted(decision: Decision, lease: Lease, offsets: Sequence[int]) -> Granted:
+    tallies = decision.state.tallies
+    known = [offset for offset in offsets if offset in tallies] if tallies else []
+    return Granted(
+        token=lease.token,
+        until_ms=lease.until_ms,
+        suspect=lease.suspect,
+        offsets=offsets,
+        deliveries={offset: tallies[offset].deliveries for offset in known},
+        failures={offset: tallies[offset].failures for offset in known if tallies[offset].failures},
+    )

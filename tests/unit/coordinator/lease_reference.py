@@ -1,0 +1,324 @@
+"""A second, slow telling of what leases promise, message by message, for `test_leasing_model` to compare with.
+
+It looks through all messages for every question. Only one thing it does not foretell: which keys come first among those
+that are ready. There it checks what was granted, and goes along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lakelog.coordinator.leasing import Commit, Context, Extend, GiveBack, Granted, Return, Seek, Settle, Stage, Take
+from lakelog.model.group import Order
+from tests.unit.coordinator.lease_progress import Entry, Hold, Progress, Refused
+
+
+class Reference(Progress):
+    """What each operation has to do."""
+
+    # What owners say --------------------------------------------------------------------------------------------------
+
+    def answer(self, operation: Settle | GiveBack | Extend | Seek | Commit, context: Context) -> Sequence[int]:
+        """Which offsets the reply calls dead."""
+        if isinstance(operation, Seek):
+            self.seek(operation)
+            return []
+        self.check_generation(operation.generation)
+        dead: Sequence[int] = []
+        match operation:
+            case Settle():
+                self.settle(operation, context)
+            case GiveBack():
+                dead = self.give_back(operation, context)
+            case Extend():
+                self.extend(operation, context)
+            case Commit():
+                self.commit(operation, context)
+        self.fence(operation.generation)
+        self.close_empty(context.now_ms)
+        return dead
+
+    def check_generation(self, generation: int | None) -> None:
+        if generation is not None and generation < self.generation:
+            raise Refused("stale_generation")
+
+    def fence(self, generation: int | None) -> None:
+        if generation is not None and generation > self.generation:
+            self.generation = generation
+            self.seen["fenced"] += 1
+
+    def find(self, owner: str, token: int | None, offset: int | None, now: int) -> Hold:
+        """The running or remembered lease that is meant."""
+        if token is None and offset is None:
+            raise Refused("invalid_request")
+        if token is not None:
+            found = [hold for hold in self.holds if hold.token == token]
+        else:
+            found = [hold for hold in self.holds if offset in hold.open]
+            found = found or [hold for hold in self.held_by(owner) if offset in hold.said]
+        if found:
+            hold = found[0]
+            if hold.owner != owner:
+                raise Refused("not_owner")
+            if hold.until <= now:
+                self.lower.append(hold.until)
+                raise Refused("lease_lost")
+            self.upper.append(hold.until - 1)
+            return hold
+        old = [hold for hold in self.closed if hold.owner == owner and self.remembers(hold.token)]
+        old = [hold for hold in old if (hold.token == token if token is not None else offset in hold.said)]
+        if not old:
+            raise Refused("lease_lost")
+        return old[-1]
+
+    def named(self, hold: Hold, ranges: Iterable[tuple[int, int]], same: Sequence[str]) -> list[int]:
+        if any(end - first > len(self.entries) for first, end in ranges):
+            raise Refused("lease_lost")
+        offsets = sorted({offset for first, end in ranges for offset in range(first, end)})
+        for offset in offsets:
+            if offset not in hold.open and hold.said.get(offset) not in same:
+                raise Refused("lease_lost")
+        return offsets
+
+    def check_order(self, hold: Hold, offsets: Sequence[int]) -> None:
+        for offset in set(offsets) & set(hold.open):
+            key = self.entries[offset].key
+            earlier = [other for other in hold.open if other < offset and self.entries[other].key == key != 0]
+            if not set(earlier) <= set(offsets):
+                raise Refused("out_of_order")
+
+    def settle(self, operation: Settle, context: Context) -> None:
+        if not operation.ranges:
+            raise Refused("invalid_request")
+        said, stage = ("discarded", Stage.DISCARDED) if operation.discard else ("acked", Stage.ACKED)
+        hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
+        if operation.through:
+            end = operation.ranges[-1][1]
+            below = {word for offset, word in hold.said.items() if offset < end}
+            if hold.closed is not None and (said not in below or "lease expired" in below):
+                raise Refused("lease_lost")
+            offsets = [offset for offset in hold.open if offset < end]
+        else:
+            offsets = self.named(hold, operation.ranges, [said])
+            self.check_order(hold, offsets)
+        if not set(offsets) & set(hold.open):
+            self.seen["repeated answer"] += 1
+        for offset in [offset for offset in offsets if offset in hold.open]:
+            self.move(self.leave(hold, offset, said), stage, said)
+
+    def give_back(self, operation: GiveBack, context: Context) -> list[int]:
+        if not operation.ranges:
+            raise Refused("invalid_request")
+        hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
+        same = {Return.COUNTED: ["nacked", "died"], Return.UNCOUNTED: ["released"], Return.FATAL: ["died"]}
+        offsets = self.named(hold, operation.ranges, same[operation.kind])
+        if not set(offsets) & set(hold.open):
+            self.seen["repeated answer"] += 1
+        elif operation.kind is Return.UNCOUNTED:
+            self.release(hold, offsets, context.now_ms + (operation.delay_ms or 0))
+        else:
+            self.check_order(hold, offsets)
+            self.nack(hold, offsets, operation, context)
+        return [offset for offset in offsets if hold.said.get(offset) == "died"]
+
+    def nack(self, hold: Hold, offsets: Sequence[int], operation: GiveBack, context: Context) -> None:
+        for offset in offsets:
+            if offset not in hold.open:
+                continue
+            failures = self.entries[offset].failures + 1
+            if operation.kind is Return.FATAL:
+                self.die(hold, offset, context, "died", "died of a fatal nack")
+            elif failures > context.config.retries.max:
+                self.die(hold, offset, context, "died", "died of a nack")
+            else:
+                delay = context.config.retries.delay_ms(failures, context.chance)
+                due = context.now_ms + (delay if operation.delay_ms is None else operation.delay_ms)
+                self.wait(hold, offset, due, "nacked", failed=True, suspect=False)
+
+    def release(self, hold: Hold, offsets: Sequence[int], due: int) -> None:
+        for offset in offsets:
+            if offset not in hold.open:
+                continue
+            entry = self.entries[offset]
+            in_front = [other for other in hold.open if other < offset and self.entries[other].key == entry.key != 0]
+            if in_front:
+                self.move(self.leave(hold, offset, "released"), Stage.SKIPPED, "given back behind another")
+                self.go_behind(hold, entry, "released")
+            else:
+                self.wait(hold, offset, due, "released", failed=False, suspect=False)
+
+    def extend(self, operation: Extend, context: Context) -> None:
+        hold = self.find(operation.owner, operation.token, operation.offset, context.now_ms)
+        if hold.closed is not None:
+            raise Refused("lease_lost")
+        hold.until = max(hold.until, context.now_ms + operation.lease_ms)
+        self.seen["extended"] += 1
+        if operation.alone and len(hold.open) == 1 and not hold.alone:
+            self.seen["marked alone"] += 1
+            for other in self.held_by(hold.owner):
+                other.alone = False
+            hold.alone = True
+
+    def seek(self, operation: Seek) -> None:
+        if operation.epoch <= self.epoch:
+            return
+        self.seen["sought"] += 1
+        self.epoch, self.start, self.frontier = operation.epoch, operation.offset, operation.offset
+        self.holds, self.closed = [], []
+        self.entries = [
+            Entry(each.offset, each.key, each.filtered, each.expires, token=each.token) for each in self.entries
+        ]
+
+    def commit(self, operation: Commit, context: Context) -> None:
+        if operation.epoch is not None and operation.epoch != self.epoch:
+            raise Refused("position_refused")
+        if operation.offset < self.frontier:
+            raise Refused("position_refused")
+        if operation.offset > context.high_watermark:
+            raise Refused("offset_out_of_range")
+        for entry in self.entries[self.frontier : operation.offset]:
+            self.move(entry, Stage.ACKED, "positioned")
+        self.frontier = operation.offset
+
+    # Time -------------------------------------------------------------------------------------------------------------
+
+    def cut(self, log_start: int) -> None:
+        for entry in self.entries[self.start : log_start]:
+            if entry.stage in (Stage.WAITING, Stage.SKIPPED, Stage.UNCONSIDERED):
+                self.move(entry, Stage.CUT, "cut")
+        self.frontier = max(self.frontier, log_start)
+
+    def expire(self, context: Context) -> None:
+        now, retries = context.now_ms, context.config.retries
+        for hold in sorted(self.holds, key=lambda hold: (hold.until, hold.token)):
+            if hold.until > now:
+                continue
+            self.lower.append(hold.until)
+            said = "lease expired"
+            for offset in list(hold.open):
+                if offset not in hold.open:
+                    continue
+                failures = self.entries[offset].failures + 1
+                if hold.alone and failures > retries.max:
+                    self.die(hold, offset, context, said, "died of an expiry")
+                    continue
+                due = now + (retries.delay_ms(failures, context.chance) if hold.alone else 0)
+                self.wait(hold, offset, due, said, failed=hold.alone, suspect=True)
+            self.close_empty(now)
+
+    # Who asks ---------------------------------------------------------------------------------------------------------
+
+    def take(self, operation: Take, context: Context, got: Granted | None, lapsed: set[int]) -> list[int]:
+        """What has to be granted; nothing if it is empty. `lapsed`: what expired before it was its turn."""
+        self.check_generation(operation.generation)
+        self.fence(operation.generation)
+        config, held = context.config, self.held_by(operation.owner)
+        again = [hold for hold in held if operation.request and hold.request == operation.request]
+        if again:
+            self.seen["lease repeated"] += 1
+            self.upper.append(again[0].until - 1)
+            assert got is not None
+            assert got.token == again[0].token
+            return again[0].open
+        if config.paused or operation.max_messages < 1:
+            return []
+        if not operation.isolates and any(hold.suspect for hold in held):
+            self.seen["busy with a suspect"] += 1
+            return []
+        if operation.isolates or not (held or operation.hands):
+            suspect = self.first_suspect(context.now_ms)
+            if suspect is not None:
+                self.hand_out(operation, context, [suspect.offset], suspect=True)
+                return [suspect.offset]
+        return self.take_plain(operation, context, got, lapsed)
+
+    def take_plain(self, operation: Take, context: Context, got: Granted | None, lapsed: set[int]) -> list[int]:
+        room = context.config.window - len(self.of_stage(Stage.LEASED, Stage.WAITING))
+        due = self.due_retries(operation, context.now_ms)
+        ready = self.ready(operation.max_messages - len(due), room, context.now_ms, got, lapsed)
+        want = min(operation.max_messages - len(due) - len(ready), room - len(ready))
+        fresh = self.fresh(want, context, alone=not (due or ready))
+        for name, those in (("retried", due), ("handed out ready", ready), ("handed out fresh", fresh)):
+            self.seen[name] += len(those)
+        if due or ready or fresh:
+            self.hand_out(operation, context, sorted([*due, *ready, *fresh]), suspect=False)
+        return sorted([*due, *ready, *fresh])
+
+    def first_suspect(self, now: int) -> Entry | None:
+        for entry in sorted(self.of_stage(Stage.WAITING), key=lambda each: (each.due, each.offset)):
+            if entry.suspect and entry.due <= now:
+                self.lower.append(entry.due)
+                if not entry.is_over(now):
+                    self.seen["handed out suspect"] += 1
+                    return entry
+                self.lapse(entry, "lapsed waiting")
+        return None
+
+    def due_retries(self, operation: Take, now: int) -> list[int]:
+        due = [each for each in self.of_stage(Stage.WAITING) if each.due <= now and not each.suspect]
+        due = sorted(due, key=lambda each: (each.due, each.offset))[: operation.max_messages]
+        self.lower += [each.due for each in due]
+        for each in [each for each in due if each.is_over(now)]:
+            self.lapse(each, "lapsed waiting")
+        return [each.offset for each in due if each.stage is Stage.WAITING]
+
+    def ready(self, want: int, room: int, now: int, got: Granted | None, lapsed: set[int]) -> list[int]:
+        """Takes what was granted, if it is right: of free keys, from the front, as many as fit."""
+        granted = set(got.offsets) if got else set()
+        free = [each for each in self.of_stage(Stage.SKIPPED) if not self.of_key(each.key, Stage.LEASED, Stage.WAITING)]
+        chosen = [each for each in free if each.offset in granted]
+        left = [each for each in free if each.offset not in granted and each.offset not in lapsed]
+        for each in [each for each in free if each.offset in lapsed]:
+            assert each.is_over(now)
+            self.lapse(each, "lapsed skipped")
+        for each in chosen:
+            assert not each.is_over(now)
+            assert not [other for other in left if other.key == each.key and other.offset < each.offset]
+        assert len(chosen) <= max(0, min(want, room))
+        assert len(chosen) == min(want, room) or not left or min(want, room) <= 0, "ready messages were left over"
+        return [each.offset for each in chosen]
+
+    def lapse(self, entry: Entry, why: str) -> None:
+        assert entry.expires is not None
+        self.lower.append(entry.expires)
+        self.move(entry, Stage.EXPIRED, why)
+
+    def fresh(self, want: int, context: Context, *, alone: bool) -> list[int]:
+        """Goes up from the frontier; what is of a blocked key is skipped, as far as the look-ahead allows."""
+        candidates, found = context.candidates, list[int]()
+        if want <= 0 or not candidates.start <= self.frontier < candidates.end:
+            return []
+        if self.order is Order.PARTITION and (self.is_blocked(1) or not alone):
+            return []
+        blocked = {each.key for each in self.of_stage(Stage.LEASED, Stage.WAITING, Stage.SKIPPED) if each.key}
+        while len(found) < want and self.frontier < candidates.end:
+            entry = self.entries[self.frontier]
+            if entry.is_over(context.now_ms):
+                self.lapse(entry, "expired at first sight")
+            elif entry.filtered:
+                self.move(entry, Stage.FILTERED, "filtered")
+            elif entry.key in blocked:
+                if len(self.of_stage(Stage.SKIPPED)) >= context.config.look_ahead:
+                    self.seen["look-ahead full"] += 1
+                    break
+                self.move(entry, Stage.SKIPPED, "skipped")
+            else:
+                found.append(entry.offset)
+            self.frontier += 1
+        return found
+
+    def hand_out(self, operation: Take, context: Context, offsets: list[int], *, suspect: bool) -> None:
+        alone = suspect and not operation.isolates
+        for hold in self.held_by(operation.owner):
+            hold.alone = hold.alone and hold.suspect
+        self.last_token += 1
+        until = context.now_ms + operation.lease_ms
+        for offset in offsets:
+            entry = self.entries[offset]
+            assert entry.token < self.last_token, "tokens of a message rise (S8)"
+            self.move(entry, Stage.LEASED, "leased")
+            entry.deliveries += 1
+            entry.token, entry.suspect = self.last_token, False
+        self.holds.append(
+            Hold(self.last_token, operation.owner, operation.request, until, suspect, alone, list(offsets))
+        )

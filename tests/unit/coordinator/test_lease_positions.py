@@ -1,0 +1,198 @@
+"""Seeks, commits of cursor groups, what retention cuts, and the bytes of states and journals."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lakelog.coordinator.leasing import (
+    Commit,
+    Counts,
+    Done,
+    Seek,
+    Take,
+    begin,
+    decode_state,
+    encode_events,
+    encode_state,
+    replay,
+)
+from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, size, to_ranges
+from lakelog.errors import UnsupportedFormat
+from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks
+
+# Seek -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_seek_closes_leases_clears_everything_and_raises_the_epoch() -> None:
+    partition = Partition("aabbcc", start=1)
+    got = partition.take(1, generation=3)
+    partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
+    assert partition.do(Seek(epoch=1, offset=4)) == Done()
+    state = partition.state
+    assert (state.epoch, state.start, state.frontier, state.committed) == (1, 4, 4, 4)
+    assert (state.leases, state.waiting, state.skipped, state.tallies, state.counts) == ({}, {}, {}, {}, Counts())
+    assert (state.generation, state.last_token, state.next_due_ms()) == (3, 2, None)
+    assert partition.refusal(acks(got.token, 1)) == "lease_lost"
+    assert partition.take().token == 3, "tokens rise across seeks (S8)"
+
+
+def test_a_seek_counts_once() -> None:
+    partition = Partition("abc")
+    partition.do(Seek(epoch=2, offset=1))
+    partition.ack(partition.take(1).token, 1)
+    for epoch in (1, 2):
+        taken = partition.step(Seek(epoch=epoch, offset=0))
+        assert (taken.replies, taken.events) == ([Done()], [])
+    assert partition.state.committed == 2
+
+
+def test_after_a_seek_back_deliveries_begin_at_one_again() -> None:
+    partition = Partition("a")
+    partition.ack(partition.take().token, 0)
+    partition.do(Seek(epoch=1, offset=0))
+    assert partition.take().deliveries == {}
+
+
+# Cursor groups --------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_moves_the_position_and_a_repeat_is_fine() -> None:
+    partition = Partition("abcdef", start=1)
+    for _ in range(2):
+        assert partition.do(Commit(offset=4, generation=2, epoch=0)) == Done()
+    assert (partition.state.committed, partition.state.counts, partition.state.generation) == (4, Counts(acked=3), 2)
+    assert partition.last is not None
+    assert not partition.last.events
+
+
+@pytest.mark.parametrize(
+    ("commit", "code"),
+    [
+        (Commit(offset=2), "position_refused"),
+        (Commit(offset=7), "offset_out_of_range"),
+        (Commit(offset=4, epoch=0), "position_refused"),
+        (Commit(offset=4, epoch=2), "position_refused"),
+        (Commit(offset=4, generation=4), "stale_generation"),
+        (Commit(offset=7, generation=9), "offset_out_of_range"),
+    ],
+)
+def test_a_commit_that_does_not_follow_is_refused_s9(commit: Commit, code: str) -> None:
+    partition = Partition("abcdef")
+    partition.do(Seek(epoch=1, offset=1))
+    partition.do(Commit(offset=3, generation=5, epoch=1))
+    assert partition.refusal(commit) == code
+
+
+# Retention ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_retention_takes_is_counted_as_cut_and_the_rest_goes_on_s23() -> None:
+    partition = Partition("aabbccdd")
+    first = partition.take(1)
+    partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
+    assert partition.state.skipped == {ord("a"): [1]}
+    partition.log_start = 5
+    assert partition.offsets(1, owner="bob") == [5]
+    assert partition.state.counts == Counts(cut=4), "1 was skipped, 2 waited, 3 and 4 were not considered"
+    assert partition.state.committed == 0, "0 is still in hand"
+    partition.ack(first.token, 0)
+    assert partition.state.committed == 5
+
+
+def test_what_comes_back_below_the_log_start_is_cut_at_once() -> None:
+    """Nobody can read it any more: it must not be handed out again, not even in the same step."""
+    partition = Partition("abc")
+    got = partition.take(2)
+    partition.log_start = 2
+    partition.step()
+    partition.release(got.token, 0)
+    assert partition.state.counts == Counts(cut=1)
+    partition.now += LEASE
+    assert partition.offsets(owner="bob") == [2]
+    assert (partition.state.counts, partition.state.committed) == (Counts(cut=2), 2)
+
+
+def test_a_seek_below_the_log_start_is_cut_with_the_next_step() -> None:
+    partition = Partition("abc")
+    partition.log_start = 2
+    partition.do(Seek(epoch=1, offset=0))
+    assert partition.offsets() == [2]
+    assert partition.state.counts == Counts(cut=2)
+
+
+# Generations ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_take_of_an_old_generation_is_refused_s17() -> None:
+    partition = Partition("abc")
+    partition.take(1, generation=2)
+    assert partition.refusal(Take(owner="bob", max_messages=1, lease_ms=LEASE, generation=1)) == "stale_generation"
+    assert partition.offsets(1, owner="bob") == [1], "who names none is not checked"
+
+
+# Bytes ----------------------------------------------------------------------------------------------------------------
+
+
+def busy() -> Partition:
+    """With something of everything."""
+    partition = Partition("aabbccdd-")
+    partition.expires = {1: NOW + 10**6, 8: NOW + 10**6}
+    got = partition.take(1, request="r")
+    partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
+    partition.take(3, owner="cyd", generation=4)
+    partition.take(1, owner="dan", lease_ms=10)
+    partition.now += 10
+    partition.ack(None, 4, owner="cyd")
+    partition.do(acks(got.token, 0))
+    return partition
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    state = busy().state
+    assert state.leases
+    assert state.waiting
+    assert state.skipped
+    assert state.closed
+    body = encode_state(state)
+    assert encode_state(decode_state(body)) == body
+    assert decode_state(body).next_due_ms() == state.next_due_ms()
+
+
+def test_a_journal_gives_the_same_state() -> None:
+    partition, follower = Partition("abab"), begin(0)
+    got = partition.take(2)
+    for body in [partition.last, partition.step(acks(got.token, 1))]:
+        assert body is not None
+        replay(follower, encode_events(body.events, partition.now))
+    assert encode_state(follower) == encode_state(partition.state)
+
+
+def test_bytes_of_a_later_format_are_refused_by_name() -> None:
+    later = msgspec.msgpack.encode((2, NOW, []))
+    for read in (decode_state, lambda body: replay(begin(0), body)):
+        with pytest.raises(UnsupportedFormat, match="format 2"):
+            read(later)
+
+
+def test_a_journal_with_events_that_are_not_known_is_refused() -> None:
+    with pytest.raises(UnsupportedFormat):
+        replay(begin(0), msgspec.msgpack.encode((1, NOW, [[99, 1]])))
+
+
+def test_ranges_are_joined_whatever_the_order() -> None:
+    ranges: list[int] = []
+    for first, end in ((4, 5), (0, 1), (6, 8), (5, 6), (1, 2), (9, 10), (8, 9)):
+        add_range(ranges, first, end)
+    assert ranges == [0, 2, 4, 10]
+    assert [offset for offset in range(-1, 12) if in_ranges(ranges, offset)] == [0, 1, *range(4, 10)]
+    assert (size(ranges), list(of_ranges(ranges))) == (8, [0, 1, *range(4, 10)])
+    assert (to_ranges(list(of_ranges(ranges))), to_ranges([3, 4]), to_ranges([])) == (ranges, [3, 5], [])
+
+
+def test_next_due_is_the_first_retry_or_end_of_a_lease() -> None:
+    partition = Partition("ab")
+    partition.take(1)
+    assert partition.state.next_due_ms() == NOW + LEASE
+    partition.nack(partition.take(1, owner="bob").token, 1, owner="bob")
+    assert partition.state.next_due_ms() == NOW + RETRY

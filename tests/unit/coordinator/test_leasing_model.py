@@ -1,0 +1,96 @@
+"""Leases against their reference: random worlds of owners, time, retention and seeks, compared after every step.
+
+A world is made by its seed alone. A failure names it; `LAKELOG_LEASE_SEED=<seed>` runs that world and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lakelog.coordinator.leasing import Stage, step
+from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
+from tests.kit.size import Size
+from tests.unit.coordinator.lease_world import World
+
+ALWAYS = (
+    "handed out fresh",
+    "retried",
+    "handed out ready",
+    "handed out suspect",
+    "busy with a suspect",
+    "lease repeated",
+    "repeated answer",
+    "acked",
+    "discarded",
+    "nacked",
+    "released",
+    "lease expired",
+    "given back behind another",
+    "died of a nack",
+    "died of a fatal nack",
+    "died of an expiry",
+    "extended",
+    "marked alone",
+    "lapsed waiting",
+    "lapsed skipped",
+    "expired at first sight",
+    "filtered",
+    "skipped",
+    "look-ahead full",
+    "cut",
+    "sought",
+    "fenced",
+    "forgot",
+    "positioned",
+    "drained",
+    "refused: lease_lost",
+    "refused: not_owner",
+    "refused: out_of_order",
+    "refused: stale_generation",
+    "refused: invalid_request",
+    "refused: position_refused",
+    "refused: offset_out_of_range",
+    *(f"{old} to {new}" for old, those in MESSAGE_TRANSITIONS.items() for new in those),
+)
+ENOUGH = 100
+
+
+@pytest.mark.timeout(900)
+def test_leases_do_what_their_reference_does(size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S8 to S16, over all orders and policies; and every kind of change happened at least a hundred times."""
+    # Else it would take thousands of leases to see one of them forgotten.
+    monkeypatch.setattr(sys.modules[step.__module__], "_FORGET_AT_ONCE", 4)
+    only = os.environ.get("LAKELOG_LEASE_SEED")
+    if only is not None:
+        World(int(only)).run()
+        return
+    seen: Counter[str] = Counter()
+    seed = 0
+    while seen["steps that changed something"] < size.pick(ci=20_000, full=200_000):
+        world = World(seed)
+        try:
+            world.run()
+        except Exception as error:
+            raise AssertionError(f"World {seed}, step {world.number}: set LAKELOG_LEASE_SEED={seed}.") from error
+        seen += world.reference.seen
+        seed += 1
+    assert {name: seen[name] for name in ALWAYS if seen[name] < ENOUGH} == {}
+
+
+def test_the_ends_of_a_message_are_those_that_are_counted() -> None:
+    ends = {stage.value for stage in Stage if stage.is_end}
+    assert ends == {"acked", "dead", "discarded", "filtered", "expired", "cut"}
+
+
+def test_the_page_of_state_machines_has_the_transitions_of_the_code() -> None:
+    page = Path(__file__).parents[3] / "docs" / "state-machines.md"
+    section = page.read_text().split("## A message in a group")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in section.splitlines() if line.startswith("| ")]
+    written = [(Stage(old), Stage(new)) for old, new in rows[1:]]
+    assert len(written) == len(set(written))
+    assert set(written) == {(old, new) for old, those in MESSAGE_TRANSITIONS.items() for new in those}
