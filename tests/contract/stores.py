@@ -6,16 +6,21 @@ only where what other tests left behind would be in the way.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from typing import Protocol
 
-from lakelog.storage.memory import MemoryCatalog, MemoryStore
+import asyncpg
+
+from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
 from lakelog.storage.store import Catalog, PartitionStore
 from tests.kit.postgres import Cluster
 
 StorePair = tuple[PartitionStore, PartitionStore]
 CatalogPair = tuple[Catalog, Catalog]
+PassBy = Callable[[float], Awaitable[None]]
+AgingStore = tuple[PartitionStore, PassBy]
 
 
 class Backing(Protocol):
@@ -28,6 +33,10 @@ class Backing(Protocol):
     def store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
 
     def empty_store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
+
+    def aging_store(self) -> AbstractAsyncContextManager[AgingStore]:
+        """An empty store, and a call after which what groups have in it is so many seconds older."""
+        ...
 
     def catalog_pair(self) -> AbstractAsyncContextManager[CatalogPair]: ...
 
@@ -49,6 +58,16 @@ class MemoryBacking:
             yield store, store
 
     empty_store_pair = store_pair
+
+    @asynccontextmanager
+    async def aging_store(self) -> AsyncIterator[AgingStore]:
+        passed = timedelta(0)
+
+        async def pass_by(seconds: float) -> None:
+            nonlocal passed
+            passed += timedelta(seconds=seconds)
+
+        yield MemoryStore(lambda: utcnow() + passed), pass_by
 
     @asynccontextmanager
     async def catalog_pair(self) -> AsyncIterator[CatalogPair]:
@@ -88,6 +107,24 @@ class PostgresBacking:
         try:
             async with self.store_pair(url) as pair:
                 yield pair
+        finally:
+            self._cluster.drop_database(url)
+
+    @asynccontextmanager
+    async def aging_store(self) -> AsyncIterator[AgingStore]:
+        url = self._cluster.create_database(template=self._template)
+
+        async def pass_by(seconds: float) -> None:
+            admin = await asyncpg.connect(url)
+            for table, column in (("journal", "at"), ("members", "at"), ("heartbeat", "seen_at")):
+                await admin.execute(
+                    f"update lakelog.{table} set {column} = {column} - $1::interval", timedelta(seconds=seconds)
+                )
+            await admin.close()
+
+        try:
+            async with self.store(url) as store:
+                yield store, pass_by
         finally:
             self._cluster.drop_database(url)
 

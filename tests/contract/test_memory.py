@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from lakelog.model.group import GroupKind, GroupSettings
 from lakelog.model.topic import TopicSettings
+from lakelog.storage.groups import GROUP_MEMORY
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import PRODUCER_MEMORY, Reservation, Trimmed, Verdict
+from tests.contract.group_values import entry
 from tests.contract.values import (
     appended,
     create_one,
@@ -96,3 +99,32 @@ async def test_memory_catalog_uses_the_clock_given() -> None:
     catalog = MemoryCatalog(clock)
     scope = await catalog.scope_create("project", "dev")
     assert (await catalog.topic_create(scope, "orders", TopicSettings(), [0])).created_at == clock.now
+
+
+async def test_memory_groups_use_the_clock_given() -> None:
+    clock = Clock()
+    store, catalog = MemoryStore(clock), MemoryCatalog(clock)
+    now = int(clock.now.timestamp() * 1000)
+    for bounds, status in (((now + 1, now + 9), 2), ((now - 9, now - 1), 2), ((now, now), 0)):
+        (answer,) = await store.groups.journals_commit([entry(1, 1, 1, bounds=bounds)])
+        assert (answer.status, answer.clock_ms) == (status, now)
+    assert await store.groups.heartbeats_write([(1, "m")]) == now
+    clock.now -= HOUR
+    await store.groups.heartbeats_write([(1, "m")])
+    members = await store.groups.members_read(1)
+    assert (members.seen_ms, members.clock_ms) == ({"m": now}, now - 3_600_000)
+    scope = await catalog.scope_create("project", "dev")
+    group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
+    assert group.created_at == clock.now
+
+
+async def test_memory_forgets_deleted_groups_after_an_hour() -> None:
+    clock = Clock()
+    catalog = MemoryCatalog(clock)
+    scope = await catalog.scope_create("project", "dev")
+    group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
+    await catalog.groups.group_delete(group)
+    for passed, left in ((GROUP_MEMORY, [group.group_id]), (INSTANT, [])):
+        clock.now += passed
+        await catalog.groups.group_forget([group.group_id])
+        assert await catalog.groups.group_deleted() == left

@@ -13,7 +13,13 @@ import pytest
 
 import lakelog.storage.postgres
 from lakelog.errors import ConfigurationError, SchemaOutOfDate
+from lakelog.model.group import GroupKind, GroupSettings, Reading
+from lakelog.model.topic import TopicSettings
+from lakelog.storage.groups import CommitStatus, DeadLetterKey, ServerInfo
 from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store
+from lakelog.storage.store import Appended, Catalog, PartitionStore
+from tests.contract.group_values import commit, entry, letter, versions_of
+from tests.contract.values import plain
 from tests.kit.postgres import Cluster, _binary
 
 SCHEMA = Path(lakelog.storage.postgres.__file__).with_name("schema.sql")
@@ -79,6 +85,36 @@ async def test_a_cell_of_another_installation_is_refused(cluster: Cluster, datab
     cluster.drop_database(other)
 
 
+async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
+    """Every verb of groups, once."""
+    scope = await catalog.scope_create("default", "default")
+    topic = await catalog.topic_create(scope, "orders", TopicSettings(), [0])
+    group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
+    group = await catalog.groups.group_alter(group, group.settings, frozenset({"orders"}))
+    reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=(0,))
+    await catalog.groups.reading_seek(await catalog.groups.reading_create(reading), [1])
+    assert len(await catalog.groups.reading_list(group)) == len(await catalog.groups.reading_list_topic(topic)) == 1
+    await catalog.groups.server_seen(ServerInfo(server_id="s", address="http://s"), memory_seconds=9)
+    await catalog.groups.server_gone("s")
+    pid = topic.pid(0)
+    await store.heads_create([pid], 0)
+    letters = [letter(offset) for offset in (1, 2)]
+    assert await commit(store.groups, entry(group.group_id, pid, 1, dead=letters)) == [CommitStatus.OK]
+    assert await versions_of(store.groups, group.group_id, pid) == [1]
+    one, two = (DeadLetterKey(pid=pid, offset=offset, epoch=0) for offset in (1, 2))
+    assert await store.groups.dead_discard(group.group_id, [one]) == 1
+    assert isinstance((await store.groups.dead_redrive(group.group_id, [two], plain(pid, 1, epoch=1)))[0], Appended)
+    assert await store.groups.members_write(group.group_id, 1, b"")
+    await store.groups.heartbeats_write([(group.group_id, "m"), (group.group_id, "n")])
+    await store.groups.heartbeats_drop(group.group_id, ["m"])
+    assert (await store.groups.members_read(group.group_id)).seen_ms.keys() == {"n"}
+    assert await catalog.groups.group_delete(group)
+    assert await store.groups.journals_trim(await catalog.groups.group_deleted()) == 4
+    await catalog.groups.group_forget([group.group_id])
+    await catalog.topic_delete(topic)
+    await catalog.topic_forget(topic)
+
+
 async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, database: str) -> None:
     """A login that is only a member of lakelog_service can do every verb, and no DDL of its own."""
     await migrate(database)
@@ -97,8 +133,15 @@ async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, databas
         assert before.roll in await store.rolls_drop()
         await store.trim({})
         await store.durability()
+        await use_groups(catalog, store)
         service = await asyncpg.connect(url)
-        for statement in ("create table lakelog.mine (id int)", "drop table lakelog.head", "delete from lakelog.topic"):
+        for statement in (
+            "create table lakelog.mine (id int)",
+            "drop table lakelog.head",
+            "delete from lakelog.topic",
+            "delete from lakelog.consumer_group",
+            "update lakelog.journal set version = 2",
+        ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await service.execute(statement)
         await service.close()

@@ -1,10 +1,14 @@
-"""Forgets what nobody can ask for any more: old head rows, silent producers, idempotency keys past their time."""
+"""Forgets what nobody can ask for any more.
+
+Old head rows, silent producers, idempotency keys past their time; groups' journals below a snapshot; deleted groups.
+"""
 
 from __future__ import annotations
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
 from lakelog.model.topic import TopicSettings
+from lakelog.storage.store import PartitionStore
 
 
 class Trimmer(Agent):
@@ -21,3 +25,16 @@ class Trimmer(Agent):
         }
         for store in self._engine.cells.values():
             await self.attempt(store.trim(memories))
+        await self._trim_groups()
+
+    async def _trim_groups(self) -> None:
+        groups = self._engine.catalog.groups
+        dropped = await groups.group_deleted()
+        trimmed: list[int] = []
+        for store in self._engine.cells.values():
+            await self.attempt(self._trim_cell(store, dropped, trimmed))
+        if dropped and len(trimmed) == len(self._engine.cells):
+            await groups.group_forget(dropped)
+
+    async def _trim_cell(self, store: PartitionStore, dropped: list[int], trimmed: list[int]) -> None:
+        trimmed.append(await store.groups.journals_trim(dropped))

@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
+
+if TYPE_CHECKING:
+    from lakelog.storage.groups import GroupCatalog, GroupStore
 
 DEFAULT_CELL = 0
 PRODUCER_MEMORY = timedelta(hours=24)
@@ -24,6 +27,11 @@ PRODUCER_BATCHES = 5
 
 class Catalog(Protocol):
     """Projects, environments, topics, tokens, the directory: small, and one per installation."""
+
+    @property
+    def groups(self) -> GroupCatalog:
+        """What it knows of groups."""
+        ...
 
     async def scope_find(self, project: str, environment: str) -> Scope | None: ...
 
@@ -258,6 +266,11 @@ class Trimmed:
 class PartitionStore(Protocol):
     """Everything keyed by a partition, in one cell. Verbs are batch-first; none needs two partitions to be atomic."""
 
+    @property
+    def groups(self) -> GroupStore:
+        """Journals, members and dead letters."""
+        ...
+
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         """Makes heads at offset 0 where there are none. A head that exists, also a deleted one, stays as it is."""
         ...
@@ -334,7 +347,10 @@ class PartitionStore(Protocol):
     async def durability(self) -> Durability: ...
 
     async def announce(self, pids: Collection[int]) -> None:
-        """Tells other processes that these partitions grew. May be lost: it only makes waiting shorter."""
+        """Tells other processes that these partitions grew. May be lost: it only makes waiting shorter.
+
+        A negative number, -group_id, says that the group changed.
+        """
         ...
 
     def announcements(self) -> AsyncIterator[set[int]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.errors import LakelogError, SequenceRefused, Unavailable
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
+from lakelog.model.group import GroupKind, GroupSettings
 from lakelog.model.topic import Scope, TopicSettings
 from lakelog.storage.store import ActiveRoll, Trimmed
 from tests.unit.engine.support import Clock, WatchedStore, one_engine, packed, publish, text, values
@@ -154,3 +156,38 @@ async def test_old_head_rows_go_and_the_log_stays() -> None:
         await Trimmer(engine).work()
         assert [trimmed.heads for trimmed in store.trimmed] == [5, 0]
         assert await values(engine, scope, "orders") == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_cells_hold_of_deleted_groups_goes_and_the_group_is_forgotten_when_all_answered() -> None:
+    clock = Clock()
+    down, store = WatchedStore(clock), WatchedStore(clock)
+    async with one_engine(down, store) as (engine, scope):
+        groups = engine.catalog.groups
+        group = await groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
+        for cell in (down, store):
+            await cell.groups.members_write(group.group_id, 1, b"members")
+        await Trimmer(engine).work()
+        assert (await store.groups.members_read(group.group_id)).version == 1
+        await groups.group_delete(group)
+        down.groups.journals_trim = refuse  # type: ignore[method-assign]
+        await Trimmer(engine).work()
+        assert (await store.groups.members_read(group.group_id)).version == 0
+        engine.catalog.groups.group_forget = forgotten = Noted()  # type: ignore[method-assign]
+        await Trimmer(engine).work()
+        assert forgotten.calls == []
+        del down.groups.journals_trim
+        await Trimmer(engine).work()
+        assert forgotten.calls == [[group.group_id]]
+        assert (await down.groups.members_read(group.group_id)).version == 0
+
+
+async def refuse(dropped_groups: Collection[int] = ()) -> int:
+    raise Unavailable("this cell is down")
+
+
+class Noted:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    async def __call__(self, group_ids: object) -> None:
+        self.calls.append(group_ids)

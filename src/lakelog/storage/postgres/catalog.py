@@ -1,4 +1,7 @@
-"""The catalog on PostgreSQL: scopes, topics, tokens and the directory, in the default cell's database."""
+"""The catalog on PostgreSQL: scopes, topics, tokens and the directory, in the default cell's database.
+
+What it knows of groups is in `group_catalog`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import asyncpg
 import msgspec
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
-from lakelog.model.token import Right, Token
+from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rows import scope_of, token_of, topic_of
 
 _SQL = load("catalog")
 
@@ -22,6 +27,11 @@ class PostgresCatalog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._groups = PostgresGroupCatalog(database)
+
+    @property
+    def groups(self) -> PostgresGroupCatalog:
+        return self._groups
 
     async def scope_find(self, project: str, environment: str) -> Scope | None:
         rows = await self._read("scope_find", project, environment)
@@ -55,13 +65,13 @@ class PostgresCatalog:
 
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
         rows = await self._read("topic_find", scope.environment_id, name)
-        return _topic(rows[0], scope) if rows else None
+        return topic_of(rows[0], scope) if rows else None
 
     async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
-        return [_topic(row, scope) for row in await self._read("topic_list", scope.environment_id, after, limit)]
+        return [topic_of(row, scope) for row in await self._read("topic_list", scope.environment_id, after, limit)]
 
     async def topic_list_all(self) -> list[Topic]:
-        return [_topic(row, _scope(row)) for row in await self._read("topic_list_all")]
+        return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_all")]
 
     async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
         rows = await self._write(
@@ -77,7 +87,7 @@ class PostgresCatalog:
         return bool(await self._write("topic_delete", topic.incarnation))
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
-        return [_topic(row, _scope(row)) for row in await self._read("topic_deleted", limit)]
+        return [topic_of(row, scope_of(row)) for row in await self._read("topic_deleted", limit)]
 
     async def topic_forget(self, topic: Topic) -> None:
         await self._write("topic_forget", topic.incarnation)
@@ -97,10 +107,10 @@ class PostgresCatalog:
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
         rows = await self._read("token_find", token_hash)
-        return (_scope(rows[0]), _token(rows[0])) if rows else None
+        return (scope_of(rows[0]), token_of(rows[0])) if rows else None
 
     async def token_list(self, scope: Scope) -> list[Token]:
-        return [_token(row) for row in await self._read("token_list", scope.environment_id)]
+        return [token_of(row) for row in await self._read("token_list", scope.environment_id)]
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool:
         return bool(await self._write("token_revoke", scope.environment_id, token_id))
@@ -115,36 +125,5 @@ class PostgresCatalog:
         return await self._database.write(_SQL[query], *arguments)
 
 
-def _scope(row: asyncpg.Record) -> Scope:
-    return Scope(project=row["project"], environment=row["environment"], environment_id=row["environment_id"])
-
-
-def _topic(row: asyncpg.Record, scope: Scope) -> Topic:
-    return Topic(
-        incarnation=row["incarnation"],
-        scope=scope,
-        name=row["name"],
-        epoch=row["epoch"],
-        cells=tuple(row["cells"]),
-        slot_cells=tuple(row["slot_cells"]),
-        settings=_settings(row["settings"]),
-        created_at=row["created_at"],
-    )
-
-
-def _token(row: asyncpg.Record) -> Token:
-    return Token(
-        id=row["token_id"],
-        name=row["name"],
-        rights=frozenset(Right(right) for right in row["rights"]),
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-    )
-
-
 def _settings_text(settings: TopicSettings) -> str:
     return msgspec.json.encode(settings).decode()
-
-
-def _settings(text: str) -> TopicSettings:
-    return msgspec.json.decode(text, type=TopicSettings)

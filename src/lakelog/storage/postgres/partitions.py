@@ -1,7 +1,7 @@
 """The partition store on PostgreSQL: one cell.
 
 Offsets are given by the function `lakelog.append` (migrations), under the partition's advisory lock, in the same
-statement that inserts the batches. The active roll that is remembered here is a guess, which the function corrects.
+statement that inserts the batches: see `appending`. What it keeps for groups is in `groups`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import asyncpg
 
-from lakelog import failpoints
 from lakelog.errors import LakelogError, OffsetOutOfRange, Unavailable
+from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.store import (
     PRODUCER_MEMORY,
@@ -27,17 +28,13 @@ from lakelog.storage.store import (
     Head,
     HeadState,
     HotBatch,
-    PartVerdict,
     Read,
-    Refusal,
     Refused,
     Reservation,
     Trimmed,
-    Verdict,
 )
 
 _SQL = load("partitions")
-_ROLLED = 5
 _READ_TRIES = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
 _MAX_ANNOUNCED = 300
@@ -51,7 +48,12 @@ class PostgresStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._roll = 0
+        self._appender = Appender(database)
+        self._groups = PostgresGroups(database, self._appender)
+
+    @property
+    def groups(self) -> PostgresGroups:
+        return self._groups
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await self._database.write(_SQL["heads_create"], list(pids), epoch)
@@ -73,41 +75,7 @@ class PostgresStore:
         ]
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
-        if self._roll == 0:
-            self._roll = (await self.roll_active()).roll
-        answers: dict[int, Appended | Refused] = {}
-        waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
-        roll = self._roll
-        while waiting:
-            rows = await self._append_to(roll, list(waiting.values()))
-            verdicts: dict[int, list[PartVerdict]] = {}
-            parts = _Parts(waiting.values())
-            for row in rows:
-                pid, status = row["pid"], row["status"]
-                if row["part"] is not None:
-                    verdicts.setdefault(pid, []).append(parts.verdict(row))
-                elif status == 0:
-                    answers[pid] = Appended(pid=pid, base=row["base"], appended_at=row["appended_at"])
-                elif status != _ROLLED:
-                    answers[pid] = Refused(pid=pid, refusal=Refusal(status), verdicts=verdicts.get(pid, ()))
-                else:
-                    roll = row["roll"]
-            waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
-            self._roll = max(self._roll, roll)
-        return [answers[append.pid] for append in appends]
-
-    async def _append_to(self, roll: int, appends: Sequence[Append]) -> list[asyncpg.Record]:
-        arguments = _arguments(roll, appends)
-        try:
-            if failpoints.armed:
-                failpoints.hit("append.before_statement")
-            return await self._database.write(_hot("append", roll), *arguments)
-        except asyncpg.UndefinedTableError:
-            # The hot table was dropped while this process slept. The statement failed whole: no offset was given.
-            active = (await self.roll_active()).roll
-            if active == roll:
-                raise
-            return await self._append_to(active, appends)
+        return await self._appender.append(appends)
 
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
         rows = await self._database.write(
@@ -158,7 +126,7 @@ class PostgresStore:
         if plan["span_roll"] is None:
             return []
         until = head.next_offset if plan["span_end"] is None else min(plan["span_end"], head.next_offset)
-        query = _hot("read_batches", plan["span_roll"])
+        query = on_roll("read_batches", plan["span_roll"])
         try:
             rows = await self._database.read(query, head.pid, offset, until, max(1, max_messages), max(1, max_bytes))
         except asyncpg.UndefinedTableError:
@@ -253,55 +221,6 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._database.close()
-
-
-class _Parts:
-    """Finds back which part of which append the function's flat arrays mean."""
-
-    def __init__(self, appends: Collection[Append]) -> None:
-        self._sequenced = [index for append in appends for index in range(len(append.sequenced))]
-        self._keyed = [index for append in appends for index in range(len(append.keyed))]
-
-    def verdict(self, row: asyncpg.Record) -> PartVerdict:
-        index = (self._keyed if row["keyed"] else self._sequenced)[row["part"]]
-        verdict = Verdict(row["verdict"])
-        return PartVerdict(keyed=row["keyed"], index=index, verdict=verdict, offset=row["part_offset"])
-
-
-def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
-    """The arrays of the `append` query, in its order."""
-    columns: list[list[Any]] = [[] for _ in range(17)]
-    for append in appends:
-        last = size = 0
-        for payload in append.payloads:
-            last += payload.count
-            size += len(payload.data)
-            _add(columns[12:], append.pid, last, payload.count, size, payload.data)
-        _add(columns, append.pid, append.epoch, last, size)
-        for run in append.sequenced:
-            _add(columns[4:], append.pid, run.producer, run.sequence, run.start, run.count)
-        for keyed in append.keyed:
-            _add(columns[9:], append.pid, keyed.key_hash, keyed.start)
-    return [roll, *columns]
-
-
-def _add(columns: Sequence[list[Any]], *values: Any) -> None:
-    for column, value in zip(columns, values, strict=False):
-        column.append(value)
-
-
-def _hot(query: str, roll: int) -> LiteralString:
-    """The query on one roll's hot table; the roll is a number of ours, never text from outside."""
-    key = (query, roll)
-    if key not in _HOT:
-        if len(_HOT) > 1000:
-            _HOT.clear()
-        text: Any = _SQL[query].replace("{roll}", str(int(roll)))
-        _HOT[key] = text
-    return _HOT[key]
-
-
-_HOT: dict[tuple[str, int], LiteralString] = {}
 
 
 def _head(row: asyncpg.Record) -> Head:

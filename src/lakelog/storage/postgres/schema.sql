@@ -114,6 +114,22 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_discarded bigint := 0;
+begin
+    for i in 1 .. cardinality(p_pids) loop
+        update lakelog.dead_letter set state = 2
+        where group_id = p_group and pid = p_pids[i] and message_offset = p_offsets[i] and epoch = p_epochs[i]
+          and state = 0;
+        v_discarded := v_discarded + found::integer;
+    end loop;
+    return v_discarded;
+end
+$$;
+
 CREATE FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -173,6 +189,209 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_at timestamptz := clock_timestamp();
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    insert into lakelog.heartbeat as h (group_id, member_id, seen_at)
+    select u.group_id, u.member_id, v_at from unnest(p_groups, p_members) as u (group_id, member_id)
+    on conflict (group_id, member_id) do update set seen_at = greatest(h.seen_at, excluded.seen_at);
+    return lakelog.ms(v_at);
+end
+$$;
+
+CREATE TABLE lakelog.journal (
+    group_id bigint NOT NULL,
+    pid bigint NOT NULL,
+    version bigint NOT NULL,
+    snapshot_version bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    format smallint DEFAULT 1 NOT NULL,
+    body bytea NOT NULL
+)
+WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='1000000');
+ALTER TABLE ONLY lakelog.journal ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before timestamp with time zone, p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_snapshot bigint := p_newest.snapshot_version;
+    v_low bigint := 0;
+    v_high bigint := p_newest.version;
+    v_middle bigint;
+    v_at timestamptz;
+    v_trimmed bigint;
+begin
+    perform 1 from lakelog.journal
+    where group_id = p_newest.group_id and pid = p_newest.pid and version = v_snapshot - 1;
+    if not found then
+        return 0;
+    end if;
+    if p_newest.at >= p_before then
+        -- By halves to the newest row of that age. A version that is not there was trimmed, and is older still.
+        while v_high - v_low > 1 loop
+            v_middle := (v_low + v_high) / 2;
+            select at into v_at from lakelog.journal
+            where group_id = p_newest.group_id and pid = p_newest.pid and version = v_middle;
+            if v_at >= p_before then
+                v_high := v_middle;
+            else
+                v_low := v_middle;
+            end if;
+        end loop;
+        select snapshot_version into v_snapshot from lakelog.journal
+        where group_id = p_newest.group_id and pid = p_newest.pid and version = v_low;
+        if v_snapshot is null then
+            return 0;
+        end if;
+    end if;
+    v_low := 0;
+    v_high := v_snapshot;
+    -- By halves to the oldest row: what is trimmed is always the beginning.
+    while v_high - v_low > 1 loop
+        v_middle := (v_low + v_high) / 2;
+        perform 1 from lakelog.journal
+        where group_id = p_newest.group_id and pid = p_newest.pid and version = v_middle;
+        if found then
+            v_high := v_middle;
+        else
+            v_low := v_middle;
+        end if;
+    end loop;
+    delete from lakelog.journal
+    where group_id = p_newest.group_id and pid = p_newest.pid
+      and version >= v_high and version < least(v_snapshot, v_high + p_limit);
+    get diagnostics v_trimmed = row_count;
+    return v_trimmed;
+end
+$$;
+
+CREATE FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_letters bigint;
+    v_rows bigint;
+begin
+    delete from lakelog.dead_letter where ctid = any (array(
+        select ctid from lakelog.dead_letter where group_id = p_group and pid = p_pid limit p_limit));
+    get diagnostics v_letters = row_count;
+    delete from lakelog.journal where ctid = any (array(
+        select ctid from lakelog.journal where group_id = p_group and pid = p_pid
+        order by version limit p_limit - v_letters));
+    get diagnostics v_rows = row_count;
+    return v_letters + v_rows;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[] DEFAULT '{}'::integer[], d_offsets bigint[] DEFAULT '{}'::bigint[], d_epochs integer[] DEFAULT '{}'::integer[], d_times bigint[] DEFAULT '{}'::bigint[], d_deliveries integer[] DEFAULT '{}'::integer[], d_failures integer[] DEFAULT '{}'::integer[], d_reasons text[] DEFAULT '{}'::text[], d_owners text[] DEFAULT '{}'::text[], d_payloads bytea[] DEFAULT '{}'::bytea[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_at timestamptz := clock_timestamp();
+    v_ms bigint := lakelog.ms(v_at);
+    v_until bigint;
+begin
+    with asked as materialized (
+        select u.*, coalesce(n.snapshot_version, 0) as last_snapshot,
+               case
+                   when coalesce(n.version, 0) <> u.version - 1 then 1
+                   when v_ms between u.not_before and u.not_after then 0
+                   else 2
+               end::smallint as status
+        from unnest(p_groups, p_pids, p_versions, p_snapshots, p_bodies, p_not_before, p_not_after) with ordinality
+            as u (group_id, pid, version, snapshot, body, not_before, not_after, part)
+        left join lateral (
+            select j.version, j.snapshot_version from lakelog.journal j
+            where j.group_id = u.group_id and j.pid = u.pid order by j.version desc limit 1
+        ) n on true
+    ), written as (
+        insert into lakelog.journal as j (group_id, pid, version, snapshot_version, at, body)
+        select a.group_id, a.pid, a.version, case when a.snapshot then a.version else a.last_snapshot end, v_at, a.body
+        from asked a where a.status = 0
+        on conflict do nothing
+        returning j.group_id, j.pid
+    )
+    select array_agg(case when a.status = 0 and w.pid is null then 1::smallint else a.status end order by a.part),
+           min(a.not_after) filter (where w.pid is not null)
+    into statuses, v_until
+    from asked a left join written w on w.group_id = a.group_id and w.pid = a.pid;
+
+    clock_ms := lakelog.ms(clock_timestamp());
+    if clock_ms > v_until then
+        -- It waited for another writer of the same version, who gave up, and now it is too late.
+        statuses := lakelog.journals_withdraw(p_groups, p_pids, p_versions, p_not_after, statuses, clock_ms);
+    end if;
+    if cardinality(d_parts) > 0 then
+        insert into lakelog.dead_letter
+            (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
+        select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, to_timestamp(d.at / 1000.0),
+               d.deliveries, d.failures, d.reason, d.owner, d.payload
+        from unnest(d_parts, d_offsets, d_epochs, d_times, d_deliveries, d_failures, d_reasons, d_owners, d_payloads)
+            as d (part, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
+        where statuses[d.part] = 0
+        on conflict do nothing;
+    end if;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_before timestamptz := clock_timestamp() - p_grace;
+    v_newest lakelog.journal;
+    v_group bigint := 9223372036854775807;
+    v_pid bigint := 9223372036854775807;
+    v_state smallint;
+    v_rows bigint;
+    v_trimmed bigint := 0;
+begin
+    if not pg_try_advisory_xact_lock(lakelog.lock_key(-2)) then
+        return 0;
+    end if;
+    while v_trimmed < p_limit loop
+        select * into v_newest from lakelog.journal where (group_id, pid) < (v_group, v_pid)
+        order by group_id desc, pid desc, version desc limit 1;
+        exit when not found;
+        v_group := v_newest.group_id;
+        v_pid := v_newest.pid;
+        select state into v_state from lakelog.head where pid = v_pid order by version desc limit 1;
+        if v_state = 2 or v_group = any (p_dropped) then
+            v_trimmed := v_trimmed + lakelog.journal_drop(v_group, v_pid, p_limit - v_trimmed);
+        else
+            v_trimmed := v_trimmed + lakelog.journal_cut(v_newest, v_before, p_limit - v_trimmed);
+        end if;
+    end loop;
+    delete from lakelog.members old
+    where old.group_id = any (p_dropped) or exists (
+        select from lakelog.members next
+        where next.group_id = old.group_id and next.version = old.version + 1 and next.at < v_before);
+    get diagnostics v_rows = row_count;
+    delete from lakelog.heartbeat where group_id = any (p_dropped) or seen_at < clock_timestamp() - interval '1 day';
+    return v_trimmed + v_rows;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) RETURNS smallint[]
+    LANGUAGE plpgsql
+    AS $$
+begin
+    for i in 1 .. cardinality(p_statuses) loop
+        if p_statuses[i] = 0 and p_not_after[i] < p_ms then
+            delete from lakelog.journal
+            where group_id = p_groups[i] and pid = p_pids[i] and version = p_versions[i];
+            p_statuses[i] := 2;
+        end if;
+    end loop;
+    return p_statuses;
+end
+$$;
+
 CREATE FUNCTION lakelog.lock_key(p_pid bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ('5497628094138482688'::bigint + p_pid);
@@ -207,6 +426,23 @@ begin
     select n.pid, n.new_start - n.log_start from newest n;
 end
 $$;
+
+CREATE FUNCTION lakelog.members_write(p_group bigint, p_version bigint, p_body bytea) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    insert into lakelog.members (group_id, version, at, body)
+    select p_group, p_version, clock_timestamp(), p_body
+    where p_version - 1 = coalesce((
+        select version from lakelog.members where group_id = p_group order by version desc limit 1), 0)
+    on conflict do nothing;
+    return found;
+end
+$$;
+
+CREATE FUNCTION lakelog.ms(p_time timestamp with time zone) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN (floor((date_part('epoch'::text, p_time) * (1000)::double precision)))::bigint;
 
 CREATE FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -256,6 +492,46 @@ begin
     )
     select count(*) into v_trimmed from doomed;
     return v_trimmed;
+end
+$$;
+
+CREATE FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_key record;
+    v_state smallint;
+    v_refused boolean := false;
+    v_answer lakelog.append_answer;
+begin
+    -- In order, so that two redrives cannot wait for each other; each look is at what the one before left.
+    for v_key in
+        select r.* from unnest(r_offsets, r_epochs) with ordinality as r (message_offset, epoch, part) order by 1, 2
+    loop
+        select d.state into v_state from lakelog.dead_letter d
+        where d.group_id = r_group and d.pid = p_pids[1]
+          and d.message_offset = v_key.message_offset and d.epoch = v_key.epoch
+        for update;
+        if v_state is distinct from 0 then
+            v_refused := true;
+            return next (p_pids[1], 6, null, null, null, null, null, null, v_key.part - 1, null, null)::lakelog.append_answer;
+        end if;
+    end loop;
+    if v_refused then
+        return;
+    end if;
+    for v_answer in
+        select * from lakelog.append(p_roll, p_pids, p_epochs, p_counts, p_bytes, q_pids, q_producers, q_sequences,
+                                     q_starts, q_counts, k_pids, k_hashes, k_starts)
+    loop
+        if v_answer.status = 0 then
+            for i in 1 .. cardinality(r_offsets) loop
+                update lakelog.dead_letter set state = 1, redriven_to = v_answer.base + i - 1
+                where group_id = r_group and pid = p_pids[1] and message_offset = r_offsets[i] and epoch = r_epochs[i];
+            end loop;
+        end if;
+        return next v_answer;
+    end loop;
 end
 $$;
 
@@ -367,6 +643,45 @@ ALTER TABLE lakelog.cell ALTER COLUMN cell ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE lakelog.consumer_group (
+    group_id bigint NOT NULL,
+    environment_id bigint NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    settings jsonb NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    cell smallint NOT NULL,
+    paused text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    closed_at timestamp with time zone
+);
+
+ALTER TABLE lakelog.consumer_group ALTER COLUMN group_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME lakelog.consumer_group_group_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE lakelog.dead_letter (
+    group_id bigint NOT NULL,
+    pid bigint NOT NULL,
+    message_offset bigint NOT NULL,
+    epoch integer NOT NULL,
+    state smallint DEFAULT 0 NOT NULL,
+    at timestamp with time zone NOT NULL,
+    deliveries integer NOT NULL,
+    failures integer NOT NULL,
+    reason text NOT NULL,
+    owner text NOT NULL,
+    payload bytea,
+    redriven_to bigint
+);
+ALTER TABLE ONLY lakelog.dead_letter ALTER COLUMN payload SET STORAGE EXTERNAL;
+
 CREATE TABLE lakelog.environment (
     environment_id bigint NOT NULL,
     project text NOT NULL,
@@ -396,6 +711,13 @@ CREATE TABLE lakelog.head (
     format smallint DEFAULT 1 NOT NULL
 );
 
+CREATE TABLE lakelog.heartbeat (
+    group_id bigint NOT NULL,
+    member_id text NOT NULL,
+    seen_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='30', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
 CREATE TABLE lakelog.hot_1 (
     pid bigint NOT NULL,
     end_offset bigint NOT NULL,
@@ -424,6 +746,14 @@ CREATE TABLE lakelog.keyed_append (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE lakelog.members (
+    group_id bigint NOT NULL,
+    version bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    format smallint DEFAULT 1 NOT NULL,
+    body bytea NOT NULL
+);
+
 CREATE TABLE lakelog.migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -444,6 +774,14 @@ CREATE TABLE lakelog.producer_batch (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE lakelog.reading (
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    starts bigint[] NOT NULL,
+    epoch integer DEFAULT 0 NOT NULL,
+    targets bigint[] DEFAULT '{}'::bigint[] NOT NULL
+);
+
 CREATE TABLE lakelog.reservation (
     incarnation bigint NOT NULL,
     key_hash bytea NOT NULL,
@@ -456,6 +794,13 @@ CREATE TABLE lakelog.roll (
     roll integer NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE TABLE lakelog.server (
+    server_id text NOT NULL,
+    address text NOT NULL,
+    seen_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE lakelog.span (
     pid bigint NOT NULL,
@@ -502,6 +847,12 @@ ALTER TABLE ONLY lakelog.cell
 ALTER TABLE ONLY lakelog.cell
     ADD CONSTRAINT cell_pkey PRIMARY KEY (cell);
 
+ALTER TABLE ONLY lakelog.consumer_group
+    ADD CONSTRAINT consumer_group_pkey PRIMARY KEY (group_id);
+
+ALTER TABLE ONLY lakelog.dead_letter
+    ADD CONSTRAINT dead_letter_pkey PRIMARY KEY (group_id, pid, message_offset, epoch);
+
 ALTER TABLE ONLY lakelog.environment
     ADD CONSTRAINT environment_pkey PRIMARY KEY (environment_id);
 
@@ -511,14 +862,23 @@ ALTER TABLE ONLY lakelog.environment
 ALTER TABLE ONLY lakelog.head
     ADD CONSTRAINT head_pkey PRIMARY KEY (pid, version);
 
+ALTER TABLE ONLY lakelog.heartbeat
+    ADD CONSTRAINT heartbeat_pkey PRIMARY KEY (group_id, member_id);
+
 ALTER TABLE ONLY lakelog.hot_1
     ADD CONSTRAINT hot_1_pkey PRIMARY KEY (pid, end_offset);
 
 ALTER TABLE ONLY lakelog.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY lakelog.journal
+    ADD CONSTRAINT journal_pkey PRIMARY KEY (group_id, pid, version);
+
 ALTER TABLE ONLY lakelog.keyed_append
     ADD CONSTRAINT keyed_append_pkey PRIMARY KEY (pid, key_hash);
+
+ALTER TABLE ONLY lakelog.members
+    ADD CONSTRAINT members_pkey PRIMARY KEY (group_id, version);
 
 ALTER TABLE ONLY lakelog.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
@@ -529,11 +889,17 @@ ALTER TABLE ONLY lakelog.partition
 ALTER TABLE ONLY lakelog.producer_batch
     ADD CONSTRAINT producer_batch_pkey PRIMARY KEY (pid, producer, sequence);
 
+ALTER TABLE ONLY lakelog.reading
+    ADD CONSTRAINT reading_pkey PRIMARY KEY (group_id, incarnation);
+
 ALTER TABLE ONLY lakelog.reservation
     ADD CONSTRAINT reservation_pkey PRIMARY KEY (incarnation, key_hash);
 
 ALTER TABLE ONLY lakelog.roll
     ADD CONSTRAINT roll_pkey PRIMARY KEY (roll);
+
+ALTER TABLE ONLY lakelog.server
+    ADD CONSTRAINT server_pkey PRIMARY KEY (server_id);
 
 ALTER TABLE ONLY lakelog.span
     ADD CONSTRAINT span_pkey PRIMARY KEY (pid, first_offset);
@@ -547,7 +913,15 @@ ALTER TABLE ONLY lakelog.token
 ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_pkey PRIMARY KEY (incarnation);
 
+CREATE UNIQUE INDEX consumer_group_open ON lakelog.consumer_group USING btree (environment_id, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX consumer_group_to_close ON lakelog.consumer_group USING btree (group_id) WHERE ((deleted_at IS NOT NULL) AND (closed_at IS NULL));
+
+CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, pid, state, message_offset, epoch);
+
 CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at);
+
+CREATE INDEX reading_by_topic ON lakelog.reading USING btree (incarnation);
 
 CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at);
 
@@ -556,6 +930,12 @@ CREATE INDEX span_by_roll ON lakelog.span USING btree (roll);
 CREATE UNIQUE INDEX topic_open ON lakelog.topic USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX topic_to_close ON lakelog.topic USING btree (incarnation) WHERE ((deleted_at IS NOT NULL) AND (closed_at IS NULL));
+
+ALTER TABLE ONLY lakelog.consumer_group
+    ADD CONSTRAINT consumer_group_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
+
+ALTER TABLE ONLY lakelog.reading
+    ADD CONSTRAINT reading_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
 
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
@@ -568,6 +948,9 @@ GRANT USAGE ON SCHEMA lakelog TO lakelog_service;
 REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) TO lakelog_service;
 
@@ -576,6 +959,26 @@ GRANT ALL ON FUNCTION lakelog.heads_create(p_pids bigint[], p_epoch integer) TO 
 
 REVOKE ALL ON FUNCTION lakelog.heads_trim() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heads_trim() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.journal TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before timestamp with time zone, p_limit bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before timestamp with time zone, p_limit bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_times bigint[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_times bigint[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.lock_key(p_pid bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.lock_key(p_pid bigint) TO lakelog_service;
@@ -586,11 +989,20 @@ GRANT ALL ON FUNCTION lakelog.lock_partitions(p_pids bigint[]) TO lakelog_servic
 REVOKE ALL ON FUNCTION lakelog.log_start_raise(p_pids bigint[], p_starts bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.log_start_raise(p_pids bigint[], p_starts bigint[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.members_write(p_group bigint, p_version bigint, p_body bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.members_write(p_group bigint, p_version bigint, p_body bytea) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.ms(p_time timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.ms(p_time timestamp with time zone) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.producers_trim(p_memory interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.producers_trim(p_memory interval) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) TO lakelog_service;
@@ -606,9 +1018,15 @@ GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer) TO lakelog_service
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.consumer_group TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.dead_letter TO lakelog_service;
+
 GRANT SELECT,INSERT ON TABLE lakelog.environment TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.head TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.heartbeat TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.hot_1 TO lakelog_service;
 
@@ -616,15 +1034,21 @@ GRANT SELECT ON TABLE lakelog.installation TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.keyed_append TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
+
 GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.partition TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.reading TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.server TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.span TO lakelog_service;
 

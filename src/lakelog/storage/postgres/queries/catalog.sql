@@ -40,7 +40,10 @@ update lakelog.topic set deleted_at = clock_timestamp() where incarnation = $1 a
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is not null and t.closed_at is null order by t.incarnation limit $1;
 
--- topic_forget: all its heads are closed
+-- topic_forget: all its heads are closed; nobody reads it
+with readings as (
+    delete from lakelog.reading where incarnation = $1
+)
 update lakelog.topic set closed_at = clock_timestamp() where incarnation = $1 and deleted_at is not null;
 
 -- token_create: only the hash is kept

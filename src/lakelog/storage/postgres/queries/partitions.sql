@@ -10,6 +10,18 @@ with decided as materialized (
 )
 select * from decided;
 
+-- redrive: an append that marks dead letters in the same statement
+with decided as materialized (
+    select * from lakelog.redrive($19, $20, $21, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+), stored as (
+    insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
+    select d.pid, d.base + b.last, b.count, d.bytes_base + b.bytes_end, d.appended_at, d.epoch, b.payload
+    from unnest($14::bigint[], $15::integer[], $16::integer[], $17::bigint[], $18::bytea[])
+        as b (pid, last, count, bytes_end, payload)
+    join decided d on d.pid = b.pid and d.status = 0
+)
+select * from decided;
+
 -- reserve: the reservations that hold
 select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5);
 

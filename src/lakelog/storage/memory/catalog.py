@@ -1,0 +1,137 @@
+"""A `Catalog` in memory: scopes, topics and tokens; its groups are in `group_catalog`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.token import Token
+from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.memory.clock import Clock, utcnow
+from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
+
+
+class MemoryCatalog:
+    """A `Catalog` in memory."""
+
+    def __init__(self, clock: Clock = utcnow) -> None:
+        self._clock = clock
+        self._groups = MemoryGroupCatalog(clock, self._open_topic)
+        self._incarnations = count(1)
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._topics: dict[tuple[int, str], Topic] = {}
+        self._deleted: dict[int, Topic] = {}
+        self._tokens: dict[bytes, tuple[Scope, Token]] = {}
+
+    @property
+    def groups(self) -> MemoryGroupCatalog:
+        return self._groups
+
+    async def scope_find(self, project: str, environment: str) -> Scope | None:
+        await asyncio.sleep(0)
+        return self._scopes.get((project, environment))
+
+    async def scope_create(self, project: str, environment: str) -> Scope:
+        await asyncio.sleep(0)
+        new = Scope(project=project, environment=environment, environment_id=len(self._scopes) + 1)
+        return self._scopes.setdefault((project, environment), new)
+
+    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+        await asyncio.sleep(0)
+        place = (scope.environment_id, name)
+        if place in self._topics:
+            raise TopicExists(f"A topic {name!r} exists already; use it, or delete it first.", topic=name)
+        self._topics[place] = Topic(
+            incarnation=next(self._incarnations),
+            scope=scope,
+            name=name,
+            epoch=0,
+            cells=tuple(cells),
+            slot_cells=tuple(dict.fromkeys(cells)),
+            settings=settings,
+            created_at=self._clock(),
+        )
+        return self._topics[place]
+
+    async def topic_find(self, scope: Scope, name: str) -> Topic | None:
+        await asyncio.sleep(0)
+        return self._topics.get((scope.environment_id, name))
+
+    async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
+        await asyncio.sleep(0)
+        found = [topic for topic in self._topics.values() if topic.scope == scope and topic.name > after]
+        return sorted(found, key=lambda topic: topic.name)[:limit]
+
+    async def topic_list_all(self) -> list[Topic]:
+        await asyncio.sleep(0)
+        return sorted(self._topics.values(), key=lambda topic: topic.incarnation)
+
+    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+        await asyncio.sleep(0)
+        present = self._present(topic)
+        if present is None:
+            raise TopicNotFound(f"Topic {topic.name!r} is gone; create it again first.", topic=topic.name)
+        if present.epoch != topic.epoch:
+            raise Conflict(
+                f"Topic {topic.name!r} got further partitions meanwhile; read it again, then repeat the change.",
+                topic=topic.name,
+            )
+        altered = replace(
+            present,
+            settings=settings,
+            cells=present.cells + tuple(added_cells),
+            epoch=present.epoch + bool(added_cells),
+        )
+        self._topics[topic.scope.environment_id, topic.name] = altered
+        return altered
+
+    async def topic_delete(self, topic: Topic) -> bool:
+        await asyncio.sleep(0)
+        present = self._present(topic)
+        if present is None:
+            return False
+        del self._topics[topic.scope.environment_id, topic.name]
+        self._deleted[present.incarnation] = present
+        return True
+
+    async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
+        await asyncio.sleep(0)
+        return list(self._deleted.values())[:limit]
+
+    async def topic_forget(self, topic: Topic) -> None:
+        await asyncio.sleep(0)
+        self._deleted.pop(topic.incarnation, None)
+        self._groups.forget_topic(topic.incarnation)
+
+    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
+        await asyncio.sleep(0)
+        self._tokens[token_hash] = (scope, token)
+
+    async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
+        await asyncio.sleep(0)
+        return self._tokens.get(token_hash)
+
+    async def token_list(self, scope: Scope) -> list[Token]:
+        await asyncio.sleep(0)
+        return [token for owner, token in self._tokens.values() if owner == scope]
+
+    async def token_revoke(self, scope: Scope, token_id: str) -> bool:
+        await asyncio.sleep(0)
+        found = [key for key, (owner, token) in self._tokens.items() if owner == scope and token.id == token_id]
+        for key in found:
+            del self._tokens[key]
+        return bool(found)
+
+    async def close(self) -> None:
+        """Nothing to let go of; whoever shares the object goes on."""
+
+    def _present(self, topic: Topic) -> Topic | None:
+        """The topic as it is now, if that incarnation is still open."""
+        present = self._topics.get((topic.scope.environment_id, topic.name))
+        return present if present is not None and present.incarnation == topic.incarnation else None
+
+    def _open_topic(self, incarnation: int) -> Topic | None:
+        return next((topic for topic in self._topics.values() if topic.incarnation == incarnation), None)

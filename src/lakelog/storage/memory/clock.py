@@ -1,0 +1,19 @@
+"""Time for the stores in memory: the machine's, unless a test holds the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+Clock = Callable[[], datetime]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def utcnow() -> datetime:
+    return datetime.now(UTC)
+
+
+def milliseconds(time: datetime) -> int:
+    """Since 1970, whole ones."""
+    return (time - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,139 @@
+"""A `GroupCatalog` in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
+
+from lakelog.errors import Conflict, GroupNotFound
+from lakelog.model.group import Group, GroupKind, GroupSettings, Reading
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
+from lakelog.storage.memory.clock import Clock
+
+
+class MemoryGroupCatalog:
+    """The `groups` of a `MemoryCatalog`, which gives it the open topic of an incarnation."""
+
+    def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None]) -> None:
+        self._clock = clock
+        self._open_topic = open_topic
+        self._ids = count(1)
+        self._open: dict[int, Group] = {}
+        self._deleted: dict[int, datetime] = {}
+        self._readings: dict[tuple[int, int], Reading] = {}
+        self._servers: dict[str, tuple[ServerInfo, datetime]] = {}
+
+    async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
+        await asyncio.sleep(0)
+        present = self._named(scope, name)
+        if present is not None:
+            return present
+        group = Group(
+            group_id=next(self._ids),
+            scope=scope,
+            name=name,
+            kind=kind,
+            settings=settings,
+            version=1,
+            cell=cell,
+            paused=frozenset(),
+            created_at=self._clock(),
+        )
+        self._open[group.group_id] = group
+        return group
+
+    async def group_find(self, scope: Scope, name: str) -> Group | None:
+        await asyncio.sleep(0)
+        return self._named(scope, name)
+
+    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
+        await asyncio.sleep(0)
+        found = [group for group in self._open.values() if group.scope == scope and group.name > after]
+        return sorted(found, key=lambda group: group.name)[:limit]
+
+    async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
+        await asyncio.sleep(0)
+        present = self._open.get(group.group_id)
+        if present is None:
+            raise GroupNotFound(f"Group '{group.name}' was deleted meanwhile.", group=group.name)
+        if present.version != group.version:
+            raise Conflict(f"Group '{group.name}' was altered by somebody else; read it again.", group=group.name)
+        altered = replace(present, settings=settings, paused=paused, version=present.version + 1)
+        self._open[group.group_id] = altered
+        return altered
+
+    async def group_delete(self, group: Group) -> bool:
+        await asyncio.sleep(0)
+        if self._open.pop(group.group_id, None) is None:
+            return False
+        self._deleted[group.group_id] = self._clock()
+        for place in [place for place in self._readings if place[0] == group.group_id]:
+            del self._readings[place]
+        return True
+
+    async def group_deleted(self, *, limit: int = 1000) -> list[int]:
+        await asyncio.sleep(0)
+        return sorted(self._deleted)[:limit]
+
+    async def group_forget(self, group_ids: Collection[int]) -> None:
+        await asyncio.sleep(0)
+        over = self._clock() - GROUP_MEMORY
+        for group_id in group_ids:
+            if group_id in self._deleted and self._deleted[group_id] < over:
+                del self._deleted[group_id]
+
+    async def reading_create(self, reading: Reading) -> Reading:
+        await asyncio.sleep(0)
+        if reading.group_id not in self._open:
+            raise GroupNotFound("The group was deleted meanwhile.")
+        return self._readings.setdefault((reading.group_id, reading.incarnation), reading)
+
+    async def reading_find(self, group_id: int, incarnation: int) -> Reading | None:
+        await asyncio.sleep(0)
+        return self._readings.get((group_id, incarnation))
+
+    async def reading_list(self, group: Group) -> list[tuple[Topic, Reading]]:
+        await asyncio.sleep(0)
+        readings = [reading for reading in self._readings.values() if reading.group_id == group.group_id]
+        topics = [(self._open_topic(reading.incarnation), reading) for reading in readings]
+        return sorted(
+            ((topic, reading) for topic, reading in topics if topic is not None), key=lambda pair: pair[0].name
+        )
+
+    async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+        await asyncio.sleep(0)
+        readings = [reading for reading in self._readings.values() if reading.incarnation == topic.incarnation]
+        return sorted(((self._open[each.group_id], each) for each in readings), key=lambda pair: pair[0].name)
+
+    async def reading_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+        await asyncio.sleep(0)
+        place = (reading.group_id, reading.incarnation)
+        present = self._readings.get(place)
+        if present is None or present.epoch != reading.epoch:
+            raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
+        self._readings[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
+        return self._readings[place]
+
+    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
+        await asyncio.sleep(0)
+        now = self._clock()
+        self._servers[server.server_id] = (server, now)
+        over = now - timedelta(seconds=memory_seconds)
+        alive = [info for info, seen_at in self._servers.values() if seen_at > over or info == server]
+        return sorted(alive, key=lambda info: info.server_id)
+
+    async def server_gone(self, server_id: str) -> None:
+        await asyncio.sleep(0)
+        self._servers.pop(server_id, None)
+
+    def forget_topic(self, incarnation: int) -> None:
+        """Its readings go: all that the deleted topic had is gone."""
+        for place in [place for place in self._readings if place[1] == incarnation]:
+            del self._readings[place]
+
+    def _named(self, scope: Scope, name: str) -> Group | None:
+        return next((group for group in self._open.values() if group.scope == scope and group.name == name), None)

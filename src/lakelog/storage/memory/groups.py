@@ -1,0 +1,243 @@
+"""A `GroupStore` in memory: journals, members, heartbeats, dead letters of one cell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakelog.storage.groups import (
+    JOURNAL_GRACE_SECONDS,
+    JOURNAL_READ_ROWS,
+    CommitStatus,
+    Committed,
+    DeadLetterKey,
+    DeadLetterState,
+    JournalAsk,
+    JournalEntry,
+    JournalRead,
+    JournalRow,
+    MembersRead,
+    StoredDeadLetter,
+    storable,
+)
+from lakelog.storage.memory.clock import Clock, milliseconds
+from lakelog.storage.store import Append, Appended, Refused
+
+_GRACE_MS = int(JOURNAL_GRACE_SECONDS * 1000)
+_HEARTBEAT_MEMORY_MS = 24 * 3600 * 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Journal:
+    """Rows from version `first` on, each with the time it was written."""
+
+    first: int = 1
+    rows: list[tuple[JournalRow, int]] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.first - 1 + len(self.rows)
+
+    def from_version(self, version: int) -> list[JournalRow]:
+        return [row for row, _ in self.rows[max(0, version - self.first) :]]
+
+    def snapshot_version(self, before_ms: int | None = None) -> int:
+        """That of the newest snapshot, or of the newest that is older; 0 if there is none."""
+        for row, at_ms in reversed(self.rows):
+            if row.snapshot and (before_ms is None or at_ms < before_ms):
+                return row.version
+        return 0
+
+    def behind(self, after: int) -> list[JournalRow]:
+        if after == self.last:
+            return []
+        there = self.first <= after + 1 <= self.last
+        snapshot = self.snapshot_version()
+        if there and (self.last - after <= JOURNAL_READ_ROWS or snapshot <= after):
+            return self.from_version(after + 1)
+        return self.from_version(snapshot)
+
+    def cut(self, before_ms: int) -> int:
+        trimmed = max(0, self.snapshot_version(before_ms) - self.first)
+        del self.rows[:trimmed]
+        self.first += trimmed
+        return trimmed
+
+
+class MemoryGroups:
+    """The `groups` of a `MemoryStore`, which gives it whether a partition is deleted, and how to append."""
+
+    def __init__(
+        self, clock: Clock, is_deleted: Callable[[int], bool], append: Callable[[Append], Appended | Refused]
+    ) -> None:
+        self._clock = clock
+        self._is_deleted = is_deleted
+        self._append = append
+        self._journals: dict[tuple[int, int], _Journal] = {}
+        self._members: dict[int, list[tuple[int, bytes, int]]] = {}
+        self._seen: dict[tuple[int, str], int] = {}
+        self._dead: dict[tuple[int, DeadLetterKey], StoredDeadLetter] = {}
+
+    async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        await asyncio.sleep(0)
+        now = self._now()
+        none = _Journal()
+        journals = [self._journals.get((ask.group_id, ask.pid), none) for ask in asks]
+        return [
+            JournalRead(rows=journal.behind(ask.after), clock_ms=now)
+            for ask, journal in zip(asks, journals, strict=True)
+        ]
+
+    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+        await asyncio.sleep(0)
+        now = self._now()
+        return [Committed(status=self._commit(entry, now), clock_ms=now) for entry in entries]
+
+    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
+        await asyncio.sleep(0)
+        now = self._now()
+        trimmed = 0
+        for (group_id, pid), journal in list(self._journals.items()):
+            if group_id in dropped_groups or self._is_deleted(pid):
+                trimmed += len(self._journals.pop((group_id, pid)).rows) + self._drop_dead(group_id, pid)
+            else:
+                trimmed += journal.cut(now - _GRACE_MS)
+        for group_id in list(self._members):
+            trimmed += self._trim_members(group_id, now, dropped=group_id in dropped_groups)
+        self._seen = {
+            member: seen_ms
+            for member, seen_ms in self._seen.items()
+            if member[0] not in dropped_groups and seen_ms >= now - _HEARTBEAT_MEMORY_MS
+        }
+        return trimmed
+
+    async def members_read(self, group_id: int) -> MembersRead:
+        await asyncio.sleep(0)
+        version, body, _ = self._members.get(group_id, [(0, b"", 0)])[-1]
+        seen = {member_id: seen_ms for (group, member_id), seen_ms in self._seen.items() if group == group_id}
+        return MembersRead(version=version, body=body, seen_ms=seen, clock_ms=self._now())
+
+    async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
+        await asyncio.sleep(0)
+        rows = self._members.setdefault(group_id, [])
+        if version - 1 != (rows[-1][0] if rows else 0):
+            return False
+        rows.append((version, body, self._now()))
+        return True
+
+    async def heartbeats_write(self, seen: Collection[tuple[int, str]]) -> int:
+        await asyncio.sleep(0)
+        now = self._now()
+        for member in seen:
+            self._seen[member] = max(now, self._seen.get(member, now))
+        return now
+
+    async def heartbeats_drop(self, group_id: int, member_ids: Collection[str]) -> None:
+        await asyncio.sleep(0)
+        for member_id in member_ids:
+            self._seen.pop((group_id, member_id), None)
+
+    async def dead_list(
+        self,
+        group_id: int,
+        pids: Sequence[int],
+        *,
+        state: DeadLetterState = DeadLetterState.DEAD,
+        after: DeadLetterKey | None = None,
+        limit: int = 100,
+    ) -> list[StoredDeadLetter]:
+        await asyncio.sleep(0)
+        found = [letter for letter in self._of(group_id, pids) if letter.state is state]
+        if after is not None:
+            found = [letter for letter in found if _order(letter.key) > _order(after)]
+        return sorted(found, key=lambda letter: _order(letter.key))[: max(0, limit)]
+
+    async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
+        await asyncio.sleep(0)
+        return sum(letter.state is DeadLetterState.DEAD for letter in self._of(group_id, pids))
+
+    async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
+        await asyncio.sleep(0)
+        found = [letter for letter in self._of(group_id, [pid]) if letter.key.offset == offset]
+        return sorted(found, key=lambda letter: letter.key.epoch)
+
+    async def dead_discard(self, group_id: int, keys: Sequence[DeadLetterKey]) -> int:
+        await asyncio.sleep(0)
+        dead = [key for key in set(keys) if self._is_dead(group_id, key)]
+        for key in dead:
+            self._mark(group_id, key, DeadLetterState.DISCARDED)
+        return len(dead)
+
+    async def dead_redrive(
+        self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
+    ) -> tuple[Appended | Refused | None, list[bool]]:
+        await asyncio.sleep(0)
+        are_dead = [self._is_dead(group_id, key) for key in keys]
+        if not all(are_dead):
+            return None, are_dead
+        answer = self._append(append)
+        if isinstance(answer, Appended):
+            for index, key in enumerate(keys):
+                self._mark(group_id, key, DeadLetterState.REDRIVEN, answer.base + index)
+        return answer, are_dead
+
+    def _now(self) -> int:
+        return milliseconds(self._clock())
+
+    def _commit(self, entry: JournalEntry, now: int) -> CommitStatus:
+        place = (entry.group_id, entry.pid)
+        journal = self._journals.get(place, _Journal())
+        if entry.version != journal.last + 1:
+            return CommitStatus.CONFLICT
+        if not entry.not_before_ms <= now <= entry.not_after_ms:
+            return CommitStatus.TIME
+        self._journals[place] = journal
+        journal.rows.append((JournalRow(version=entry.version, snapshot=entry.snapshot, body=entry.body), now))
+        for letter in _letters(entry):
+            self._dead.setdefault((entry.group_id, letter.key), letter)
+        return CommitStatus.OK
+
+    def _trim_members(self, group_id: int, now: int, *, dropped: bool) -> int:
+        rows = self._members[group_id]
+        if dropped:
+            del self._members[group_id]
+            return len(rows)
+        old = sum(at_ms < now - _GRACE_MS for _, _, at_ms in rows[1:])
+        del rows[:old]
+        return old
+
+    def _drop_dead(self, group_id: int, pid: int) -> int:
+        doomed = [letter.key for letter in self._of(group_id, [pid])]
+        for key in doomed:
+            del self._dead[group_id, key]
+        return len(doomed)
+
+    def _of(self, group_id: int, pids: Collection[int]) -> list[StoredDeadLetter]:
+        return [letter for (group, key), letter in self._dead.items() if group == group_id and key.pid in pids]
+
+    def _is_dead(self, group_id: int, key: DeadLetterKey) -> bool:
+        letter = self._dead.get((group_id, key))
+        return letter is not None and letter.state is DeadLetterState.DEAD
+
+    def _mark(self, group_id: int, key: DeadLetterKey, state: DeadLetterState, redriven_to: int | None = None) -> None:
+        self._dead[group_id, key] = replace(self._dead[group_id, key], state=state, redriven_to=redriven_to)
+
+
+def _order(key: DeadLetterKey) -> tuple[int, int, int]:
+    return key.pid, key.offset, key.epoch
+
+
+def _letters(entry: JournalEntry) -> Iterator[StoredDeadLetter]:
+    for letter in entry.dead_letters:
+        yield StoredDeadLetter(
+            group_id=entry.group_id,
+            key=DeadLetterKey(pid=entry.pid, offset=letter.offset, epoch=letter.epoch),
+            state=DeadLetterState.DEAD,
+            at_ms=letter.at_ms,
+            deliveries=letter.deliveries,
+            failures=letter.failures,
+            reason=storable(letter.reason),
+            owner=storable(letter.owner),
+            payload=letter.payload,
+        )

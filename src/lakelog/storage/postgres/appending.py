@@ -1,0 +1,142 @@
+"""Appends on PostgreSQL: offsets from the function `lakelog.append`, batches into the active roll's hot table.
+
+Both in one statement; a redrive, which marks its dead letters besides, is one, too. The active roll that is remembered
+here is a guess, which the function corrects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, LiteralString
+
+import asyncpg
+
+from lakelog import failpoints
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.store import Append, Appended, PartVerdict, Refusal, Refused, Verdict
+
+_SQL = load("partitions")
+_ROLLED = 5
+_NOT_DEAD = 6
+
+
+class Appender:
+    """Gives offsets to appends, across rolls."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._roll = 0
+
+    async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        answers: dict[int, Appended | Refused] = {}
+        waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
+        roll = await self._guess()
+        while waiting:
+            roll = self._sort_out(await self._write("append", roll, list(waiting.values())), waiting, answers) or roll
+            waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
+        return [answers[append.pid] for append in appends]
+
+    async def redrive(
+        self, group_id: int, keys: Sequence[tuple[int, int]], append: Append
+    ) -> tuple[Appended | Refused | None, list[bool]]:
+        """As `GroupStore.dead_redrive`; keys are (offset, epoch)."""
+        answers: dict[int, Appended | Refused] = {}
+        roll = await self._guess()
+        leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
+        while append.pid not in answers:
+            rows = await self._write("redrive", roll, [append], *leading)
+            if gone := {row["part"] for row in rows if row["status"] == _NOT_DEAD}:
+                return None, [part not in gone for part in range(len(keys))]
+            roll = self._sort_out(rows, {append.pid: append}, answers) or roll
+        return answers[append.pid], [True] * len(keys)
+
+    async def _guess(self) -> int:
+        if self._roll == 0:
+            self._roll = await self._active()
+        return self._roll
+
+    async def _active(self) -> int:
+        return int((await self._database.read(_SQL["roll_active"]))[0]["roll"])
+
+    def _sort_out(
+        self, rows: list[asyncpg.Record], appends: dict[int, Append], answers: dict[int, Appended | Refused]
+    ) -> int | None:
+        """Notes what is answered; the active roll, if it is another."""
+        verdicts: dict[int, list[PartVerdict]] = {}
+        parts = _Parts(appends.values())
+        roll = None
+        for row in rows:
+            pid, status = row["pid"], row["status"]
+            if row["part"] is not None:
+                verdicts.setdefault(pid, []).append(parts.verdict(row))
+            elif status == 0:
+                answers[pid] = Appended(pid=pid, base=row["base"], appended_at=row["appended_at"])
+            elif status != _ROLLED:
+                answers[pid] = Refused(pid=pid, refusal=Refusal(status), verdicts=verdicts.get(pid, ()))
+            else:
+                roll = row["roll"]
+        self._roll = max(self._roll, roll or 0)
+        return roll
+
+    async def _write(self, query: str, roll: int, appends: Sequence[Append], *leading: object) -> list[asyncpg.Record]:
+        arguments = _arguments(roll, appends)
+        try:
+            if failpoints.armed:
+                failpoints.hit("append.before_statement")
+            return await self._database.write(on_roll(query, roll), *arguments, *leading)
+        except asyncpg.UndefinedTableError:
+            # The hot table was dropped while this process slept. The statement failed whole: no offset was given.
+            active = await self._active()
+            if active == roll:
+                raise
+            return await self._write(query, active, appends, *leading)
+
+
+class _Parts:
+    """Finds back which part of which append the function's flat arrays mean."""
+
+    def __init__(self, appends: Collection[Append]) -> None:
+        self._sequenced = [index for append in appends for index in range(len(append.sequenced))]
+        self._keyed = [index for append in appends for index in range(len(append.keyed))]
+
+    def verdict(self, row: asyncpg.Record) -> PartVerdict:
+        index = (self._keyed if row["keyed"] else self._sequenced)[row["part"]]
+        verdict = Verdict(row["verdict"])
+        return PartVerdict(keyed=row["keyed"], index=index, verdict=verdict, offset=row["part_offset"])
+
+
+def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
+    """The arrays of the `append` query, in its order."""
+    columns: list[list[Any]] = [[] for _ in range(17)]
+    for append in appends:
+        last = size = 0
+        for payload in append.payloads:
+            last += payload.count
+            size += len(payload.data)
+            _add(columns[12:], append.pid, last, payload.count, size, payload.data)
+        _add(columns, append.pid, append.epoch, last, size)
+        for run in append.sequenced:
+            _add(columns[4:], append.pid, run.producer, run.sequence, run.start, run.count)
+        for keyed in append.keyed:
+            _add(columns[9:], append.pid, keyed.key_hash, keyed.start)
+    return [roll, *columns]
+
+
+def _add(columns: Sequence[list[Any]], *values: Any) -> None:
+    for column, value in zip(columns, values, strict=False):
+        column.append(value)
+
+
+def on_roll(query: str, roll: int) -> LiteralString:
+    """The query on one roll's hot table; the roll is a number of ours, never text from outside."""
+    key = (query, roll)
+    if key not in _ON_ROLL:
+        if len(_ON_ROLL) > 1000:
+            _ON_ROLL.clear()
+        text: Any = _SQL[query].replace("{roll}", str(int(roll)))
+        _ON_ROLL[key] = text
+    return _ON_ROLL[key]
+
+
+_ON_ROLL: dict[tuple[str, int], LiteralString] = {}

@@ -1,0 +1,112 @@
+"""What the catalog on PostgreSQL knows of groups: the groups, what they read, and which servers are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import asyncpg
+
+from lakelog.errors import Conflict, GroupNotFound, Unavailable
+from lakelog.model.group import Group, GroupKind, GroupSettings, Reading
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.group_settings import settings_text
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rows import group_of, reading_of, scope_of, topic_of
+
+_SQL = load("group_catalog")
+_CREATE_TRIES = 20
+
+
+class PostgresGroupCatalog:
+    """Implements `lakelog.storage.groups.GroupCatalog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
+        for _ in range(_CREATE_TRIES):
+            rows = await self._write(
+                "group_create", scope.environment_id, name, kind.value, settings_text(settings), cell
+            )
+            if rows:
+                return group_of(rows[0], scope)
+            present = await self.group_find(scope, name)
+            if present is not None:
+                return present
+            # It was deleted between the two statements.
+        raise Unavailable(f"Group '{name}' was made and deleted by others again and again; try again.", group=name)
+
+    async def group_find(self, scope: Scope, name: str) -> Group | None:
+        rows = await self._read("group_find", scope.environment_id, name)
+        return group_of(rows[0], scope) if rows else None
+
+    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
+        return [group_of(row, scope) for row in await self._read("group_list", scope.environment_id, after, limit)]
+
+    async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
+        rows = await self._write("group_alter", group.group_id, group.version, settings_text(settings), sorted(paused))
+        if rows:
+            return group_of(rows[0], group.scope)
+        if not await self._read("group_is_open", group.group_id):
+            raise GroupNotFound(f"Group '{group.name}' was deleted meanwhile.", group=group.name)
+        raise Conflict(f"Group '{group.name}' was altered by somebody else; read it again.", group=group.name)
+
+    async def group_delete(self, group: Group) -> bool:
+        return bool(await self._write("group_delete", group.group_id))
+
+    async def group_deleted(self, *, limit: int = 1000) -> list[int]:
+        return [row["group_id"] for row in await self._read("group_deleted", limit)]
+
+    async def group_forget(self, group_ids: Collection[int]) -> None:
+        await self._write("group_forget", list(group_ids), GROUP_MEMORY)
+
+    async def reading_create(self, reading: Reading) -> Reading:
+        await self._write(
+            "reading_create",
+            reading.group_id,
+            reading.incarnation,
+            list(reading.starts),
+            reading.epoch,
+            list(reading.targets),
+        )
+        present = await self.reading_find(reading.group_id, reading.incarnation)
+        if present is None:
+            raise GroupNotFound("The group was deleted meanwhile.")
+        return present
+
+    async def reading_find(self, group_id: int, incarnation: int) -> Reading | None:
+        rows = await self._read("reading_find", group_id, incarnation)
+        return reading_of(rows[0]) if rows else None
+
+    async def reading_list(self, group: Group) -> list[tuple[Topic, Reading]]:
+        rows = await self._read("reading_list", group.group_id)
+        return [(topic_of(row, scope_of(row)), reading_of(row)) for row in rows]
+
+    async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+        rows = await self._read("reading_list_topic", topic.incarnation)
+        return [(group_of(row, topic.scope), reading_of(row)) for row in rows]
+
+    async def reading_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+        rows = await self._write("reading_seek", reading.group_id, reading.incarnation, reading.epoch, list(targets))
+        if not rows:
+            raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
+        return replace(reading, epoch=rows[0]["epoch"], targets=tuple(targets))
+
+    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
+        memory = timedelta(seconds=memory_seconds)
+        rows = await self._write("server_seen", server.server_id, server.address, memory)
+        others = [ServerInfo(server_id=row["server_id"], address=row["address"]) for row in rows]
+        return sorted([server, *others], key=lambda each: each.server_id)
+
+    async def server_gone(self, server_id: str) -> None:
+        await self._write("server_gone", server_id)
+
+    async def _read(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._database.read(_SQL[query], *arguments)
+
+    async def _write(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self._database.write(_SQL[query], *arguments)

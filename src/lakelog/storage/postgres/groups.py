@@ -1,0 +1,178 @@
+"""What a cell on PostgreSQL keeps for groups: journals, members, heartbeats, dead letters.
+
+A journal's primary key makes a version unique, and `lakelog.journals_commit` (migrations) writes one only behind the
+last. That holds as long as no statement outlives `JOURNAL_GRACE_SECONDS`; the statement timeout is a third of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from lakelog.storage.groups import (
+    JOURNAL_GRACE_SECONDS,
+    JOURNAL_READ_ROWS,
+    CommitStatus,
+    Committed,
+    DeadLetterKey,
+    DeadLetterState,
+    JournalAsk,
+    JournalEntry,
+    JournalRead,
+    JournalRow,
+    MembersRead,
+    StoredDeadLetter,
+    storable,
+)
+from lakelog.storage.postgres.appending import Appender
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.store import Append, Appended, Refused
+
+_SQL = load("groups")
+_STATUS = tuple(CommitStatus)
+_STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
+"""In the order of the numbers that are stored."""
+_TRIM_ROWS = 50_000
+
+
+class PostgresGroups:
+    """Implements `lakelog.storage.groups.GroupStore`."""
+
+    def __init__(self, database: Database, appender: Appender) -> None:
+        self._database = database
+        self._appender = appender
+
+    async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        rows = await self._database.read(
+            _SQL["journals_read"],
+            [ask.group_id for ask in asks],
+            [ask.pid for ask in asks],
+            [ask.after for ask in asks],
+            JOURNAL_READ_ROWS,
+        )
+        found: list[list[JournalRow]] = [[] for _ in asks]
+        for part, version, snapshot, body, _ in rows:
+            if version is not None:
+                found[part - 1].append(JournalRow(version=version, snapshot=snapshot, body=body))
+        return [JournalRead(rows=each, clock_ms=rows[0]["clock_ms"]) for each in found]
+
+    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+        order = sorted(range(len(entries)), key=lambda part: (entries[part].group_id, entries[part].pid))
+        ordered = [entries[part] for part in order]
+        arguments: list[list[Any]] = [
+            [entry.group_id for entry in ordered],
+            [entry.pid for entry in ordered],
+            [entry.version for entry in ordered],
+            [entry.snapshot for entry in ordered],
+            [entry.body for entry in ordered],
+            [entry.not_before_ms for entry in ordered],
+            [entry.not_after_ms for entry in ordered],
+        ]
+        query = "journals_commit"
+        if any(entry.dead_letters for entry in ordered):
+            query = "journals_commit_dead"
+            arguments += _dead_arguments(ordered)
+        clock_ms, statuses = (await self._database.write(_SQL[query], *arguments))[0]
+        answers = {
+            part: Committed(status=_STATUS[status], clock_ms=clock_ms)
+            for part, status in zip(order, statuses or (), strict=True)
+        }
+        return [answers[part] for part in range(len(entries))]
+
+    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
+        grace = timedelta(seconds=JOURNAL_GRACE_SECONDS)
+        trimmed = 0
+        while True:
+            # Bounded, so that each statement is short, and its transaction in nobody's way.
+            rows = await self._database.read(_SQL["journals_trim"], grace, list(dropped_groups), _TRIM_ROWS)
+            trimmed += int(rows[0][0])
+            if rows[0][0] < _TRIM_ROWS:
+                return trimmed
+
+    async def members_read(self, group_id: int) -> MembersRead:
+        rows = await self._database.read(_SQL["members_read"], group_id)
+        newest = rows[0]
+        return MembersRead(
+            version=newest["version"] or 0,
+            body=newest["body"] or b"",
+            seen_ms={row["member_id"]: row["seen_ms"] for row in rows if row["member_id"] is not None},
+            clock_ms=newest["clock_ms"],
+        )
+
+    async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
+        return bool((await self._database.write(_SQL["members_write"], group_id, version, body))[0][0])
+
+    async def heartbeats_write(self, seen: Collection[tuple[int, str]]) -> int:
+        ordered = sorted(set(seen))
+        groups, members = [group_id for group_id, _ in ordered], [member_id for _, member_id in ordered]
+        # Repeating one does no harm, so that a lost answer need not be told as such.
+        return int((await self._database.read(_SQL["heartbeats_write"], groups, members))[0][0])
+
+    async def heartbeats_drop(self, group_id: int, member_ids: Collection[str]) -> None:
+        await self._database.read(_SQL["heartbeats_drop"], group_id, list(member_ids))
+
+    async def dead_list(
+        self,
+        group_id: int,
+        pids: Sequence[int],
+        *,
+        state: DeadLetterState = DeadLetterState.DEAD,
+        after: DeadLetterKey | None = None,
+        limit: int = 100,
+    ) -> list[StoredDeadLetter]:
+        behind = (after.pid, after.offset, after.epoch) if after is not None else (-1, -1, -1)
+        rows = await self._database.read(
+            _SQL["dead_list"], group_id, list(pids), _STATES.index(state), *behind, max(0, limit)
+        )
+        return [_dead_letter(row) for row in rows]
+
+    async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
+        return int((await self._database.read(_SQL["dead_count"], group_id, list(pids)))[0][0])
+
+    async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
+        return [_dead_letter(row) for row in await self._database.read(_SQL["dead_find"], group_id, pid, offset)]
+
+    async def dead_discard(self, group_id: int, keys: Sequence[DeadLetterKey]) -> int:
+        ordered = sorted((key.pid, key.offset, key.epoch) for key in keys)
+        pids, offsets, epochs = ([key[column] for key in ordered] for column in range(3))
+        return int((await self._database.write(_SQL["dead_discard"], group_id, pids, offsets, epochs))[0][0])
+
+    async def dead_redrive(
+        self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
+    ) -> tuple[Appended | Refused | None, list[bool]]:
+        return await self._appender.redrive(group_id, [(key.offset, key.epoch) for key in keys], append)
+
+
+def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
+    """The dead letters' columns, the first of which says whose they are, counted from 1."""
+    letters = [(part, letter) for part, entry in enumerate(entries, 1) for letter in entry.dead_letters]
+    return [
+        [part for part, _ in letters],
+        [letter.offset for _, letter in letters],
+        [letter.epoch for _, letter in letters],
+        [letter.at_ms for _, letter in letters],
+        [letter.deliveries for _, letter in letters],
+        [letter.failures for _, letter in letters],
+        [storable(letter.reason) for _, letter in letters],
+        [storable(letter.owner) for _, letter in letters],
+        [letter.payload for _, letter in letters],
+    ]
+
+
+def _dead_letter(row: asyncpg.Record) -> StoredDeadLetter:
+    return StoredDeadLetter(
+        group_id=row["group_id"],
+        key=DeadLetterKey(pid=row["pid"], offset=row["message_offset"], epoch=row["epoch"]),
+        state=_STATES[row["state"]],
+        at_ms=row["at_ms"],
+        deliveries=row["deliveries"],
+        failures=row["failures"],
+        reason=row["reason"],
+        owner=row["owner"],
+        payload=row["payload"],
+        redriven_to=row["redriven_to"],
+    )

@@ -1,0 +1,80 @@
+-- journals_read: per ask the rows behind `after`; from the newest snapshot on if some are gone, or if they are too many
+-- (each `offset 0` keeps a look-up by the key from becoming a join with the whole table when that table is tiny)
+select a.part, j.version, j.version = j.snapshot_version as snapshot, j.body, lakelog.ms(clock_timestamp()) as clock_ms
+from unnest($1::bigint[], $2::bigint[], $3::bigint[]) with ordinality as a (group_id, pid, after, part)
+left join lateral (
+    select x.version, x.snapshot_version from lakelog.journal x
+    where x.group_id = a.group_id and x.pid = a.pid order by x.version desc limit 1
+) n on n.version <> a.after
+left join lateral (
+    select true as found from lakelog.journal x
+    where x.group_id = a.group_id and x.pid = a.pid and x.version = a.after + 1 offset 0
+) next on true
+left join lateral (
+    select x.version, x.snapshot_version, x.body from lakelog.journal x
+    where x.group_id = a.group_id and x.pid = a.pid and x.version <= n.version and x.version >= case
+        when next.found and (n.version - a.after <= $4::bigint or n.snapshot_version <= a.after) then a.after + 1
+        else n.snapshot_version
+    end offset 0
+) j on true
+order by a.part, j.version;
+
+-- journals_commit: a status for each entry, and the clock
+select clock_ms, statuses from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7);
+
+-- journals_commit_dead: the same, with dead letters
+select clock_ms, statuses
+from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+
+-- journals_trim: forgets superfluous rows, up to a limit
+select lakelog.journals_trim($1, $2, $3);
+
+-- members_read: the newest membership, and when each member was seen
+select n.version, n.body, lakelog.ms(clock_timestamp()) as clock_ms, h.member_id, lakelog.ms(h.seen_at) as seen_ms
+from (select 1) as one
+left join lateral (
+    select version, body from lakelog.members where group_id = $1 order by version desc limit 1
+) n on true
+left join lakelog.heartbeat h on h.group_id = $1;
+
+-- members_write: whether that version followed the last one
+select lakelog.members_write($1, $2, $3);
+
+-- heartbeats_write: notes that these members were seen; the clock
+select lakelog.heartbeats_write($1, $2);
+
+-- heartbeats_drop: forgets members that left
+delete from lakelog.heartbeat where group_id = $1 and member_id = any ($2::text[]);
+
+-- dead_list: by pid, offset and epoch, those behind a key
+select d.*, lakelog.ms(d.at) as at_ms
+from (
+    select k.pid, k.message_offset, k.epoch
+    from (select distinct u.pid from unnest($2::bigint[]) as u (pid) where u.pid >= $4::bigint) a
+    cross join lateral (
+        select x.pid, x.message_offset, x.epoch from lakelog.dead_letter x
+        where x.group_id = $1 and x.pid = a.pid and x.state = $3::smallint
+          and (x.pid, x.message_offset, x.epoch) > ($4::bigint, $5::bigint, $6::integer)
+        order by x.message_offset, x.epoch limit $7
+    ) k
+    order by 1, 2, 3 limit $7
+) chosen
+cross join lateral (
+    select * from lakelog.dead_letter x
+    where x.group_id = $1 and x.pid = chosen.pid and x.message_offset = chosen.message_offset and x.epoch = chosen.epoch
+    offset 0
+) d
+order by d.pid, d.message_offset, d.epoch;
+
+-- dead_count: how many are dead
+select coalesce(sum(c.dead), 0)::bigint from (select distinct u.pid from unnest($2::bigint[]) as u (pid)) a
+cross join lateral (
+    select count(*) as dead from lakelog.dead_letter x where x.group_id = $1 and x.pid = a.pid and x.state = 0
+) c;
+
+-- dead_find: all of one message
+select d.*, lakelog.ms(d.at) as at_ms from lakelog.dead_letter d
+where group_id = $1 and pid = $2 and message_offset = $3 order by epoch;
+
+-- dead_discard: how many of them were dead
+select lakelog.dead_discard($1, $2, $3, $4);

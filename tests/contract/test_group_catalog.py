@@ -1,0 +1,209 @@
+"""Groups in the catalog, what they read, and the servers that are alive."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from lakelog.errors import Conflict, GroupNotFound
+from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, Order, Reading
+from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.groups import ServerInfo
+from lakelog.storage.store import Catalog
+from tests.contract.group_values import new_group
+from tests.contract.stores import Backing
+from tests.contract.test_catalog import new_scope, unique
+from tests.contract.values import new_incarnation
+
+DEFAULT = GroupSettings()
+ODD = [
+    GroupSettings(
+        order=Order.PARTITION,
+        filter="headers.kind = 'ä\"' and value.amount > 10",
+        retries=Fixed(max=0, seconds=0.25),
+        dead_letter=False,
+        assignor=Assignor.ROUND_ROBIN,
+        window=1,
+    ),
+    GroupSettings(order=Order.NONE, retries=Exponential(max=1000, base_seconds=0.001, max_seconds=86_400, jitter=1.0)),
+    GroupSettings(assignor=Assignor.STICKY, window=10_000),
+]
+
+
+async def create(catalog: Catalog, scope: Scope, name: str = "billing", settings: GroupSettings = DEFAULT) -> Group:
+    return await catalog.groups.group_create(scope, name, GroupKind.LEASE, settings, 0)
+
+
+async def new_topic(catalog: Catalog, scope: Scope, name: str = "orders") -> Topic:
+    return await catalog.topic_create(scope, name, TopicSettings(), [0, 0])
+
+
+def reading_of(group: Group, topic: Topic, *starts: int) -> Reading:
+    return Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+
+
+async def test_a_group_is_made_once_and_the_first_settings_hold(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        assert await one.groups.group_find(scope, "billing") is None
+        made = await asyncio.gather(
+            *(
+                catalog.groups.group_create(scope, "billing", kind, replace(DEFAULT, window=n + 1), n)
+                for n, (catalog, kind) in enumerate([(one, GroupKind.LEASE), (other, GroupKind.CURSOR)] * 3)
+            )
+        )
+        assert made == [made[0]] * 6
+        assert (made[0].version, made[0].paused) == (1, frozenset())
+        assert made[0].settings.window == made[0].cell + 1
+        assert made[0].kind is (GroupKind.LEASE, GroupKind.CURSOR)[made[0].cell % 2]
+        assert made[0].created_at.utcoffset() is not None
+        assert await other.groups.group_find(scope, "billing") == made[0]
+
+
+@pytest.mark.parametrize("settings", ODD)
+async def test_settings_come_back_as_they_were(backing: Backing, settings: GroupSettings) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        await create(one, scope, settings=settings)
+        found = await other.groups.group_find(scope, "billing")
+        assert found is not None
+        assert found.settings == settings
+
+
+async def test_groups_are_listed_by_name_within_their_scope(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, _):
+        scope, stranger = await new_scope(one), await new_scope(one)
+        for name in ("c", "a", "d", "b"):
+            await create(one, scope, name)
+        elsewhere = await create(one, stranger, "a")
+        assert [group.name for group in await one.groups.group_list(scope)] == ["a", "b", "c", "d"]
+        assert [group.name for group in await one.groups.group_list(scope, after="a", limit=2)] == ["b", "c"]
+        assert await one.groups.group_list(stranger) == [elsewhere]
+
+
+async def test_altering_raises_the_version_and_refuses_an_old_one(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        group = await create(one, scope)
+        altered = await one.groups.group_alter(group, ODD[0], frozenset({"orders", "*"}))
+        assert altered == replace(group, settings=ODD[0], paused=frozenset({"orders", "*"}), version=2)
+        assert await other.groups.group_find(scope, "billing") == altered
+        with pytest.raises(Conflict):
+            await other.groups.group_alter(group, DEFAULT, frozenset())
+        assert (await other.groups.group_alter(altered, DEFAULT, frozenset())).version == 3
+        await one.groups.group_delete(group)
+        with pytest.raises(GroupNotFound):
+            await other.groups.group_alter(replace(group, version=3), DEFAULT, frozenset())
+
+
+async def test_of_two_who_alter_one_version_one_is_refused(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        group = await create(one, await new_scope(one))
+        tries = [catalog.groups.group_alter(group, DEFAULT, frozenset()) for catalog in (one, other) * 3]
+        answers = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(answer, Group) for answer in answers) == 1
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 5
+
+
+async def test_a_group_made_again_is_another(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        group, topic = await create(one, scope), await new_topic(one, scope)
+        await one.groups.reading_create(reading_of(group, topic, 3, 4))
+        deleted = await asyncio.gather(*(catalog.groups.group_delete(group) for catalog in (one, other) * 2))
+        assert sorted(deleted) == [False, False, False, True]
+        assert await one.groups.group_find(scope, "billing") is None
+        assert await one.groups.group_list(scope) == []
+        assert await one.groups.reading_find(group.group_id, topic.incarnation) is None
+        assert await one.groups.reading_list_topic(topic) == []
+        again = await create(other, scope)
+        assert again.group_id != group.group_id
+        assert await one.groups.reading_list(again) == []
+        with pytest.raises(GroupNotFound):
+            await one.groups.reading_create(reading_of(group, topic, 3, 4))
+
+
+async def test_a_deleted_group_is_listed_until_no_server_can_write_for_it(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        group = await create(one, await new_scope(one))
+        assert group.group_id not in await one.groups.group_deleted()
+        await one.groups.group_forget([group.group_id])
+        await one.groups.group_delete(group)
+        await other.groups.group_forget([group.group_id])
+        assert group.group_id in await other.groups.group_deleted()
+
+
+async def test_the_first_reading_holds(backing: Backing) -> None:
+    """S16: where a group begins is decided once, for all partitions, whoever comes second."""
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        group, topic = await create(one, scope), await new_topic(one, scope)
+        assert await one.groups.reading_find(group.group_id, topic.incarnation) is None
+        made = await asyncio.gather(
+            *(
+                catalog.groups.reading_create(reading_of(group, topic, n, 1 << 40))
+                for n, catalog in enumerate((one, other) * 3)
+            )
+        )
+        assert made == [made[0]] * 6
+        assert await other.groups.reading_find(group.group_id, topic.incarnation) == made[0]
+        assert made[0].starts[1] == 1 << 40
+
+
+async def test_readings_are_listed_by_group_and_by_topic(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        groups = [await create(one, scope, name) for name in ("g2", "g1")]
+        topics = [await new_topic(one, scope, name) for name in ("t2", "t1", "t3")]
+        for group in groups:
+            for topic in topics:
+                await one.groups.reading_create(reading_of(group, topic, topic.incarnation, 0))
+        sought = await one.groups.reading_seek(reading_of(groups[0], topics[0]), [5, 6])
+        await one.topic_delete(topics[2])
+        listed = await other.groups.reading_list(groups[0])
+        assert [topic for topic, _ in listed] == [topics[1], topics[0]]
+        assert [reading.epoch for _, reading in listed] == [0, 1]
+        assert [reading.starts[0] for _, reading in listed] == [topics[1].incarnation, topics[0].incarnation]
+        readers = await other.groups.reading_list_topic(topics[0])
+        assert [group for group, _ in readers] == [groups[1], groups[0]]
+        assert readers[1][1].targets == sought.targets
+        await one.topic_forget(topics[2])
+        assert await one.groups.reading_find(groups[0].group_id, topics[2].incarnation) is None
+
+
+async def test_a_seek_raises_the_epoch_once(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        group, topic = await create(one, scope), await new_topic(one, scope)
+        reading = await one.groups.reading_create(reading_of(group, topic, 1, 2))
+        sought = await one.groups.reading_seek(reading, [None, 1 << 40])
+        assert sought == replace(reading, epoch=1, targets=(None, 1 << 40))
+        assert await other.groups.reading_find(group.group_id, topic.incarnation) == sought
+        with pytest.raises(Conflict):
+            await other.groups.reading_seek(reading, [0, 0])
+        tries = [catalog.groups.reading_seek(sought, [n, n]) for n, catalog in enumerate((one, other) * 3)]
+        answers = await asyncio.gather(*tries, return_exceptions=True)
+        (winner,) = [answer for answer in answers if isinstance(answer, Reading)]
+        assert winner.epoch == 2
+        assert await one.groups.reading_find(group.group_id, topic.incarnation) == winner
+        with pytest.raises(Conflict):
+            await one.groups.reading_seek(Reading(group_id=new_group(), incarnation=new_incarnation(), starts=()), [])
+
+
+async def test_servers_are_alive_as_long_as_they_are_seen(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        a, b = (ServerInfo(server_id=unique(name), address=f"http://{name}:1") for name in ("a", "b"))
+        assert a in await one.groups.server_seen(a, memory_seconds=60)
+        both = [each for each in await other.groups.server_seen(b, memory_seconds=60) if each in (a, b)]
+        assert both == [a, b]
+        assert a not in await other.groups.server_seen(b, memory_seconds=0), "it was seen too long ago"
+        moved = replace(a, address="http://a:2")
+        assert moved in await one.groups.server_seen(moved, memory_seconds=60)
+        assert moved in await other.groups.server_seen(b, memory_seconds=60)
+        await one.groups.server_gone(a.server_id)
+        await one.groups.server_gone(a.server_id)
+        alive = await other.groups.server_seen(b, memory_seconds=60)
+        assert b in alive
+        assert moved not in alive

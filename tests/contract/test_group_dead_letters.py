@@ -1,0 +1,203 @@
+"""Dead letters: listed, found, discarded and redriven, each to its end exactly once (S14)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from lakelog.storage.groups import (
+    CommitStatus,
+    DeadLetterKey,
+    DeadLetterState,
+    GroupStore,
+    NewDeadLetter,
+    StoredDeadLetter,
+)
+from lakelog.storage.store import Append, Appended, HeadState, Payload, Refusal, Refused
+from tests.contract.group_values import commit, entry, letter, new_group
+from tests.contract.stores import Backing
+from tests.contract.values import create, create_one, head_of, new_pids, plain, read_all
+
+DEAD, REDRIVEN, DISCARDED = DeadLetterState
+
+
+def key(pid: int, offset: int, epoch: int = 0) -> DeadLetterKey:
+    return DeadLetterKey(pid=pid, offset=offset, epoch=epoch)
+
+
+def offsets(letters: Sequence[StoredDeadLetter]) -> list[int]:
+    return [each.key.offset for each in letters]
+
+
+async def bury(groups: GroupStore, group_id: int, pid: int, *letters: NewDeadLetter) -> None:
+    assert await commit(groups, entry(group_id, pid, 1, dead=letters)) == [CommitStatus.OK]
+
+
+async def test_a_dead_letter_is_kept_as_it_was_written(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        group, (pid,) = new_group(), new_pids(1)
+        new = letter(1 << 40, epoch=3, reason="ä\n'quoted'", payload=b"\0\xff" * 5000)
+        await bury(one.groups, group, pid, new, letter(5, payload=None))
+        found, kept = await other.groups.dead_list(group, [pid])
+        assert (found.key, found.payload) == (key(pid, 5), None)
+        assert kept == StoredDeadLetter(
+            group_id=group,
+            key=key(pid, 1 << 40, 3),
+            state=DEAD,
+            at_ms=new.at_ms,
+            deliveries=5,
+            failures=4,
+            reason="ä\n'quoted'",
+            owner="worker-1",
+            payload=b"\0\xff" * 5000,
+        )
+
+
+async def test_a_reason_that_cannot_be_stored_holds_up_nobody(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, pids = new_group(), new_pids(2)
+        odd = entry(group, pids[0], 1, dead=[letter(1, reason="a\0b\ud800c")])
+        assert await commit(store.groups, odd, entry(group, pids[1], 1)) == [CommitStatus.OK] * 2
+        assert [each.reason for each in await store.groups.dead_list(group, pids)] == ["a\ufffdb?c"]
+
+
+async def test_dead_letters_are_listed_page_by_page_in_order(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, pids = new_group(), new_pids(3)
+        for pid in pids:
+            await bury(store.groups, group, pid, *(letter(offset, epoch=e) for offset in (9, 2, 300) for e in (1, 0)))
+        everything = [key(pid, offset, epoch) for pid in pids for offset in (2, 9, 300) for epoch in (0, 1)]
+        assert [each.key for each in await store.groups.dead_list(group, pids[::-1])] == everything
+        paged: list[DeadLetterKey] = []
+        after: DeadLetterKey | None = None
+        while page := await store.groups.dead_list(group, pids, after=after, limit=4):
+            assert len(page) <= 4
+            paged += [each.key for each in page]
+            after = paged[-1]
+        assert paged == everything
+        assert [each.key for each in await store.groups.dead_list(group, pids[1:2])] == everything[6:12]
+        assert await store.groups.dead_list(new_group(), pids) == []
+        assert await store.groups.dead_list(group, []) == []
+        assert await store.groups.dead_count(group, pids) == 18
+        assert await store.groups.dead_count(group, pids[:1]) == 6
+        assert await store.groups.dead_count(new_group(), pids) == 0
+
+
+async def test_a_message_is_found_in_all_its_epochs(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, (pid,) = new_group(), new_pids(1)
+        await bury(store.groups, group, pid, letter(4, epoch=2), letter(4, epoch=0), letter(5))
+        assert [each.key.epoch for each in await store.groups.dead_find(group, pid, 4)] == [0, 2]
+        assert await store.groups.dead_find(group, pid, 6) == []
+
+
+async def test_discarding_counts_those_that_were_dead(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        group, (pid,) = new_group(), new_pids(1)
+        await bury(one.groups, group, pid, *(letter(offset) for offset in range(6)))
+        assert await one.groups.dead_discard(group, [key(pid, 1), key(pid, 3), key(pid, 99), key(pid, 3)]) == 2
+        keys = [key(pid, offset) for offset in range(6)]
+        counts = await asyncio.gather(
+            *(store.groups.dead_discard(group, order) for store in (one, other) for order in (keys, keys[::-1]))
+        )
+        assert sum(counts) == 4
+        assert await one.groups.dead_discard(group, keys) == 0
+        assert await one.groups.dead_count(group, [pid]) == 0
+        assert offsets(await one.groups.dead_list(group, [pid], state=DISCARDED)) == list(range(6))
+
+
+async def test_a_redrive_appends_and_marks(backing: Backing) -> None:
+    """S14: in one write."""
+    async with backing.store_pair() as (one, other):
+        group, pid = new_group(), await create_one(one)
+        await one.append([plain(pid, 10)])
+        await bury(one.groups, group, pid, letter(1), letter(2), letter(3))
+        append = plain(pid, 1, 1)
+        answer, were_dead = await other.groups.dead_redrive(group, [key(pid, 3), key(pid, 1)], append)
+        assert isinstance(answer, Appended)
+        assert (answer.base, were_dead) == (10, [True, True])
+        batches = await read_all(one, pid)
+        assert [batch.payload for batch in batches[1:]] == [payload.data for payload in append.payloads]
+        redriven = await one.groups.dead_list(group, [pid], state=REDRIVEN)
+        assert [(each.key.offset, each.redriven_to) for each in redriven] == [(1, 11), (3, 10)]
+        assert offsets(await one.groups.dead_list(group, [pid])) == [2]
+
+
+async def test_a_redrive_of_what_is_not_dead_does_nothing(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, pid = new_group(), await create_one(store)
+        await bury(store.groups, group, pid, letter(1), letter(2), letter(3))
+        await store.groups.dead_discard(group, [key(pid, 2)])
+        keys = [key(pid, 3), key(pid, 2), key(pid, 1), key(pid, 1, 7)]
+        answer, are_dead = await store.groups.dead_redrive(group, keys, plain(pid, 4))
+        assert (answer, are_dead) == (None, [True, False, True, False])
+        assert (await head_of(store, pid)).next_offset == 0
+        assert offsets(await store.groups.dead_list(group, [pid])) == [1, 3]
+
+
+async def test_two_redrives_at_once_append_once(backing: Backing) -> None:
+    """S14: redrive moves each dead letter exactly once."""
+    async with backing.store_pair() as (one, other):
+        group, pid = new_group(), await create_one(one)
+        await bury(one.groups, group, pid, *(letter(offset) for offset in range(30)))
+        for first in range(0, 30, 3):
+            keys = [key(pid, offset) for offset in range(first, first + 3)]
+            orders = (keys, keys[::-1], keys, keys[1:])
+            answers = await asyncio.gather(
+                *(
+                    store.groups.dead_redrive(group, order, plain(pid, len(order)))
+                    for store, order in zip((one, other, other, one), orders, strict=True)
+                )
+            )
+            done = [answer for answer, _ in answers if answer is not None]
+            assert len(done) == 1
+            assert isinstance(done[0], Appended)
+        redriven = await one.groups.dead_list(group, [pid], state=REDRIVEN, limit=100)
+        targets = [each.redriven_to for each in redriven]
+        assert len(set(targets)) == len(targets)
+        assert (await head_of(one, pid)).next_offset == len(targets)
+
+
+async def test_a_redrive_and_a_discard_at_once_end_each_letter_once(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        group, pid = new_group(), await create_one(one)
+        await bury(one.groups, group, pid, *(letter(offset) for offset in range(20)))
+        for offset in range(20):
+            (answer, _), discarded = await asyncio.gather(
+                one.groups.dead_redrive(group, [key(pid, offset)], plain(pid, 1)),
+                other.groups.dead_discard(group, [key(pid, offset)]),
+            )
+            assert (answer is not None) + discarded == 1
+
+
+async def test_a_refused_append_leaves_the_letters_dead(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, (pid, sealed) = new_group(), await create(store, 2)
+        for each in (pid, sealed):
+            await bury(store.groups, group, each, letter(1))
+        await store.heads_close([sealed], HeadState.SEALED)
+        await store.epoch_raise([pid], 2)
+        answer, were_dead = await store.groups.dead_redrive(group, [key(sealed, 1)], plain(sealed, 1, epoch=2))
+        assert (answer, were_dead) == (Refused(pid=sealed, refusal=Refusal.CLOSED), [True])
+        answer, _ = await store.groups.dead_redrive(group, [key(pid, 1)], plain(pid, 1, epoch=1))
+        assert answer == Refused(pid=pid, refusal=Refusal.EPOCH)
+        assert await store.groups.dead_count(group, [pid, sealed]) == 2
+        answer, _ = await store.groups.dead_redrive(group, [key(pid, 1)], plain(pid, 1, epoch=2))
+        assert isinstance(answer, Appended)
+
+
+async def test_a_redrive_goes_on_in_the_next_roll(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        group, pid = new_group(), await create_one(one)
+        await bury(one.groups, group, pid, letter(1), letter(2))
+        for offset in (1, 2):
+            await one.append([plain(pid, 1)])
+            await other.roll()
+            await other.log_start_raise([(pid, 10)])
+            await other.rolls_drop()
+            payload = Payload(data=b"redriven %d" % offset, count=1)
+            append = Append(pid=pid, epoch=0, payloads=[payload])
+            answer, _ = await one.groups.dead_redrive(group, [key(pid, offset)], append)
+            assert isinstance(answer, Appended)
+            assert [batch.payload for batch in await read_all(other, pid)][-1] == payload.data
+        assert await one.groups.dead_count(group, [pid]) == 0
