@@ -7,7 +7,7 @@ from lakelog.batches.decoding import columns, decode, rows, to_messages, with_po
 from lakelog.batches.encoding import concat, encode, from_columns, from_messages
 from lakelog.batches.fingerprint import body_hash, key_hash
 from lakelog.batches.limits import check_limits
-from lakelog.batches.partitioning import murmur2, partition_of, partitions_of, split
+from lakelog.batches.partitioning import key_hashes, murmur2, partition_of, partitions_of, split
 from lakelog.batches.schema import COLUMNS, FETCH, FORMAT, PUBLIC
 from lakelog.batches.validation import read_stream, validate
 
@@ -25,6 +25,7 @@ __all__ = [
     "from_columns",
     "from_messages",
     "key_hash",
+    "key_hashes",
     "murmur2",
     "partition_of",
     "partitions_of",

@@ -56,6 +56,22 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
     return partitions
 
 
+def key_hashes(batch: pa.RecordBatch) -> list[int]:
+    """A 32-bit hash of each message's key, never 0; 0 for a message without a key."""
+    index = batch.schema.get_field_index("key")
+    if index < 0:
+        return [0] * batch.num_rows
+    keys = batch.column(index)
+    if len(keys) < _FEW_KEYS:
+        return [0 if key is None else (murmur2(key) & _MASK) or 1 for key in keys.to_pylist()]
+    hashes = _hashes(keys)
+    hashes[hashes == 0] = 1
+    if keys.null_count:
+        hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    found: list[int] = hashes.tolist()
+    return found
+
+
 def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tuple[int, pa.RecordBatch]]:
     """The batch cut by partition, each part in its first order; parts come in the order of their partitions.
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelog.engine.budget import Budget
+from lakelog.engine.clock import Clock
 from lakelog.engine.columns import ColumnPublisher, Threads
 from lakelog.engine.committer import Committer
+from lakelog.engine.dead_letters import DeadLetters
+from lakelog.engine.desk import Room
 from lakelog.engine.fetch import Fetcher
+from lakelog.engine.groups import Groups
+from lakelog.engine.leases import Leases
+from lakelog.engine.ledgers import Ledgers
+from lakelog.engine.members import Members
 from lakelog.engine.publish import Publisher
 from lakelog.engine.reserver import Reserver
+from lakelog.engine.shelf import Shelf
 from lakelog.engine.topics import Topics
 from lakelog.engine.waiters import Announcer, Waiters
 from lakelog.storage.store import Catalog, PartitionStore
@@ -27,7 +35,10 @@ class EngineSettings:
 
 
 class Engine:
-    """`topics`, `publisher`, `columns` and `fetcher` are the verbs; `start` before, `close` after."""
+    """The verbs: `topics`, `publisher`, `columns`, `fetcher`; of groups `leases`, `members`, `groups`, `dead_letters`.
+
+    `start` before, `close` after.
+    """
 
     def __init__(
         self, catalog: Catalog, cells: dict[int, PartitionStore], settings: EngineSettings | None = None
@@ -49,6 +60,31 @@ class Engine:
         self.threads = Threads()
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)
         self.fetcher = Fetcher(self.topics, cells, self.waiters)
+        self._begin_groups()
+
+    def _begin_groups(self) -> None:
+        cells = self.cells
+        shelf = Shelf(cells)
+        clocks = {cell: Clock() for cell in cells}
+        self._ledgers = Ledgers(cells, shelf, clocks)
+        self.groups = Groups(self.catalog, cells, self.topics, self._group_changed)
+        self.members = Members(self.groups, self.topics, cells, self.waiters, self._group_changed)
+        self.groups.ledgers, self.groups.members = self._ledgers, self.members
+        room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
+        self.leases = Leases(room, self.topics, self.groups, self.members)
+        grew = {cell: announcer.grew for cell, announcer in self._announcers.items()}
+        self.dead_letters = DeadLetters(self.catalog, cells, self.topics, self.groups, grew)
+        self.waiters.watch_all(self._heard)
+
+    def _group_changed(self, group_id: int) -> None:
+        """Tells everybody, in this process and in others."""
+        self.groups.forget(group_id)
+        for announcer in self._announcers.values():
+            announcer.grew(-group_id)
+
+    def _heard(self, number: int) -> None:
+        if number < 0:
+            self.groups.forget(-number)
 
     async def start(self) -> None:
         for announcer in self._announcers.values():
@@ -56,6 +92,9 @@ class Engine:
 
     async def close(self) -> None:
         """Finishes the commits on their way, then lets go of the stores."""
+        self.leases.close()
+        await self.members.close()
+        await self._ledgers.drain()
         for committer in self._committers.values():
             await committer.drain()
         for announcer in self._announcers.values():

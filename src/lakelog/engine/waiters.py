@@ -1,4 +1,4 @@
-"""Wakes those who wait for a partition to grow: directly in this process, by announcement in others.
+"""Wakes those who wait for a partition to grow or a group to change: directly here, by announcement in other processes.
 
 A wake-up may be lost between processes, so that waiters also look by themselves now and then.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lakelog.errors import LakelogError
@@ -26,6 +26,8 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        self._watching: defaultdict[int, list[Callable[[int], None]]] = defaultdict(list)
+        self._all: list[Callable[[int], None]] = []
 
     @contextmanager
     def waiting(self, pid: int) -> Iterator[asyncio.Event]:
@@ -40,13 +42,32 @@ class Waiters:
             if not events:
                 del self._waiting[pid]
 
-    def wake(self, pid: int) -> None:
-        for event in self._waiting.get(pid, ()):
+    def watch(self, number: int, call: Callable[[int], None]) -> None:
+        """Calls back each time the partition grows, or with -group_id, the group changes; until `unwatch`."""
+        self._watching[number].append(call)
+
+    def unwatch(self, number: int, call: Callable[[int], None]) -> None:
+        calls = self._watching.get(number, [])
+        if call in calls:
+            calls.remove(call)
+        if not calls:
+            self._watching.pop(number, None)
+
+    def watch_all(self, call: Callable[[int], None]) -> None:
+        """Calls back for every number."""
+        self._all.append(call)
+
+    def wake(self, number: int) -> None:
+        for call in self._all:
+            call(number)
+        for event in self._waiting.get(number, ()):
             event.set()
+        for call in list(self._watching.get(number, ())):
+            call(number)
 
     def wake_all(self) -> None:
-        for pid in list(self._waiting):
-            self.wake(pid)
+        for number in {*self._waiting, *self._watching}:
+            self.wake(number)
 
 
 class Announcer:

@@ -1,0 +1,392 @@
+"""The desk of one group and topic: those who ask for messages stand in line, and are served as messages come.
+
+First ask, first served; but a member comes first where the partition is its own. A partition is tried only when there
+may be something: it grew, a retry is due, a lease is over, a key became free. Correctness is the ledgers' business: a
+desk that knows too little only hands out later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakelog.coordinator.leasing import Granted, Take
+from lakelog.engine.clock import Clock
+from lakelog.engine.ledger import Ledger
+from lakelog.engine.ledgers import Ledgers
+from lakelog.engine.shelf import Shelf
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import LakelogError
+from lakelog.model.group import Group, Reading
+from lakelog.model.message import partition_of_id
+from lakelog.model.topic import Topic
+
+MAX_PARTITIONS_PER_ASK = 16
+LOOK_EVERY_SECONDS = 1.0
+"""So often a desk with a line looks for what other processes did, in case no announcement came."""
+_LAST_TRY_SECONDS = 10.0
+
+Got = list[tuple[Ledger, Granted]]
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One who stands in line. `own` are the member's partitions; `strict`: it takes from no others."""
+
+    take: Take
+    done: asyncio.Future[Got]
+    own: frozenset[int] = frozenset()
+    strict: bool = False
+    is_tried: bool = False
+    is_last: bool = False
+    """It waits no longer: it is served now, or not at all."""
+    is_dismissed: bool = False
+    seen: dict[int, int] = field(default_factory=dict)
+    """Partitions that had nothing for this owner, though perhaps for others, with the place's marks then."""
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """What the desk knows of one partition."""
+
+    ledger: Ledger
+    marks: int = 0
+    """Rises whenever something happened here."""
+    wanted: int = 0
+    """How many messages are being asked for now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What all desks of an engine share."""
+
+    ledgers: Ledgers
+    shelf: Shelf
+    waiters: Waiters
+    clocks: Mapping[int, Clock]
+
+
+class Desk:
+    """Hands out the messages of one topic to one group, in this process."""
+
+    def __init__(self, room: Room, topic: Topic) -> None:
+        self._room = room
+        self._topic = topic
+        self._known: tuple[int, int, int] | None = None
+        self._places: list[_Place] = []
+        self._hot: dict[int, None] = {}
+        self._line: dict[Ask, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._kicked = False
+        self._has_members = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.used_at = time.monotonic()
+
+    def refresh(self, group: Group, reading: Reading, topic: Topic) -> None:
+        """The group, reading and topic as they are now; new partitions are watched from here on."""
+        known = (group.version, reading.epoch, topic.partitions)
+        if known == self._known:
+            return
+        self._known = known
+        self._topic = topic
+        for partition in range(topic.partitions):
+            ledger = self._room.ledgers.ledger(group, reading, topic, partition)
+            if partition == len(self._places):
+                self._places.append(_Place(ledger))
+                self._room.waiters.watch(topic.pid(partition), self._grew)
+            self._places[partition].ledger = ledger
+            ledger.changed = self._changed
+            self._heat(partition)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._line and not self._tasks
+
+    def close(self) -> None:
+        for partition, place in enumerate(self._places):
+            self._room.waiters.unwatch(self._topic.pid(partition), self._grew)
+            place.ledger.changed = None
+        for handle in (self._timer, self._looking):
+            if handle is not None:
+                handle.cancel()
+
+    async def ask(self, ask: Ask, seconds: float) -> Got:
+        """Messages, or nothing when the time is over. Who does not wait gets what any server has taken in by now."""
+        got = await self._stand_in_line(ask, seconds)
+        if got or seconds > 0 or ask.is_dismissed:
+            return got
+        grown = await self._room.shelf.grown(self._topic)
+        if not grown:
+            return got
+        for partition in grown:
+            self._heat(partition)
+        again = Ask(ask.take, asyncio.get_running_loop().create_future(), own=ask.own, strict=ask.strict)
+        return await self._stand_in_line(again, 0.0)
+
+    async def _stand_in_line(self, ask: Ask, seconds: float) -> Got:
+        self.used_at = time.monotonic()
+        self._has_members = self._has_members or bool(ask.own)
+        ask.is_last = seconds <= 0
+        self._line[ask] = None
+        self._kick()
+        self._look_on()
+        try:
+            if seconds > 0:
+                await asyncio.wait([ask.done], timeout=seconds)
+            if not ask.done.done():
+                # What is being tried for it now may still come.
+                ask.is_last = True
+                self._kick()
+                await asyncio.wait([ask.done], timeout=_LAST_TRY_SECONDS)
+            return ask.done.result() if ask.done.done() else []
+        finally:
+            self._line.pop(ask, None)
+            if not ask.done.done():
+                ask.done.cancel()
+
+    def waiting(self) -> list[Ask]:
+        return list(self._line)
+
+    def dismiss(self, ask: Ask) -> None:
+        """Ends an ask with nothing: its member's assignment changed."""
+        if not ask.done.done():
+            ask.is_last = ask.is_dismissed = True
+            if not ask.is_tried:
+                ask.done.set_result([])
+
+    # What happens -----------------------------------------------------------------------------------------------------
+
+    def _grew(self, pid: int) -> None:
+        self._room.shelf.grew(pid)
+        self._heat(partition_of_id(pid))
+
+    def _heat(self, partition: int) -> None:
+        self._places[partition].marks += 1
+        self._hot[partition] = None
+        self._kick()
+
+    def _changed(self, ledger: Ledger) -> None:
+        """A commit went in: keys may be free, a retry may be due earlier than anything else."""
+        state = ledger.state
+        if state is None:
+            return
+        if state.has_ready() or self._room.shelf.backlog(ledger.pid, state.frontier):
+            self._heat(ledger.partition)
+        due = state.next_due_ms()
+        if due is not None:
+            self._arm(due - self._room.clocks[ledger.cell].now_ms())
+
+    def _arm(self, in_ms: int) -> None:
+        """Makes sure that somebody looks when that time has come."""
+        at = time.monotonic() + max(0, in_ms) / 1000 + 0.001
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(at - time.monotonic(), self._due)
+
+    def _due(self) -> None:
+        """Heats the partitions where a time has come, and waits for the next."""
+        self._timer = None
+        later: list[int] = []
+        for partition, place in enumerate(self._places):
+            state = place.ledger.state
+            due = state.next_due_ms() if state is not None else None
+            if due is None:
+                continue
+            in_ms = due - self._room.clocks[place.ledger.cell].now_ms()
+            if in_ms <= 0:
+                self._heat(partition)
+            else:
+                later.append(in_ms)
+        if later:
+            self._arm(min(later))
+
+    def _look_on(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        """While somebody waits: what did others do, and did the log grow, in case nobody said so?"""
+        while self._line:
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            if not self._line:
+                return
+            stale = time.monotonic() - LOOK_EVERY_SECONDS
+            with contextlib.suppress(LakelogError):
+                await self._room.ledgers.refresh([p.ledger for p in self._places if p.ledger.seen_at < stale])
+                for partition in await self._room.shelf.grown(self._topic):
+                    self._heat(partition)
+            for partition, place in enumerate(self._places):
+                if place.ledger.state is None:
+                    self._heat(partition)
+            self._due()
+
+    # Serving ----------------------------------------------------------------------------------------------------------
+
+    def _kick(self) -> None:
+        if not self._kicked and self._line:
+            self._kicked = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """Matches hot partitions with those in line; who waits no longer and has nothing to try gets nothing."""
+        self._kicked = False
+        for ask, shares in self._match().items():
+            ask.is_tried = True
+            task = asyncio.get_running_loop().create_task(self._try(ask, shares))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        for ask in self._line:
+            if ask.is_last and not ask.is_tried and not ask.done.done() and not self._is_hot_for(ask):
+                ask.done.set_result([])
+
+    def _match(self) -> dict[Ask, dict[int, int]]:
+        """Who tries which partitions, and for how many messages. Partitions take turns, so that all work at once."""
+        chosen: dict[Ask, dict[int, int]] = {}
+        line = [ask for ask in self._line if not ask.is_tried and not ask.done.done()]
+        # A member helps out elsewhere only while there is nothing in its own partitions.
+        busy = {ask for ask in line if ask.own and not ask.own.isdisjoint(self._hot)}
+        # First where an owner was lost: among many partitions, their turns would come too late for what it held.
+        hot = sorted(self._hot_places(), key=lambda each: not self._has_lost(each[0]))
+        room = {partition: self._available(place) - place.wanted for partition, place in hot}
+        while line and room:
+            for partition, left in list(room.items()):
+                ask = self._next(partition, line, busy, chosen) if left > 0 else None
+                if ask is None:
+                    del room[partition]
+                    continue
+                shares = chosen.setdefault(ask, {})
+                wants = ask.take.max_messages - sum(shares.values())
+                apart = self._may_get_suspect(ask, partition)
+                shares[partition] = share = 1 if apart else min(wants, max(left, wants // len(self._hot), 1))
+                room[partition] = left - share
+                if apart or share == wants or len(shares) == MAX_PARTITIONS_PER_ASK:
+                    line.remove(ask)
+        return chosen
+
+    def _hot_places(self) -> list[tuple[int, _Place]]:
+        return [(partition, self._places[partition]) for partition in self._hot]
+
+    def _next(
+        self, partition: int, line: Sequence[Ask], busy: set[Ask], chosen: Mapping[Ask, Mapping[int, int]]
+    ) -> Ask | None:
+        """Whose turn it is at this partition: its own member's, else the first in line."""
+        marks = self._places[partition].marks
+        first = None
+        for ask in line:
+            if partition in chosen.get(ask, ()) or ask.seen.get(partition) == marks:
+                continue
+            if ask in chosen and self._may_get_suspect(ask, partition):
+                continue
+            if partition in ask.own:
+                return ask
+            if first is None and not ask.strict and ask not in busy:
+                first = ask
+            if first is not None and not self._has_members:
+                break
+        return first
+
+    def _may_get_suspect(self, ask: Ask, partition: int) -> bool:
+        """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
+        state, owner = self._places[partition].ledger.state, ask.take.owner
+        if state is None or ask.take.isolates or not self._is_suspect_due(partition):
+            return False
+        return not state.held_by(owner) and not self._hands(owner, partition)[0]
+
+    def _has_lost(self, partition: int) -> bool:
+        """Whether a lease is over, or what was in one waits for its next owner."""
+        ledger = self._places[partition].ledger
+        until = ledger.state.first_until() if ledger.state is not None else None
+        over = until is not None and until <= self._room.clocks[ledger.cell].now_ms()
+        return over or self._is_suspect_due(partition)
+
+    def _is_suspect_due(self, partition: int) -> bool:
+        ledger = self._places[partition].ledger
+        due = ledger.state.first_suspect_due() if ledger.state is not None else None
+        return due is not None and due <= self._room.clocks[ledger.cell].now_ms()
+
+    def _available(self, place: _Place) -> int:
+        """How many messages there may be; at least one."""
+        state = place.ledger.state
+        if state is None:
+            return 1
+        return max(
+            1, self._room.shelf.backlog(place.ledger.pid, state.frontier) + state.skipped_count + len(state.waiting)
+        )
+
+    def _is_hot_for(self, ask: Ask) -> bool:
+        return any(
+            (not ask.strict or partition in ask.own) and ask.seen.get(partition) != self._places[partition].marks
+            for partition in self._hot
+        )
+
+    async def _try(self, ask: Ask, shares: Mapping[int, int]) -> None:
+        results: Sequence[Granted | BaseException | None] = await asyncio.gather(
+            *(self._take(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items()),
+            return_exceptions=True,
+        )
+        ask.is_tried = False
+        got: Got = []
+        refusal: BaseException | None = None
+        for partition, result in zip(shares, results, strict=True):
+            if isinstance(result, BaseException):
+                refusal = result
+            elif result is not None:
+                got.append((self._places[partition].ledger, result))
+        if ask.done.done():
+            for ledger, granted in got:
+                self._room.ledgers.release(ledger, ask.take.owner, granted)
+        elif got:
+            ask.done.set_result(got)
+        elif refusal is not None:
+            ask.done.set_exception(refusal)
+        self._kick()
+
+    async def _take(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Granted | None:
+        place = self._places[partition]
+        marks = place.marks
+        hands, suspect = (0, False) if ask.take.isolates else self._hands(ask.take.owner, partition)
+        if suspect:
+            ask.seen[partition] = marks
+            return None
+        if not alone:
+            # What comes from here is in the owner's hands together with what comes from elsewhere.
+            hands = max(hands, 1)
+        place.wanted += share
+        try:
+            reply = await self._room.ledgers.ask(place.ledger, replace(ask.take, max_messages=share, hands=hands))
+        finally:
+            place.wanted -= share
+        if self._hot.pop(partition, 0) is None:
+            # To the end: partitions take turns.
+            self._hot[partition] = None
+        if isinstance(reply, Granted):
+            return reply
+        if place.marks == marks:
+            self._cool(ask, partition, alone=alone)
+        return None
+
+    def _cool(self, ask: Ask, partition: int, *, alone: bool) -> None:
+        """Nothing here, for anybody; or only a suspect, which somebody else may take, or this one when tried apart."""
+        if ask.take.isolates or not self._is_suspect_due(partition):
+            self._hot.pop(partition, None)
+        elif alone or not self._may_get_suspect(ask, partition):
+            ask.seen[partition] = self._places[partition].marks
+
+    def _hands(self, owner: str, partition: int) -> tuple[int, bool]:
+        """How many messages the owner holds in other partitions, and whether one of them is a suspect."""
+        count, suspect = 0, False
+        for number, place in enumerate(self._places):
+            state = place.ledger.state
+            if number != partition and state is not None and state.leases:
+                for lease in state.held_by(owner):
+                    count += len(lease.open)
+                    suspect = suspect or lease.suspect
+        return count, suspect

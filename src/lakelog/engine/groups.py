@@ -1,0 +1,382 @@
+"""Groups: found or made, described, altered, paused, moved, deleted; and the cache through which calls find them.
+
+What a group has decided stands in the catalog; how far it is, in the ledgers of its partitions. Nothing here hands out
+messages.
+"""
+
+from __future__ import annotations
+
+import builtins
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Protocol
+
+from lakelog.coordinator.leasing import Commit, Reply
+from lakelog.engine.consuming import GroupInfo, Membership, MembersInfo, PartitionProgress
+from lakelog.engine.positions import gathered, offsets_at
+from lakelog.engine.progress import LedgerBook, Progress, TopicStats
+from lakelog.engine.seek import Moved, Seeker, meant
+from lakelog.engine.topics import Topics, no_partition
+from lakelog.engine.wishes import agree, exact, exact_filter, other_kind
+from lakelog.errors import (
+    Conflict,
+    GroupBusy,
+    GroupKindDiffers,
+    GroupNotFound,
+    GroupSettingsDiffer,
+    InvalidRequest,
+    NoPosition,
+    NotOwner,
+    StaleGeneration,
+)
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupWish, NoStart, Reading, Start
+from lakelog.model.names import check_name
+from lakelog.model.position import AtOffset, Latest
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import Catalog, PartitionStore
+
+_CACHE_SECONDS = 1.0
+_CACHE_SIZE = 10_000
+_AGREED_WISHES = 100
+_TRIES = 10
+
+Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
+"""A group's settings and paused topics, as they shall be."""
+
+
+class MemberBook(Protocol):
+    """What the verbs of groups need of the members."""
+
+    async def describe(self, group: Group) -> MembersInfo: ...
+
+    async def membership(self, group: Group, member_id: str) -> Membership: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    """A group that was looked for a short while ago, and wishes that were found to agree with it."""
+
+    until: float
+    group: Group
+    agreed: set[GroupWish] = field(default_factory=set)
+    readings: dict[int, Reading] = field(default_factory=dict)
+
+
+class Groups:
+    """The groups of all scopes. `changed` is told the id of a group that was altered, moved or deleted here.
+
+    `ledgers` and `members` are set once, before the first call.
+    """
+
+    ledgers: LedgerBook
+    members: MemberBook
+
+    def __init__(
+        self, catalog: Catalog, cells: dict[int, PartitionStore], topics: Topics, changed: Callable[[int], None]
+    ) -> None:
+        self._catalog = catalog
+        self._cells = cells
+        self._topics = topics
+        self._changed = changed
+        self._progress = Progress(cells)
+        self._cached: dict[tuple[int, str], _Entry] = {}
+        self._places: dict[int, tuple[int, str]] = {}
+
+    # Finding --------------------------------------------------------------------------------------------------------
+
+    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group:
+        """The group, which has to agree with the wish; made by the wish if it is missing and `create` says so."""
+        entry = self._cached.get((scope.environment_id, name))
+        is_fresh = entry is None or entry.until <= time.monotonic()
+        if entry is None or is_fresh:
+            entry = await self._find(scope, name, wish, create)
+        if wish is None or wish in entry.agreed:
+            return entry.group
+        try:
+            agree(entry.group, wish)
+        except (GroupKindDiffers, GroupSettingsDiffer):
+            if is_fresh:
+                raise
+            # A refusal from the cache proves nothing: it may have been altered since.
+            self.forget(entry.group.group_id)
+            return await self.resolve(scope, name, wish, create=create)
+        if len(entry.agreed) < _AGREED_WISHES:
+            entry.agreed.add(wish)
+        return entry.group
+
+    def forget(self, group_id: int) -> None:
+        """The group changed: it is looked for again."""
+        place = self._places.pop(group_id, None)
+        if place is not None:
+            self._cached.pop(place, None)
+
+    def forget_all(self) -> None:
+        self._cached.clear()
+        self._places.clear()
+
+    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading:
+        """That the group reads the topic: from where, and the last seek. Made, with the wish's start, if missing."""
+        entry = self._cached.get((group.scope.environment_id, group.name))
+        if entry is not None and (entry.group.group_id != group.group_id or entry.until <= time.monotonic()):
+            entry = None
+        found = entry.readings.get(topic.incarnation) if entry else None
+        if found is None:
+            found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
+            if found is None:
+                found = await self._begin(group, topic, (wish.start if wish else None) or Latest())
+            if entry is not None:
+                entry.readings[topic.incarnation] = found
+        return found
+
+    async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[Group]:
+        return await self._catalog.groups.group_list(scope, after=after, limit=limit)
+
+    # Looking --------------------------------------------------------------------------------------------------------
+
+    async def describe(self, scope: Scope, name: str) -> GroupInfo:
+        group = await self._fresh(scope, name)
+        members = await self.members.describe(group)
+        read = await self._catalog.groups.reading_list(group)
+        progress: builtins.list[PartitionProgress] = []
+        dead_letters = 0
+        for topic, reading in read:
+            progress += await self._progress.read(self.ledgers, group, topic, reading, members)
+            dead_letters += await self._progress.dead_count(group, topic)
+        return GroupInfo(group=group, members=members, progress=progress, dead_letters=dead_letters)
+
+    async def lag(self, scope: Scope, name: str, topic: str | None = None) -> builtins.list[PartitionProgress]:
+        group = await self._fresh(scope, name)
+        members = await self.members.describe(group) if group.kind is GroupKind.CURSOR else None
+        if topic is None:
+            read = await self._catalog.groups.reading_list(group)
+        else:
+            one = await self._topics.refresh(scope, topic)
+            reading = await self._catalog.groups.reading_find(group.group_id, one.incarnation)
+            if reading is None:
+                return await self._progress.not_begun(group, one)
+            read = [(one, reading)]
+        found: builtins.list[PartitionProgress] = []
+        for one, reading in read:
+            found += await self._progress.read(self.ledgers, group, one, reading, members)
+        return found
+
+    async def stats(self, scope: Scope, topic: str) -> TopicStats:
+        """A topic's messages, and how far each of its groups is."""
+        found = await self._topics.refresh(scope, topic)
+        readers = await self._catalog.groups.reading_list_topic(found)
+        return await self._progress.stats(self.ledgers, found, readers)
+
+    async def positions(self, scope: Scope, name: str, topic: str) -> Mapping[int, tuple[int, int]]:
+        """The committed offset and the position epoch by partition; empty if the group has no position there."""
+        group = await self._fresh(scope, name)
+        found = await self._topics.refresh(scope, topic)
+        reading = await self._catalog.groups.reading_find(group.group_id, found.incarnation)
+        if reading is None:
+            return {}
+        states, _ = await self._progress.states(self.ledgers, group, found, reading)
+        return {partition: (state.committed, state.epoch) for partition, state in enumerate(states)}
+
+    # Changing -------------------------------------------------------------------------------------------------------
+
+    async def alter(self, scope: Scope, name: str, wish: GroupWish) -> Group:
+        """Other settings: those that the wish states. An empty filter takes the filter away."""
+        if wish.start is not None:
+            raise InvalidRequest(f"A group that exists is moved with `lakelog groups seek {name}`, not by its start.")
+        stated = {each.name: getattr(wish, each.name) for each in fields(GroupSettings)}
+        changes = {setting: wanted for setting, wanted in stated.items() if wanted is not None}
+        if wish.filter is not None:
+            changes["filter"] = exact_filter(wish.filter) if wish.filter else None
+
+        def change(group: Group) -> tuple[GroupSettings, frozenset[str]]:
+            if wish.kind is not None and wish.kind is not group.kind:
+                raise other_kind(group, wish.kind)
+            return replace(group.settings, **changes), group.paused
+
+        return await self._change(scope, name, change)
+
+    async def pause(self, scope: Scope, name: str, topic: str | None = None) -> Group:
+        """From now on nothing is handed out, of the topic or of any. What is leased may be answered."""
+        paused = "*" if topic is None else (await self._topics.find(scope, topic)).name
+        return await self._change(scope, name, lambda group: (group.settings, group.paused | {paused}))
+
+    async def resume(self, scope: Scope, name: str, topic: str | None = None) -> Group:
+        """Goes on with the topic, or with all."""
+
+        def change(group: Group) -> tuple[GroupSettings, frozenset[str]]:
+            if topic is not None and "*" in group.paused:
+                raise Conflict(
+                    f"Group '{name}' is paused as a whole; resume all of it, then pause the topics that shall wait.",
+                    group=name,
+                )
+            return group.settings, frozenset() if topic is None else group.paused - {topic}
+
+        return await self._change(scope, name, change)
+
+    async def pause_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
+        """Pauses the topic for every group that reads it; those groups."""
+        return [await self.pause(scope, group.name, topic) for group in await self._readers(scope, topic)]
+
+    async def resume_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
+        """Goes on with the topic in every group that reads it, but for those that are paused as a whole."""
+        readers = await self._readers(scope, topic)
+        return [await self.resume(scope, group.name, topic) for group in readers if "*" not in group.paused]
+
+    async def delete(self, scope: Scope, name: str) -> None:
+        group = await self._fresh(scope, name)
+        members = (await self.members.describe(group)).members
+        if members:
+            raise GroupBusy(
+                f"Group '{name}' has {len(members)} members; stop them first.", group=name, members=len(members)
+            )
+        deleted = await self._catalog.groups.group_delete(group)
+        self._tell(group)
+        if not deleted:
+            raise GroupNotFound(f"Group '{name}' was deleted meanwhile.", group=name)
+
+    async def seek(
+        self,
+        scope: Scope,
+        name: str,
+        topic: str,
+        to: Start | str,
+        *,
+        partition: int | None = None,
+        dry_run: bool = False,
+    ) -> builtins.list[Moved]:
+        """Moves the group: `to` is a position, or the id of a message, which moves that message's partition only.
+
+        A new position epoch begins: open leases are closed and retries forgotten. Per partition moved: its number, the
+        committed offset before, the offset now. A dry run only says what would be.
+        """
+        group = await self._fresh(scope, name)
+        found = await self._topics.refresh(scope, topic)
+        start, partitions = meant(found, to, partition)
+        seeker = Seeker(self._catalog.groups, self._cells, self.ledgers, group, found)
+        if dry_run:
+            return await seeker.look(start, partitions)
+        try:
+            return await seeker.move(start, partitions)
+        finally:
+            # Also when it broke off: the decision may hold already.
+            self._tell(group)
+
+    async def commit(
+        self,
+        scope: Scope,
+        name: str,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        member_id: str | None = None,
+        generation: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Sets a cursor group's positions: the offset to read next, by partition. Each partition by itself."""
+        group = await self.resolve(scope, name, create=False)
+        if group.kind is not GroupKind.CURSOR:
+            raise other_kind(group, GroupKind.CURSOR)
+        found = await self._topics.find(scope, topic, partition=max(positions, default=0))
+        for partition in positions:
+            if not 0 <= partition < found.partitions:
+                raise no_partition(found, partition)
+        if member_id is not None:
+            await self._check_owned(group, topic, positions, member_id, generation)
+        reading = await self._reading_for(group, found, positions)
+
+        async def one(partition: int, offset: int) -> Reply:
+            operation = Commit(offset=offset, generation=generation, epoch=epoch)
+            return await self.ledgers.run(group, reading, found, partition, operation)
+
+        await gathered(one(partition, offset) for partition, offset in positions.items())
+
+    # Parts of the above ---------------------------------------------------------------------------------------------
+
+    async def _find(self, scope: Scope, name: str, wish: GroupWish | None, create: bool) -> _Entry:
+        check_name("group", name)
+        group = await self._catalog.groups.group_find(scope, name)
+        if group is None:
+            if not create:
+                raise GroupNotFound(
+                    f"There is no group '{name}'; it is made when its first member joins or consumes.", group=name
+                )
+            wanted = exact(wish or GroupWish())
+            cells = sorted(self._cells)
+            home = cells[zlib.crc32(name.encode()) % len(cells)]
+            kind = wanted.kind or GroupKind.LEASE
+            group = await self._catalog.groups.group_create(scope, name, kind, wanted.settings(), home)
+        return self._remember(group)
+
+    async def _fresh(self, scope: Scope, name: str) -> Group:
+        return (await self._find(scope, name, None, False)).group
+
+    def _remember(self, group: Group) -> _Entry:
+        if len(self._cached) >= _CACHE_SIZE:
+            self.forget_all()
+        place = (group.scope.environment_id, group.name)
+        entry = _Entry(until=time.monotonic() + _CACHE_SECONDS, group=group)
+        self._cached[place] = entry
+        self._places[group.group_id] = place
+        return entry
+
+    def _tell(self, group: Group) -> None:
+        self.forget(group.group_id)
+        self._changed(group.group_id)
+
+    async def _begin(self, group: Group, topic: Topic, start: Start) -> Reading:
+        if isinstance(start, NoStart):
+            raise NoPosition(
+                f"Group '{group.name}' has no position in topic '{topic.name}'; "
+                f"give it one with `lakelog groups seek {group.name} {topic.name}`.",
+                group=group.name,
+                topic=topic.name,
+            )
+        starts = await offsets_at(self._cells, topic, start, range(topic.partitions))
+        reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
+        return await self._catalog.groups.reading_create(reading)
+
+    async def _reading_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> Reading:
+        """The reading; where there is none, the first commit says where the group begins."""
+        found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
+        if found is not None:
+            return found
+        starts = await offsets_at(self._cells, topic, Latest(), range(topic.partitions))
+        for partition, offset in positions.items():
+            starts[partition] = (await offsets_at(self._cells, topic, AtOffset(offset), [partition]))[0]
+        reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
+        return await self._catalog.groups.reading_create(reading)
+
+    async def _readers(self, scope: Scope, topic: str) -> builtins.list[Group]:
+        found = await self._topics.refresh(scope, topic)
+        return [group for group, _ in await self._catalog.groups.reading_list_topic(found)]
+
+    async def _change(self, scope: Scope, name: str, change: Change) -> Group:
+        for _ in range(_TRIES):
+            group = await self._fresh(scope, name)
+            settings, paused = change(group)
+            if (settings, paused) == (group.settings, group.paused):
+                return group
+            try:
+                altered = await self._catalog.groups.group_alter(group, settings, paused)
+            except Conflict:
+                continue
+            self._tell(altered)
+            return altered
+        raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)
+
+    async def _check_owned(
+        self, group: Group, topic: str, positions: Mapping[int, int], member_id: str, generation: int | None
+    ) -> None:
+        """A member commits what it has, or is about to give up."""
+        membership = await self.members.membership(group, member_id)
+        held = {*membership.assigned.get(topic, ()), *membership.revoked.get(topic, ())}
+        for partition in positions:
+            if partition not in held:
+                if generation is not None and generation != membership.generation:
+                    raise StaleGeneration(generation=membership.generation)
+                raise NotOwner(
+                    f"Partition {partition} of topic '{topic}' is not assigned to member '{member_id}'.",
+                    member_id=member_id,
+                    partition=partition,
+                )

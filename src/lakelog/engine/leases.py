@@ -1,0 +1,330 @@
+"""Leases: consume, and what owners say about what they hold. The desks hand out, the ledgers decide."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Return, Settle, Take
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership, Verb
+from lakelog.engine.desk import Ask, Desk, Got, Room
+from lakelog.engine.ledger import Ledger
+from lakelog.engine.topics import Topics, no_partition
+from lakelog.errors import InvalidRequest, LakelogError, StaleGeneration, TopicNotFound
+from lakelog.model import limits
+from lakelog.model.group import (
+    MAX_LEASE_MS,
+    MAX_OWNER_BYTES,
+    MAX_REASON_BYTES,
+    MIN_LEASE_MS,
+    Group,
+    GroupKind,
+    GroupWish,
+    Order,
+    Reading,
+)
+from lakelog.model.topic import Scope, Topic
+
+MAX_REQUEST_BYTES = 200
+KEEP_DESKS = 2000
+_LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
+
+
+class GroupFinder(Protocol):
+    """What is needed of `Groups`."""
+
+    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
+
+    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading: ...
+
+
+class MemberFinder(Protocol):
+    """What is needed of `Members`."""
+
+    async def membership(self, group: Group, member_id: str) -> Membership: ...
+
+    def seen(self, group: Group, member_id: str) -> None: ...
+
+
+class Leases:
+    """The verbs of owners; one per engine."""
+
+    def __init__(self, room: Room, topics: Topics, groups: GroupFinder, members: MemberFinder) -> None:
+        self._room = room
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._desks: dict[tuple[int, int], Desk] = {}
+
+    async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
+        """Waits for messages, and leases them to the owner."""
+        _check_ask(ask)
+        deadline = time.monotonic() + ask.wait_seconds
+        while True:
+            topic = await self._topics.find(scope, ask.topic)
+            try:
+                return await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()))
+            except TopicNotFound:
+                if (await self._topics.refresh(scope, ask.topic)).incarnation == topic.incarnation:
+                    # Present, but its heads are missing: whoever made it died in between.
+                    await self._topics.ensure_heads(topic)
+
+    async def _consume(self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float) -> Consumed:
+        wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
+        group = await self._groups.resolve(scope, ask.group, wish, create=True)
+        reading = await self._groups.reading(group, topic, ask.wish)
+        desk = self._desk(group, reading, topic)
+        member = await self._member(group, ask)
+        own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
+        place = Ask(
+            Take(
+                owner=ask.owner,
+                max_messages=ask.max_messages,
+                lease_ms=ask.lease_ms,
+                request=ask.request_id or "",
+                isolates=ask.isolates,
+                generation=member.generation if member else None,
+            ),
+            asyncio.get_running_loop().create_future(),
+            own=own,
+            strict=member is not None and group.settings.order is Order.PARTITION,
+        )
+        watched = self._watch(group, topic, desk, place, member)
+        try:
+            got = await desk.ask(place, seconds)
+        finally:
+            watched()
+        if member is not None:
+            member = await self._members.membership(group, member.member_id)
+        return await self._consumed(group, topic, ask, got, member.generation if member else None)
+
+    async def answer(
+        self,
+        scope: Scope,
+        topic: str,
+        group: str,
+        owner: str,
+        answers: Sequence[Answer],
+        *,
+        generation: int | None = None,
+    ) -> list[Answered | LakelogError]:
+        """What the owner says about its leases: one outcome each, in order."""
+        _check_owner(owner)
+        found = await self._topics.find(scope, topic)
+        its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
+        reading = await self._groups.reading(its, found)
+        return list(
+            await asyncio.gather(*(self._answer(its, reading, found, owner, each, generation) for each in answers))
+        )
+
+    async def _answer(
+        self, group: Group, reading: Reading, topic: Topic, owner: str, answer: Answer, generation: int | None
+    ) -> Answered | LakelogError:
+        try:
+            if not 0 <= answer.partition < topic.partitions:
+                topic = await self._topics.find(topic.scope, topic.name, partition=answer.partition)
+                if not 0 <= answer.partition < topic.partitions:
+                    raise no_partition(topic, answer.partition)
+            operation = _operation(owner, answer, generation)
+            reply = await self._room.ledgers.run(group, reading, topic, answer.partition, operation)
+        except LakelogError as refusal:
+            return refusal
+        assert isinstance(reply, Done)
+        return Answered(expires_ms=reply.until_ms, dead=reply.dead)
+
+    # Desks ------------------------------------------------------------------------------------------------------------
+
+    def _desk(self, group: Group, reading: Reading, topic: Topic) -> Desk:
+        place = (group.group_id, topic.incarnation)
+        desk = self._desks.get(place)
+        if desk is None:
+            self._make_room()
+            desk = self._desks[place] = Desk(self._room, topic)
+        desk.refresh(group, reading, topic)
+        return desk
+
+    def _make_room(self) -> None:
+        if len(self._desks) < KEEP_DESKS:
+            return
+        idle = sorted((desk.used_at, place) for place, desk in self._desks.items() if desk.is_idle)
+        for _, place in idle[: KEEP_DESKS // 10]:
+            self._desks.pop(place).close()
+
+    def close(self) -> None:
+        for desk in self._desks.values():
+            desk.close()
+
+    # Members ----------------------------------------------------------------------------------------------------------
+
+    async def _member(self, group: Group, ask: ConsumeAsk) -> Membership | None:
+        if ask.member_id is None:
+            return None
+        self._members.seen(group, ask.member_id)
+        member = await self._members.membership(group, ask.member_id)
+        if ask.generation is not None and ask.generation < member.generation:
+            raise StaleGeneration(
+                f"The group is at generation {member.generation}; heartbeat, and ask with that one.",
+                generation=member.generation,
+            )
+        return member
+
+    def _watch(
+        self, group: Group, topic: Topic, desk: Desk, place: Ask, member: Membership | None
+    ) -> Callable[[], None]:
+        """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def look() -> None:
+            now = await self._groups.resolve(topic.scope, group.name, create=False)
+            desk.refresh(now, await self._groups.reading(now, topic), topic)
+            if member is not None:
+                present = await self._members.membership(now, member.member_id)
+                if present.assigned != member.assigned:
+                    desk.dismiss(place)
+                else:
+                    # Members that are not involved go on.
+                    place.take = replace(place.take, generation=present.generation)
+
+        def changed(_: int) -> None:
+            task = asyncio.get_running_loop().create_task(look())
+            tasks.add(task)
+            task.add_done_callback(_ended(tasks, desk, place))
+
+        self._room.waiters.watch(-group.group_id, changed)
+
+        def stop() -> None:
+            self._room.waiters.unwatch(-group.group_id, changed)
+            for task in tasks:
+                task.cancel()
+
+        return stop
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    async def _consumed(
+        self, group: Group, topic: Topic, ask: ConsumeAsk, got: Got, generation: int | None
+    ) -> Consumed:
+        leases = [await self._leased(ledger, granted, ask.owner) for ledger, granted in got]
+        return Consumed(
+            topic=topic,
+            group=group,
+            leases=[lease for lease in leases if lease.offsets],
+            generation=generation,
+        )
+
+    async def _leased(self, ledger: Ledger, granted: Granted, owner: str) -> Leased:
+        try:
+            pieces = await self._room.shelf.pieces(ledger.topic, ledger.partition, granted.offsets)
+        except BaseException:
+            self._room.ledgers.release(ledger, owner, granted)
+            raise
+        offsets: Sequence[int] = granted.offsets
+        if sum(len(piece.offsets) for piece in pieces) < len(offsets):
+            readable = {offset for piece in pieces for offset in piece.offsets}
+            offsets = [offset for offset in offsets if offset in readable]
+            self._room.ledgers.release(ledger, owner, _only(granted, readable))
+        return Leased(
+            token=granted.token,
+            partition=ledger.partition,
+            expires_ms=granted.until_ms,
+            suspect=granted.suspect,
+            offsets=offsets,
+            deliveries=granted.deliveries,
+            failures=granted.failures,
+            pieces=pieces,
+        )
+
+
+def _only(granted: Granted, readable: set[int]) -> Granted:
+    """The rest of a lease: retention took its messages meanwhile, and giving them back counts them as cut."""
+    left = [offset for offset in granted.offsets if offset not in readable]
+    return Granted(
+        token=granted.token,
+        until_ms=granted.until_ms,
+        suspect=granted.suspect,
+        offsets=left,
+        deliveries={},
+        failures={},
+    )
+
+
+def _ended(tasks: set[asyncio.Task[None]], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
+    def ended(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # The group or the member is gone: the next call hears why.
+            desk.dismiss(place)
+
+    return ended
+
+
+_RETURNS: Mapping[Verb, Return] = {
+    Verb.NACK: Return.COUNTED,
+    Verb.RELEASE: Return.UNCOUNTED,
+    Verb.FAIL: Return.FATAL,
+}
+
+
+def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
+    verb, token, ranges = answer.verb, answer.token, answer.ranges
+    if verb is Verb.EXTEND:
+        _check_lease_ms(answer.lease_ms)
+        offset = ranges[0][0] if ranges else None
+        if token is None and offset is None:
+            raise InvalidRequest("An extend names a token, or a message of the lease.")
+        return Extend(
+            owner=owner,
+            token=token,
+            lease_ms=answer.lease_ms,
+            offset=offset,
+            alone=answer.alone,
+            generation=generation,
+        )
+    if not ranges:
+        raise InvalidRequest("Say which messages: an offset, or offsets.")
+    if any(first < 0 or end <= first for first, end in ranges):
+        raise InvalidRequest("A range of offsets goes from its first to its last, both at least 0.")
+    if verb in _RETURNS:
+        if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
+            raise InvalidRequest("A delay is 0 to 604800000 ms, a week.")
+        return GiveBack(
+            owner=owner,
+            token=token,
+            ranges=ranges,
+            kind=_RETURNS[verb],
+            delay_ms=answer.delay_ms,
+            reason=answer.reason[:MAX_REASON_BYTES],
+            generation=generation,
+        )
+    return Settle(
+        owner=owner,
+        token=token,
+        ranges=ranges,
+        discard=verb is Verb.DISCARD,
+        through=verb is Verb.ACK_THROUGH,
+        generation=generation,
+    )
+
+
+def _check_ask(ask: ConsumeAsk) -> None:
+    _check_owner(ask.owner)
+    _check_lease_ms(ask.lease_ms)
+    if not 1 <= ask.max_messages <= limits.MAX_BATCH_MESSAGES:
+        raise InvalidRequest(f"`max_messages` is 1 to {limits.MAX_BATCH_MESSAGES}.")
+    if not 0 <= ask.wait_seconds <= limits.MAX_WAIT_MS / 1000:
+        raise InvalidRequest(f"A consume waits 0 to {limits.MAX_WAIT_MS} ms.")
+    if ask.request_id is not None and not 0 < len(ask.request_id.encode()) <= MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"A request id has 1 to {MAX_REQUEST_BYTES} bytes.")
+
+
+def _check_owner(owner: str) -> None:
+    if not 0 < len(owner.encode()) <= MAX_OWNER_BYTES or not owner.isprintable():
+        raise InvalidRequest(f"`owner` names the consumer: 1 to {MAX_OWNER_BYTES} bytes of printable text.")
+
+
+def _check_lease_ms(lease_ms: int) -> None:
+    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
+        raise InvalidRequest(f"`lease_ms` is {MIN_LEASE_MS} to {MAX_LEASE_MS}.")

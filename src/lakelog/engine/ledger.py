@@ -1,0 +1,104 @@
+"""One ledger: a group's progress in one partition as this process knows it, and what is being asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lakelog.coordinator.leasing import Operation, Reply, State, Step, decode_state, replay
+from lakelog.errors import LakelogError
+from lakelog.model.group import Group, Reading
+from lakelog.model.topic import Topic
+from lakelog.storage.groups import JournalEntry, JournalRead
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One operation, on its way."""
+
+    operation: Operation
+    done: asyncio.Future[Reply]
+    tries: int = 0
+    reply: Reply | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """One group in one partition. `state` is None when it has to be read (again)."""
+
+    group: Group
+    reading: Reading
+    topic: Topic
+    partition: int
+    version: int = 0
+    since_snapshot: int = 0
+    state: State | None = None
+    seen_at: float = 0.0
+    busy: bool = False
+    not_before: float = 0.0
+    """After a conflict: when to decide again."""
+    asked: deque[Asked] = field(default_factory=deque)
+    changed: Callable[[Ledger], None] | None = None
+    """Called after each commit, by whoever hands out messages here."""
+
+    @property
+    def pid(self) -> int:
+        return self.topic.pid(self.partition)
+
+    @property
+    def cell(self) -> int:
+        return self.topic.cells[self.partition]
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A ledger's share of one commit: what was asked, and what was decided."""
+
+    ledger: Ledger
+    asked: list[Asked]
+    step: Step | None = None
+    entry: JournalEntry | None = None
+
+
+def replayed(state: State, read: JournalRead, since_snapshot: int = 0) -> tuple[State, int]:
+    for row in read.rows:
+        if row.snapshot:
+            state, since_snapshot = decode_state(row.body), 0
+        else:
+            replay(state, row.body)
+            since_snapshot += 1
+    return state, since_snapshot
+
+
+def alive(ledger: Ledger) -> list[Asked]:
+    """What is asked now, without those who gave up."""
+    asked = [each for each in ledger.asked if not each.done.done()]
+    ledger.asked.clear()
+    return asked
+
+
+def reply_to(turn: Turn) -> list[Asked]:
+    """Answers everybody; those who are no longer there are returned."""
+    assert turn.step is not None
+    gone = []
+    for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
+        if asked.done.done():
+            if not isinstance(reply, LakelogError):
+                asked.reply = reply
+                gone.append(asked)
+        elif isinstance(reply, LakelogError):
+            asked.done.set_exception(reply)
+        else:
+            asked.reply = reply
+            asked.done.set_result(reply)
+    return gone
+
+
+def fail(turn: Turn, error: LakelogError) -> None:
+    turn.ledger.state = None if turn.step else turn.ledger.state
+    for asked in turn.asked:
+        if not asked.done.done():
+            asked.done.set_exception(error)
+    turn.asked = []

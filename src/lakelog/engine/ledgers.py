@@ -1,0 +1,434 @@
+"""Ledgers: the progress of groups in partitions, as this process knows it, and the one way to change it.
+
+What is asked of one ledger while its commit is on its way is decided together in the next; ledgers of a cell share
+commits. The cache proves nothing: a decision holds only if its version is still the journal's last when it is written,
+and a refusal only after the journal was looked at. Every operation can be decided again, so that a commit of unknown
+outcome is read again and repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, islice
+
+from lakelog import failpoints
+from lakelog.coordinator.leasing import (
+    Candidates,
+    Config,
+    Context,
+    Death,
+    GiveBack,
+    Granted,
+    Nothing,
+    Operation,
+    Reply,
+    Return,
+    Seek,
+    State,
+    Step,
+    Take,
+    begin,
+    encode_events,
+    encode_state,
+    step,
+)
+from lakelog.engine.clock import Clock
+from lakelog.engine.ledger import Asked, Ledger, Turn, alive, fail, replayed, reply_to
+from lakelog.engine.letters import Letters
+from lakelog.engine.shelf import Shelf
+from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
+from lakelog.model.filter import parse
+from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.topic import Topic
+from lakelog.storage.groups import CommitStatus, Committed, JournalAsk, JournalEntry
+from lakelog.storage.store import PartitionStore
+
+COMMITS_IN_FLIGHT = 2
+MAX_LEDGERS_PER_COMMIT = 32
+SNAPSHOT_EVERY = 256
+KEEP_LEDGERS = 20_000
+_TRIES = 40
+_PAUSE_SECONDS = 0.002
+"""After a conflict, on average and doubled up to sixteen times: two servers that decide in step would never agree."""
+_TRUST_SECONDS = 1.0
+"""So long after the journal was last seen, `Nothing` is answered from the cache."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ledgers:
+    """All ledgers of this process."""
+
+    def __init__(self, cells: Mapping[int, PartitionStore], shelf: Shelf, clocks: Mapping[int, Clock]) -> None:
+        self._cells = cells
+        self._shelf = shelf
+        self._clocks = clocks
+        self._letters = Letters(shelf)
+        self._ledgers: dict[tuple[int, int], Ledger] = {}
+        self._ready: dict[int, dict[Ledger, None]] = {cell: {} for cell in cells}
+        self._running: dict[int, int] = dict.fromkeys(cells, 0)
+        self._pumping: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._random = random.Random(secrets.randbits(64))
+        self._requests = count(1)
+        self._name = secrets.token_hex(4)
+
+    def ledger(self, group: Group, reading: Reading, topic: Topic, partition: int) -> Ledger:
+        """The one ledger of that group and partition in this process."""
+        place = (group.group_id, topic.pid(partition))
+        ledger = self._ledgers.get(place)
+        if ledger is None:
+            self._make_room()
+            ledger = Ledger(group, reading, topic, partition)
+            self._ledgers[place] = ledger
+        ledger.group = group
+        if reading.epoch >= ledger.reading.epoch:
+            ledger.reading = reading
+        return ledger
+
+    async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
+        """Decides the operation and commits it, with what others ask of this ledger meanwhile."""
+        return await self.ask(self.ledger(group, reading, topic, partition), operation)
+
+    async def ask(self, ledger: Ledger, operation: Operation) -> Reply:
+        if isinstance(operation, Take) and not operation.request:
+            # So that a commit of unknown outcome can be found again.
+            operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
+        asked = Asked(operation, asyncio.get_running_loop().create_future())
+        ledger.asked.append(asked)
+        self._ready[ledger.cell][ledger] = None
+        self._pump_soon(ledger.cell)
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            self._give_up(ledger, asked)
+            raise
+
+    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
+        """The progress as the store has it now, in that order."""
+        by_cell: dict[int, list[int]] = {}
+        for partition in partitions:
+            by_cell.setdefault(topic.cells[partition], []).append(partition)
+        found: dict[int, State] = {}
+        for cell, shares in by_cell.items():
+            asks = [JournalAsk(group_id=group.group_id, pid=topic.pid(partition)) for partition in shares]
+            for partition, read in zip(shares, await self._cells[cell].groups.journals_read(asks), strict=True):
+                state, _ = replayed(begin(reading.start(partition)), read)
+                found[partition] = state
+        return [found[partition] for partition in partitions]
+
+    async def refresh(self, ledgers: Sequence[Ledger]) -> None:
+        """Reads on where others may have written: those that have a state and nothing on its way."""
+        by_cell: dict[int, list[Ledger]] = {}
+        for ledger in ledgers:
+            if ledger.state is not None and not ledger.busy:
+                by_cell.setdefault(ledger.cell, []).append(ledger)
+        for cell, idle in by_cell.items():
+            for ledger in idle:
+                ledger.busy = True
+            try:
+                await self._catch_up(cell, idle)
+            finally:
+                for ledger in idle:
+                    self._free(ledger)
+
+    async def drain(self) -> None:
+        """Waits until nothing is on its way."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    # The pump ---------------------------------------------------------------------------------------------------------
+
+    def _pump_soon(self, cell: int) -> None:
+        if cell not in self._pumping:
+            self._pumping.add(cell)
+            asyncio.get_running_loop().call_soon(self._pump, cell)
+
+    def _pump(self, cell: int) -> None:
+        self._pumping.discard(cell)
+        ready = self._ready[cell]
+        while ready and self._running[cell] < COMMITS_IN_FLIGHT:
+            chosen = [ledger for ledger in islice(ready, MAX_LEDGERS_PER_COMMIT * 4) if not ledger.busy]
+            chosen = chosen[:MAX_LEDGERS_PER_COMMIT]
+            if not chosen:
+                return
+            for ledger in chosen:
+                del ready[ledger]
+                ledger.busy = True
+            self._running[cell] += 1
+            task = asyncio.get_running_loop().create_task(self._round(cell, chosen))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _round(self, cell: int, ledgers: list[Ledger]) -> None:
+        turns = [Turn(ledger, alive(ledger)) for ledger in ledgers]
+        try:
+            await self._decide_and_commit(cell, [turn for turn in turns if turn.asked])
+        except LakelogError as error:
+            for turn in turns:
+                fail(turn, error)
+        except Exception as error:
+            _log.exception("a commit of leases failed")
+            for turn in turns:
+                fail(turn, LakelogError(f"The decision failed: {error!r}."))
+        finally:
+            self._running[cell] -= 1
+            for ledger in ledgers:
+                self._free(ledger)
+            self._pump_soon(cell)
+
+    def _free(self, ledger: Ledger) -> None:
+        pause = ledger.not_before - time.monotonic()
+        if pause > 0:
+            asyncio.get_running_loop().call_later(pause, self._free, ledger)
+            return
+        ledger.busy = False
+        if ledger.asked:
+            self._ready[ledger.cell][ledger] = None
+            self._pump_soon(ledger.cell)
+
+    async def _decide_and_commit(self, cell: int, turns: list[Turn]) -> None:
+        await self._load(cell, [turn.ledger for turn in turns if turn.ledger.state is None])
+        await asyncio.gather(*(self._fill(turn) for turn in turns))
+        for turn in turns:
+            if turn.asked:
+                self._decide(turn)
+        await asyncio.gather(*(self._write_letters(turn) for turn in turns if turn.step and turn.step.deaths))
+        writing = [turn for turn in turns if turn.entry is not None]
+        doubtful = [turn for turn in turns if turn.entry is None and turn.asked and self._is_doubtful(turn)]
+        if doubtful:
+            await self._check(cell, doubtful)
+        if writing:
+            await self._commit(cell, writing)
+        for turn in turns:
+            if turn.asked and turn.entry is None and turn not in doubtful:
+                reply_to(turn)
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    async def _load(self, cell: int, ledgers: list[Ledger]) -> None:
+        if not self._clocks[cell].known:
+            self._clocks[cell].heard(int((await self._cells[cell].clock()).timestamp() * 1000))
+        if not ledgers:
+            return
+        asks = [JournalAsk(group_id=ledger.group.group_id, pid=ledger.pid) for ledger in ledgers]
+        reads = await self._cells[cell].groups.journals_read(asks)
+        for ledger, read in zip(ledgers, reads, strict=True):
+            self._clocks[cell].heard(read.clock_ms)
+            ledger.state, ledger.since_snapshot = replayed(begin(ledger.reading.start(ledger.partition)), read)
+            ledger.version = read.rows[-1].version if read.rows else 0
+            ledger.seen_at = time.monotonic()
+
+    async def _catch_up(self, cell: int, ledgers: list[Ledger]) -> list[bool]:
+        """Whether each had missed something."""
+        asks = [JournalAsk(group_id=each.group.group_id, pid=each.pid, after=each.version) for each in ledgers]
+        reads = await self._cells[cell].groups.journals_read(asks)
+        missed = []
+        for ledger, read in zip(ledgers, reads, strict=True):
+            self._clocks[cell].heard(read.clock_ms)
+            ledger.seen_at = time.monotonic()
+            missed.append(bool(read.rows))
+            if read.rows and ledger.state is not None:
+                ledger.state, ledger.since_snapshot = replayed(ledger.state, read, ledger.since_snapshot)
+                ledger.version = read.rows[-1].version
+                if ledger.changed:
+                    ledger.changed(ledger)
+        return missed
+
+    async def _fill(self, turn: Turn) -> None:
+        """Reads the log where somebody wants messages of it. A partition that cannot be read fails its own askers."""
+        ledger = turn.ledger
+        assert ledger.state is not None
+        try:
+            if ledger.group.kind is GroupKind.CURSOR:
+                await self._shelf.look(ledger.topic, ledger.partition)
+                return
+            if not any(isinstance(each.operation, Take) for each in turn.asked):
+                return
+            row = await self._shelf.fill(ledger.topic, ledger.partition, ledger.state.frontier)
+            if row.log_start > ledger.state.frontier:
+                # Retention took what was to come next: the decision will move there.
+                await self._shelf.fill(ledger.topic, ledger.partition, row.log_start)
+        except LakelogError as error:
+            fail(turn, error)
+
+    # Deciding ---------------------------------------------------------------------------------------------------------
+
+    def _decide(self, turn: Turn) -> None:
+        ledger = turn.ledger
+        state = ledger.state
+        assert state is not None
+        operations = [each.operation for each in turn.asked]
+        reading = ledger.reading
+        if reading.epoch > state.epoch and ledger.partition < len(reading.targets):
+            target = reading.targets[ledger.partition]
+            if target is not None:
+                # A seek that was decided and did not get here yet.
+                operations.insert(0, Seek(epoch=reading.epoch, offset=target))
+        context = self._context(ledger, state, operations)
+        decided = step(state, operations, context)
+        if len(operations) > len(turn.asked):
+            decided = replace(decided, replies=decided.replies[1:])
+        turn.step = decided
+        if decided.events:
+            turn.entry = self._entry(ledger, state, decided, context.now_ms)
+
+    def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation]) -> Context:
+        row = self._shelf.row(ledger.pid)
+        group = ledger.group
+        settings = group.settings
+        wants = [each.max_messages for each in operations if isinstance(each, Take)]
+        if wants:
+            wanted = parse(settings.filter) if settings.filter else None
+            frontier = max(state.frontier, row.log_start)
+            look = sum(wants) + settings.window
+            candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
+        else:
+            candidates = Candidates(start=state.frontier, keys=())
+        return Context(
+            now_ms=self._clocks[ledger.cell].now_ms(),
+            chance=self._random.random(),
+            config=Config(
+                order=settings.order,
+                retries=settings.retries,
+                dead_letter=settings.dead_letter,
+                window=settings.window,
+                paused=group.is_paused(ledger.topic.name),
+            ),
+            candidates=candidates,
+            log_start=row.log_start,
+            high_watermark=row.high_watermark,
+        )
+
+    def _entry(self, ledger: Ledger, state: State, decided: Step, now_ms: int) -> JournalEntry:
+        snapshot = ledger.version == 0 or ledger.since_snapshot >= SNAPSHOT_EVERY
+        return JournalEntry(
+            group_id=ledger.group.group_id,
+            pid=ledger.pid,
+            version=ledger.version + 1,
+            snapshot=snapshot,
+            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms),
+            not_before_ms=decided.not_before_ms,
+            not_after_ms=decided.not_after_ms,
+        )
+
+    async def _write_letters(self, turn: Turn) -> None:
+        assert turn.entry is not None and turn.step is not None
+        ledger = turn.ledger
+        deaths: Sequence[Death] = turn.step.deaths
+        now_ms = self._clocks[ledger.cell].now_ms()
+        letters = await self._letters.write(ledger.topic, ledger.partition, deaths, now_ms)
+        turn.entry = replace(turn.entry, dead_letters=letters)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, cell: int, turns: list[Turn]) -> None:
+        entries = [turn.entry for turn in turns if turn.entry is not None]
+        try:
+            if failpoints.armed:
+                failpoints.hit("leases.before_commit")
+            answers = await self._cells[cell].groups.journals_commit(entries)
+            if failpoints.armed:
+                failpoints.hit("leases.after_commit")
+        except (OutcomeUnknown, Unavailable) as error:
+            for turn in turns:
+                self._again(turn, error)
+            return
+        except BaseException:
+            for turn in turns:
+                turn.ledger.state = None
+            raise
+        for turn, answer in zip(turns, answers, strict=True):
+            self._written(cell, turn, answer)
+
+    def _written(self, cell: int, turn: Turn, answer: Committed) -> None:
+        clock = self._clocks[cell]
+        if answer.status is CommitStatus.TIME:
+            clock.corrected(answer.clock_ms)
+        else:
+            clock.heard(answer.clock_ms)
+        if answer.status is not CommitStatus.OK:
+            self._again(turn, Unavailable("Too many servers change the group's progress at once; try again."))
+            return
+        ledger, entry = turn.ledger, turn.entry
+        assert entry is not None
+        ledger.version = entry.version
+        ledger.since_snapshot = 0 if entry.snapshot else ledger.since_snapshot + 1
+        ledger.seen_at = time.monotonic()
+        orphans = reply_to(turn)
+        if ledger.changed:
+            ledger.changed(ledger)
+        for orphan in orphans:
+            self._give_back(ledger, orphan)
+
+    def _again(self, turn: Turn, error: LakelogError) -> None:
+        """Decides anew, after reading the journal: the state has events that were perhaps not written."""
+        ledger = turn.ledger
+        ledger.state = None
+        kept = []
+        for asked in turn.asked:
+            asked.tries += 1
+            if asked.tries < _TRIES:
+                kept.append(asked)
+            elif not asked.done.done():
+                asked.done.set_exception(error)
+        ledger.asked.extendleft(reversed(kept))
+        if kept:
+            tries = min(max(asked.tries for asked in kept), 5)
+            ledger.not_before = time.monotonic() + _PAUSE_SECONDS * 2**tries * self._random.random()
+
+    def _is_doubtful(self, turn: Turn) -> bool:
+        assert turn.step is not None
+        replies = turn.step.replies
+        if any(isinstance(reply, LakelogError) for reply in replies):
+            return True
+        stale = time.monotonic() - turn.ledger.seen_at > _TRUST_SECONDS
+        return stale and any(isinstance(reply, Nothing) for reply in replies)
+
+    async def _check(self, cell: int, turns: list[Turn]) -> None:
+        """A refusal from the cache proves nothing: looks at the journal first."""
+        missed = await self._catch_up(cell, [turn.ledger for turn in turns])
+        for turn, has_missed in zip(turns, missed, strict=True):
+            if has_missed:
+                turn.ledger.asked.extendleft(reversed(turn.asked))
+            else:
+                reply_to(turn)
+
+    # Callers that gave up ---------------------------------------------------------------------------------------------
+
+    def _give_up(self, ledger: Ledger, asked: Asked) -> None:
+        """A lease that was granted to nobody goes back at once. One not yet decided is never granted."""
+        if asked.done.done() and not asked.done.cancelled() and asked.done.exception() is None:
+            self._give_back(ledger, asked)
+
+    def _give_back(self, ledger: Ledger, asked: Asked) -> None:
+        operation, reply = asked.operation, asked.reply
+        if isinstance(operation, Take) and isinstance(reply, Granted):
+            self.release(ledger, operation.owner, reply)
+
+    def release(self, ledger: Ledger, owner: str, granted: Granted) -> None:
+        """Gives back what nobody will work on."""
+        ranges = [(offset, offset + 1) for offset in granted.offsets]
+        back = GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED)
+        task = asyncio.get_running_loop().create_task(self._quietly(ledger, back))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _quietly(self, ledger: Ledger, operation: Operation) -> None:
+        try:
+            await self.ask(ledger, operation)
+        except LakelogError as error:
+            _log.debug("a lease was not given back, and ends by itself: %s", error)
+
+    def _make_room(self) -> None:
+        if len(self._ledgers) < KEEP_LEDGERS:
+            return
+        idle = [place for place, each in self._ledgers.items() if not (each.busy or each.asked or each.changed)]
+        for place in idle[: KEEP_LEDGERS // 10]:
+            del self._ledgers[place]

@@ -1,0 +1,40 @@
+"""Dead letters as they are written: the message's own bytes go with them, so that retention cannot take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakelog.batches import decode, encode
+from lakelog.coordinator.leasing import Death
+from lakelog.engine.shelf import Shelf
+from lakelog.model.group import MAX_REASON_BYTES
+from lakelog.model.topic import Topic
+from lakelog.storage.groups import NewDeadLetter
+
+
+class Letters:
+    """Finds the messages of deaths, and makes dead letters of them."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def write(self, topic: Topic, partition: int, deaths: Sequence[Death], now_ms: int) -> list[NewDeadLetter]:
+        offsets = sorted(death.offset for death in deaths)
+        payloads: dict[int, bytes] = {}
+        for piece in await self._shelf.pieces(topic, partition, offsets):
+            batch = decode(piece.batch.payload)
+            for offset in piece.offsets:
+                payloads[offset] = encode(batch.slice(offset - piece.batch.base, 1))
+        return [
+            NewDeadLetter(
+                offset=death.offset,
+                epoch=death.epoch,
+                at_ms=now_ms,
+                deliveries=death.deliveries,
+                failures=death.failures,
+                reason=death.reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore"),
+                owner=death.owner,
+                payload=payloads.get(death.offset),
+            )
+            for death in deaths
+        ]

@@ -1,0 +1,75 @@
+"""Positions to offsets: where a group begins, or is moved to, in the partitions of a topic as they are now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from lakelog.errors import InvalidRequest
+from lakelog.model.group import NoStart, Start
+from lakelog.model.message import partition_of_id
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.topic import Topic
+from lakelog.storage.store import Head, PartitionStore
+
+_AT_ONCE = 16
+"""So many calls for single partitions are under way at a time."""
+
+Found = TypeVar("Found")
+
+
+async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
+    """The answers in order, a few calls at a time. All are finished before the first failure is raised."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Awaitable[Found]) -> Found:
+        async with gate:
+            return await call
+
+    answers = await asyncio.gather(*map(one, calls), return_exceptions=True)
+    found: list[Found] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        found.append(answer)
+    return found
+
+
+async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[int, Head]:
+    """The heads by partition; one that is not made yet is missing."""
+    shares = topic.pids_by_cell().items()
+    heads = await asyncio.gather(*(cells[cell].heads_read(pids) for cell, pids in shares))
+    return {partition_of_id(head.pid): head for share in heads for head in share}
+
+
+async def offsets_at(
+    cells: Mapping[int, PartitionStore], topic: Topic, start: Start, partitions: Sequence[int]
+) -> list[int]:
+    """The offset of `start` in each of the partitions, between log start and high watermark."""
+    heads = await heads_of(cells, topic)
+    times: Mapping[int, int] = {}
+    if isinstance(start, AtTime):
+        asked = [partition for partition in partitions if partition in heads]
+        calls = (cells[topic.cells[one]].offset_at_time(topic.pid(one), start.time) for one in asked)
+        times = dict(zip(asked, await gathered(calls), strict=True))
+        # Read again: with a log start that rose meanwhile, a time could lie below it.
+        heads = await heads_of(cells, topic)
+    return [_offset(start, heads.get(partition), times.get(partition, 0)) for partition in partitions]
+
+
+def _offset(start: Start, head: Head | None, at_time: int) -> int:
+    if isinstance(start, NoStart):
+        raise InvalidRequest("A position is needed: earliest, latest, a time or an offset.")
+    if head is None:
+        return 0
+    match start:
+        case Earliest():
+            return head.log_start
+        case Latest(back):
+            wanted = head.next_offset - back
+        case AtTime():
+            wanted = at_time
+        case AtOffset(offset):
+            wanted = offset
+    return max(head.log_start, min(wanted, head.next_offset))

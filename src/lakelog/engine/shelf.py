@@ -1,0 +1,275 @@
+"""The part of the log that groups are working on, kept in memory: batches as stored, with what leasing asks of them.
+
+All groups of a partition share it. It is a cache: whatever is missing is read again.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from lakelog.batches import decode, key_hashes, rows
+from lakelog.coordinator.leasing import Candidates, Fate
+from lakelog.engine.consuming import Piece
+from lakelog.errors import OffsetOutOfRange, TopicNotFound
+from lakelog.model.filter import Filter, Subject
+from lakelog.model.message import partition_of_id
+from lakelog.model.topic import Topic
+from lakelog.storage.store import HeadState, HotBatch, PartitionStore
+
+READ_MESSAGES = 4000
+READ_BYTES = 4 << 20
+CANDIDATE_BYTES = 8 << 20
+"""At most so much is offered to one decision, and so handed out by it."""
+KEEP_BYTES = 64 << 20
+LOOK_EVERY_SECONDS = 1.0
+_OVERHEAD_BYTES = 500
+
+
+class Shelved:
+    """One batch, decoded when somebody asks for it."""
+
+    __slots__ = ("_batch", "_fates", "_keys", "expires", "hot", "size", "targets")
+
+    def __init__(self, hot: HotBatch) -> None:
+        self.hot = hot
+        self._batch: pa.RecordBatch | None = decode(hot.payload)
+        self._keys: Sequence[int] = key_hashes(self._batch)
+        self._fates: dict[tuple[str, str], dict[int, Fate]] = {}
+        self.size = self._batch.nbytes + _OVERHEAD_BYTES
+        names = self._batch.schema.names
+        self.expires: dict[int, int] = _present(self._batch, "expires_at", hot.base) if "expires_at" in names else {}
+        self.targets: dict[int, str] = (
+            _present(self._batch, "target_group", hot.base) if "target_group" in names else {}
+        )
+        if not self.expires and not self.targets and hot.count > 1:
+            self._batch = None
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self._batch if self._batch is not None else decode(self.hot.payload)
+
+    @property
+    def keys(self) -> Sequence[int]:
+        return self._keys
+
+    def fates(self, group: str, wanted: Filter | None) -> Mapping[int, Fate]:
+        """Messages that this group does not get: filtered out, or meant for another group."""
+        if wanted is None and not self.targets:
+            return {}
+        name = (group, str(wanted or ""))
+        found = self._fates.get(name)
+        if found is None:
+            found = {offset: Fate.FILTERED for offset, target in self.targets.items() if target != group}
+            if wanted is not None:
+                found.update(_unwanted(self.batch, self.hot.base, wanted))
+            self._fates[name] = found
+        return found
+
+
+@dataclass(slots=True)
+class Row:
+    """Batches of one partition in order, with a gap where no group is, and how far the log was known to reach."""
+
+    batches: list[Shelved] = field(default_factory=list)
+    log_start: int = 0
+    high_watermark: int = 0
+    looked_at: float = 0.0
+    grown: bool = True
+    """Somebody said that there is more than what was read."""
+
+    def at(self, offset: int) -> int | None:
+        """The number of the batch that holds the offset."""
+        number = bisect_right(self.batches, offset, key=_base) - 1
+        return number if number >= 0 and offset < self.batches[number].hot.end else None
+
+    def is_current(self, frontier: int) -> bool:
+        """Whether it is known what there is from the frontier on."""
+        if self.at(frontier) is not None:
+            return True
+        fresh = time.monotonic() - self.looked_at < LOOK_EVERY_SECONDS
+        return not self.grown and fresh and frontier >= self.high_watermark
+
+
+def _base(shelved: Shelved) -> int:
+    return shelved.hot.base
+
+
+class Shelf:
+    """What all groups of this process work on."""
+
+    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
+        self._cells = cells
+        self._rows: OrderedDict[int, Row] = OrderedDict()
+        self._size = 0
+
+    def row(self, pid: int) -> Row:
+        row = self._rows.get(pid)
+        if row is None:
+            row = self._rows[pid] = Row()
+        else:
+            self._rows.move_to_end(pid)
+        return row
+
+    def grew(self, pid: int) -> None:
+        row = self._rows.get(pid)
+        if row is not None:
+            row.grown = True
+
+    def backlog(self, pid: int, frontier: int) -> int:
+        """How many messages from the frontier on are known of; at least one if there may be any."""
+        row = self._rows.get(pid)
+        if row is None or row.grown:
+            return max(1, row.high_watermark - frontier if row else 0)
+        return max(0, row.high_watermark - frontier)
+
+    async def fill(self, topic: Topic, partition: int, offset: int) -> Row:
+        """Reads on from the offset, unless what lies there is known. What retention did is known within a second."""
+        row = self.row(topic.pid(partition))
+        if row.at(offset) is not None and time.monotonic() - row.looked_at > LOOK_EVERY_SECONDS:
+            await self.look(topic, partition)
+        if not row.is_current(offset):
+            await self._read(row, topic, partition, offset)
+        return row
+
+    async def look(self, topic: Topic, partition: int) -> Row:
+        """How far the log reaches, without reading it."""
+        pid = topic.pid(partition)
+        row = self.row(pid)
+        heads = await self._cells[topic.cells[partition]].heads_read([pid])
+        if not heads or heads[0].state is HeadState.DELETED:
+            raise _gone(topic)
+        row.log_start, row.high_watermark = heads[0].log_start, heads[0].next_offset
+        row.looked_at = time.monotonic()
+        return row
+
+    async def grown(self, topic: Topic) -> list[int]:
+        """Partitions that reach further than was known."""
+        found = []
+        for cell, pids in topic.pids_by_cell().items():
+            for head in await self._cells[cell].heads_read(pids):
+                row = self.row(head.pid)
+                if head.next_offset > row.high_watermark or head.log_start > row.log_start:
+                    row.grown = True
+                    found.append(partition_of_id(head.pid))
+        return found
+
+    def candidates(self, row: Row, frontier: int, group: str, wanted: Filter | None, want: int) -> Candidates:
+        """Messages from the frontier on, as far as they are here and one decision may take."""
+        number = row.at(frontier)
+        if number is None:
+            return Candidates(start=frontier, keys=())
+        start = row.batches[number].hot.base
+        keys: list[int] = []
+        passed: dict[int, Fate] = {}
+        expires: dict[int, int] = {}
+        size = 0
+        for shelved in islice(row.batches, number, None):
+            if shelved.hot.base != start + len(keys):
+                break
+            keys += shelved.keys
+            passed.update(shelved.fates(group, wanted))
+            expires.update(shelved.expires)
+            size += shelved.size
+            if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
+                break
+        return Candidates(start=start, keys=keys, passed=passed, expires=expires)
+
+    async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
+        """The batches that hold these offsets (ascending); those that retention took are missing."""
+        row = self.row(topic.pid(partition))
+        found: list[Piece] = []
+        at = 0
+        while at < len(offsets):
+            hot = await self._hot(row, topic, partition, offsets[at])
+            if hot is None:
+                at += 1
+                continue
+            last = at
+            while last < len(offsets) and offsets[last] < hot.end:
+                last += 1
+            found.append(Piece(batch=hot, offsets=offsets[at:last]))
+            at = last
+        return found
+
+    async def _hot(self, row: Row, topic: Topic, partition: int, offset: int) -> HotBatch | None:
+        number = row.at(offset)
+        if number is not None:
+            return row.batches[number].hot
+        store = self._cells[topic.cells[partition]]
+        try:
+            read = await store.read(topic.pid(partition), offset, max_messages=1, max_bytes=1)
+        except OffsetOutOfRange:
+            return None
+        return next((batch for batch in read.batches if batch.base <= offset < batch.end), None) if read else None
+
+    async def _read(self, row: Row, topic: Topic, partition: int, offset: int) -> None:
+        store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
+        row.grown = False
+        try:
+            read = await store.read(pid, offset, max_messages=READ_MESSAGES, max_bytes=READ_BYTES)
+        except OffsetOutOfRange:
+            await self.look(topic, partition)
+            return
+        except BaseException:
+            row.grown = True
+            raise
+        if read is None or read.head.state is HeadState.DELETED:
+            raise _gone(topic)
+        row.log_start, row.high_watermark = read.head.log_start, read.head.next_offset
+        row.looked_at = time.monotonic()
+        self._add(row, read.batches)
+
+    def _add(self, row: Row, batches: Sequence[HotBatch]) -> None:
+        for hot in batches:
+            if row.at(hot.base) is None:
+                shelved = Shelved(hot)
+                insort(row.batches, shelved, key=_base)
+                self._size += shelved.size
+        while self._size > KEEP_BYTES and self._drop_oldest(row):
+            pass
+
+    def _drop_oldest(self, kept: Row) -> bool:
+        for row in self._rows.values():
+            if row.batches and (row is not kept or len(row.batches) > 1):
+                self._size -= row.batches.pop(0).size
+                return True
+        return False
+
+
+def _present(batch: pa.RecordBatch, name: str, base: int) -> dict[int, Any]:
+    """What the column says, by offset, where it says something; times in milliseconds."""
+    found = {}
+    for number, (each,) in enumerate(rows(batch, [name])):
+        if each is not None:
+            found[base + number] = int(each.timestamp() * 1000) if isinstance(each, datetime) else each
+    return found
+
+
+def _unwanted(batch: pa.RecordBatch, base: int, wanted: Filter) -> dict[int, Fate]:
+    names = ["key", "headers", "value", "content_type", "correlation_id"]
+    found = {}
+    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(batch, names)):
+        subject = Subject(
+            key=key,
+            headers=headers,
+            value=value,
+            content_type=content_type,
+            correlation_id=correlation_id,
+            offset=base + number,
+        )
+        if not wanted.matches(subject):
+            found[base + number] = Fate.FILTERED
+    return found
+
+
+def _gone(topic: Topic) -> TopicNotFound:
+    return TopicNotFound(f"Topic '{topic.name}' was deleted; create it with `lakelog topics create`.", topic=topic.name)

@@ -1,0 +1,344 @@
+"""Leases through the engine, over every installation: handed out once, answered, tried again, given back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from lakelog.engine import shelf
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
+from lakelog.model.group import Exponential, Fixed, GroupKind, GroupWish, Order
+from lakelog.model.message import Message
+from lakelog.model.position import Earliest, Latest
+from lakelog.model.topic import Retention
+from tests.acceptance.engines import Log, Server
+
+FROM_START = GroupWish(start=Earliest(), retries=Fixed(max=2, seconds=0))
+
+
+def ask(owner: str = "w1", wish: GroupWish = FROM_START, **options: object) -> ConsumeAsk:
+    known: dict[str, object] = {"max_messages": 100, "lease_ms": 30_000}
+    return ConsumeAsk(topic="orders", group="billing", owner=owner, wish=wish, **{**known, **options})  # type: ignore[arg-type]
+
+
+def said(verb: Verb, lease: Leased, offsets: Iterable[int] | None = None, **more: object) -> Answer:
+    chosen = lease.offsets if offsets is None else offsets
+    ranges = [(offset, offset + 1) for offset in chosen]
+    return Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, **more)  # type: ignore[arg-type]
+
+
+async def tell(server: Server, owner: str, *answers: Answer) -> list[Answered | LakelogError]:
+    return await server.engine.leases.answer(server.scope, "orders", "billing", owner, answers)
+
+
+async def consume(server: Server, owner: str = "w1", **options: object) -> Consumed:
+    return await server.engine.leases.consume(server.scope, ask(owner, **options))
+
+
+async def drain(server: Server, owner: str = "w1", **options: object) -> list[tuple[int, int]]:
+    """Consumes and acks until there is nothing."""
+    found: list[tuple[int, int]] = []
+    while (got := await consume(server, owner, **options)).leases:
+        for lease in got.leases:
+            (answer,) = await tell(server, owner, said(Verb.ACK, lease))
+            assert isinstance(answer, Answered), answer
+            found += [(lease.partition, offset) for offset in lease.offsets]
+    return found
+
+
+def keyed(count: int, keys: int = 7) -> list[Message]:
+    return [Message(value=b"%d" % number, key=b"k%d" % (number % keys)) for number in range(count)]
+
+
+async def test_every_message_is_handed_out_once_and_acked(log: Log) -> None:
+    """S11: after the drain each message is acked, and nothing is left."""
+    async with log.server() as server:
+        await server.create(partitions=4)
+        receipts = await server.publish(*keyed(200))
+        found = await drain(server)
+        assert sorted(found) == sorted((each.partition, each.offset) for each in receipts)
+        progress = await server.engine.groups.lag(server.scope, "billing")
+        assert sum(each.acked for each in progress) == 200 and all(each.lag == 0 for each in progress)
+        assert all(each.committed == each.high_watermark for each in progress)
+
+
+async def test_two_servers_hand_out_each_message_once(log: Log) -> None:
+    """S8, S10: whoever asks where, a message is in one owner's hands, and an acked one never comes again."""
+    async with log.servers(2) as servers:
+        await servers[0].create(partitions=2)
+        await servers[0].publish(*keyed(300, keys=50))
+        found = await asyncio.gather(
+            *(drain(servers[n % 2], f"w{n}", max_messages=5, wait_seconds=0.3) for n in range(8))
+        )
+        everything = [place for each in found for place in each]
+        assert len(everything) == len(set(everything)) == 300
+
+
+async def test_a_waiting_consumer_is_woken_by_a_publish_at_another_server(log: Log) -> None:
+    async with log.servers(2) as (one, two):
+        await one.create()
+        assert (await consume(one)).leases == []
+        waiting = asyncio.create_task(consume(one, wait_seconds=10))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await two.publish(Message(value=b"x"))
+        got = await waiting
+        assert [lease.offsets for lease in got.leases] == [[0]]
+        assert time.monotonic() - began < 0.9
+
+
+async def test_first_ask_is_first_served(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await consume(server)
+        asks = []
+        for number in range(3):
+            asks.append(asyncio.create_task(consume(server, f"w{number}", max_messages=1, wait_seconds=10)))
+            await asyncio.sleep(0.05)
+        for number in range(3):
+            await server.publish(Message(value=b"%d" % number))
+            got = await asks[number]
+            assert [lease.offsets for lease in got.leases] == [[number]]
+
+
+async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Log) -> None:
+    """S12, S13, S15."""
+    async with log.server() as server:
+        await server.create()
+        await server.publish(*keyed(6, keys=2))
+        (lease,) = (await consume(server)).leases
+        assert lease.offsets == [0, 1, 2, 3, 4, 5]
+        began = time.monotonic()
+        (answer,) = await tell(server, "w1", said(Verb.NACK, lease, [0], delay_ms=300))
+        assert isinstance(answer, Answered)
+        # 2 and 4 have the same key and went back with it; the others are still open.
+        assert (await consume(server, "w2")).leases == []
+        (lost,) = await tell(server, "w1", said(Verb.ACK, lease, [2]))
+        assert isinstance(lost, LeaseLost)
+        await tell(server, "w1", said(Verb.ACK, lease, [1, 3, 5]))
+        (again,) = (await consume(server, "w2", wait_seconds=5)).leases
+        assert time.monotonic() - began >= 0.3
+        assert again.offsets == [0] and again.deliveries == {0: 2} and again.failures == {0: 1}
+        await tell(server, "w2", said(Verb.ACK, again))
+        (rest,) = (await consume(server, "w3")).leases
+        assert rest.offsets == [2, 4] and rest.deliveries == {2: 2, 4: 2} and rest.failures == {}
+
+
+async def test_a_message_that_fails_too_often_is_a_dead_letter_once(log: Log) -> None:
+    """S12, S14: at its last failure, with its bytes, in the same commit; its key is free then."""
+    async with log.server() as server:
+        await server.create()
+        await server.publish(Message(value=b"bad", key=b"k", headers={"h": "1"}), Message(value=b"good", key=b"k"))
+        for failures in range(3):
+            lease = (await consume(server, max_messages=1, wait_seconds=5)).leases[0]
+            assert lease.offsets == [0] and lease.failures.get(0, 0) == failures
+            (answer,) = await tell(server, "w1", said(Verb.NACK, lease, reason="no currency"))
+            assert isinstance(answer, Answered) and list(answer.dead) == ([0] if failures == 2 else [])
+        (lease,) = (await consume(server)).leases
+        assert lease.offsets == [1]
+        page = await server.engine.dead_letters.list(server.scope, "billing")
+        (letter,) = page.letters
+        assert letter.message is not None and letter.error == "no currency"
+        assert (letter.message.value, letter.message.key) == (b"bad", b"k")
+        assert letter.failures == 3 and letter.deliveries == 3
+
+
+async def test_a_repeated_consume_gets_the_same_lease(log: Log) -> None:
+    async with log.servers(2) as (one, two):
+        await one.create()
+        await one.publish(*keyed(5))
+        first = await consume(one, request_id="r1", max_messages=3)
+        again = await consume(two, request_id="r1", max_messages=3)
+        assert [lease.token for lease in first.leases] == [lease.token for lease in again.leases]
+        assert first.leases[0].offsets == again.leases[0].offsets
+
+
+async def test_a_repeated_ack_gets_the_same_answer(log: Log) -> None:
+    async with log.servers(2) as (one, two):
+        await one.create()
+        await one.publish(*keyed(5))
+        (lease,) = (await consume(one)).leases
+        ack = said(Verb.ACK, lease)
+        for server in (one, one, two):
+            assert await tell(server, "w1", ack) == [Answered()]
+        (other,) = await tell(two, "w2", ack)
+        assert isinstance(other, LeaseLost | NotOwner)
+        assert (await one.engine.groups.lag(one.scope, "billing"))[0].acked == 5
+
+
+async def test_another_owner_or_an_old_lease_is_refused_and_changes_nothing(log: Log) -> None:
+    """S9."""
+    async with log.servers(2) as (one, two):
+        await one.create()
+        await one.publish(*keyed(3))
+        (lease,) = (await consume(one, lease_ms=1000)).leases
+        for verb in (Verb.ACK, Verb.NACK, Verb.EXTEND, Verb.DISCARD, Verb.RELEASE, Verb.FAIL):
+            (refused,) = await tell(two, "w2", said(verb, lease))
+            assert isinstance(refused, NotOwner), verb
+        (next_one,) = (await consume(two, "w2", wait_seconds=5, isolates=True)).leases
+        assert next_one.suspect and next_one.token > lease.token
+        before = await one.engine.groups.lag(one.scope, "billing")
+        for verb in (Verb.ACK, Verb.NACK, Verb.EXTEND, Verb.DISCARD):
+            (late,) = await tell(one, "w1", said(verb, lease))
+            assert isinstance(late, LeaseLost), verb
+        after = await one.engine.groups.lag(one.scope, "billing")
+        assert [replace(each, oldest_ms=None) for each in after] == [replace(each, oldest_ms=None) for each in before]
+
+
+async def test_a_lost_owners_messages_come_again_after_the_lease(log: Log) -> None:
+    """L5."""
+    async with log.server() as server:
+        await server.create()
+        await server.publish(*keyed(3, keys=3))
+        (lease,) = (await consume(server, lease_ms=400)).leases
+        began = time.monotonic()
+        found: set[int] = set()
+        while len(found) < 3:
+            got = await consume(server, "w2", wait_seconds=5)
+            for again in got.leases:
+                assert again.suspect and len(again.offsets) == 1
+                await tell(server, "w2", said(Verb.ACK, again))
+                found |= set(again.offsets)
+        assert found == set(lease.offsets)
+        assert 0.3 < time.monotonic() - began < 2.4
+
+
+async def test_a_caller_that_gave_up_holds_nothing(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await consume(server)
+        waiting = asyncio.create_task(consume(server, wait_seconds=10))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await server.publish(*keyed(2))
+        (lease,) = (await consume(server, "w2", wait_seconds=2)).leases
+        assert lease.offsets == [0, 1] and lease.deliveries == {}
+
+
+async def test_order_none_ignores_keys_and_order_partition_has_one_owner(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await server.publish(*keyed(4, keys=1))
+        free = ask("w1", replace(FROM_START, order=Order.NONE), max_messages=1)
+        first = await server.engine.leases.consume(server.scope, replace(free, group="free"))
+        second = await server.engine.leases.consume(server.scope, replace(free, group="free", owner="w2"))
+        assert (first.leases[0].offsets, second.leases[0].offsets) == ([0], [1])
+        strict = ask("w1", replace(FROM_START, order=Order.PARTITION), max_messages=1)
+        first = await server.engine.leases.consume(server.scope, replace(strict, group="strict"))
+        second = await server.engine.leases.consume(server.scope, replace(strict, group="strict", owner="w2"))
+        assert first.leases[0].offsets == [0] and second.leases == []
+
+
+async def test_the_filter_and_expiry_count_as_finished(log: Log) -> None:
+    """S11: filtered and expired messages are counted, and nobody gets them."""
+    async with log.server() as server:
+        await server.create()
+        messages = [Message(value=b"1", headers={"to": "a"}), Message(value=b"2", headers={"to": "b"})]
+        messages += [Message(value=b"3", headers={"to": "a"}, expires_at=datetime(2020, 1, 1, tzinfo=UTC))]
+        await server.publish(*messages, Message(value=b"4", headers={"to": "a"}))
+        found = await drain(server, wish=replace(FROM_START, filter="headers.to = 'a'"))
+        assert found == [(0, 0), (0, 3)]
+        (progress,) = await server.engine.groups.lag(server.scope, "billing")
+        assert (progress.acked, progress.filtered, progress.expired, progress.lag) == (2, 1, 1, 0)
+
+
+async def test_a_group_starts_at_the_latest_by_default_and_new_partitions_at_their_beginning(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await server.publish(Message(value=b"old"))
+        latest = GroupWish(start=Latest())
+        assert (await consume(server, wish=latest)).leases == []
+        await server.engine.topics.alter(server.scope, "orders", partitions=2)
+        await server.publish(Message(value=b"new", partition=1), Message(value=b"new", partition=0))
+        assert sorted(await drain(server, wish=latest, wait_seconds=1)) == [(0, 1), (1, 0)]
+
+
+async def test_what_retention_takes_from_a_group_is_counted_as_cut(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S23: not vanished."""
+    monkeypatch.setattr(shelf, "LOOK_EVERY_SECONDS", 0.0)
+    async with log.server() as server:
+        await server.create(retention=Retention(max_count=1_000_000))
+        await server.publish(*keyed(10))
+        (lease,) = (await consume(server, max_messages=2)).leases
+        await server.engine.topics.purge(server.scope, "orders")
+        await server.publish(Message(value=b"new"))
+        await tell(server, "w1", said(Verb.ACK, lease))
+        assert await drain(server, wait_seconds=1) == [(0, 10)]
+        (progress,) = await server.engine.groups.lag(server.scope, "billing")
+        assert (progress.acked, progress.cut, progress.lag) == (3, 8, 0)
+
+
+async def test_a_seek_closes_leases_and_delivers_again(log: Log) -> None:
+    """S10: a seek begins a new position epoch; acks of leases from before it are refused."""
+    async with log.servers(2) as (one, two):
+        await one.create(partitions=2)
+        await one.publish(*keyed(20))
+        first = await drain(one, max_messages=4)
+        assert len(first) == 20
+        await one.publish(*keyed(2))
+        got = await consume(one, wait_seconds=1)
+        await two.engine.groups.seek(two.scope, "billing", "orders", Earliest())
+        for lease in got.leases:
+            (late,) = await tell(one, "w1", said(Verb.ACK, lease))
+            assert isinstance(late, LeaseLost)
+        again = await drain(one, max_messages=4, wait_seconds=1)
+        assert len(again) == len(set(again)) == 22
+
+
+async def test_a_paused_group_gets_nothing_until_it_is_resumed(log: Log) -> None:
+    async with log.servers(2) as (one, two):
+        await one.create()
+        await consume(one)
+        await two.engine.groups.pause(two.scope, "billing")
+        await one.publish(*keyed(1))
+        waiting = asyncio.create_task(consume(one, wait_seconds=10))
+        done, _ = await asyncio.wait([waiting], timeout=1.5)
+        assert not done
+        await two.engine.groups.resume(two.scope, "billing")
+        assert [lease.offsets for lease in (await waiting).leases] == [[0]]
+
+
+async def test_a_recreated_topic_starts_anew_for_its_group(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await server.publish(*keyed(3))
+        (lease,) = (await consume(server)).leases
+        await server.engine.topics.delete(server.scope, "orders")
+        with pytest.raises(TopicNotFound):
+            await consume(server)
+        await server.create()
+        (late,) = await tell(server, "w1", said(Verb.ACK, lease))
+        assert isinstance(late, LeaseLost)
+        await server.publish(Message(value=b"new"))
+        (lease,) = (await consume(server)).leases
+        assert lease.offsets == [0] and lease.deliveries == {}
+
+
+async def test_a_cursor_group_cannot_be_leased_from(log: Log) -> None:
+    async with log.server() as server:
+        await server.create()
+        await server.engine.groups.resolve(server.scope, "billing", GroupWish(kind=GroupKind.CURSOR), create=True)
+        with pytest.raises(GroupKindDiffers):
+            await consume(server)
+
+
+async def test_a_thousand_commits_later_the_journal_still_tells_all(log: Log) -> None:
+    """Snapshots every 256 versions, and a server that begins with nothing but the journal."""
+    async with log.servers(2) as (one, two):
+        await one.create()
+        await one.publish(*keyed(700, keys=700))
+        wish = replace(FROM_START, retries=Exponential())
+        for _ in range(300):
+            (lease,) = (await consume(one, max_messages=1, wish=wish)).leases
+            await tell(one, "w1", said(Verb.ACK, lease))
+        (progress,) = await two.engine.groups.lag(two.scope, "billing")
+        assert (progress.committed, progress.acked) == (300, 300)
+        (lease,) = (await consume(two, max_messages=2, wish=wish)).leases
+        assert lease.offsets == [300, 301]

@@ -1,0 +1,153 @@
+"""Groups over stores in memory, with ledgers that decide at once and members that a test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lakelog.coordinator.leasing import (
+    Candidates,
+    Config,
+    Context,
+    Granted,
+    Operation,
+    Reply,
+    Seek,
+    State,
+    Take,
+    begin,
+    decode_state,
+    encode_state,
+    step,
+)
+from lakelog.engine.consuming import MemberInfo, Membership, MembersInfo
+from lakelog.engine.groups import Groups
+from lakelog.engine.progress import target_of
+from lakelog.engine.topics import Topics
+from lakelog.errors import LakelogError, UnknownMember
+from lakelog.model.group import Exponential, Group, GroupWish, Reading
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from lakelog.storage.store import Append
+from tests.unit.engine.support import Clock, packed
+
+
+def ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+class Ledgers:
+    """Every operation is a step of its own. `fails` names partitions that cannot be reached."""
+
+    def __init__(self, cells: dict[int, MemoryStore], clock: Clock) -> None:
+        self._cells = cells
+        self._clock = clock
+        self._states: dict[tuple[int, int], State] = {}
+        self.fails: dict[int, LakelogError] = {}
+        self.ran: list[tuple[int, Operation]] = []
+
+    async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
+        if partition in self.fails:
+            raise self.fails[partition]
+        self.ran.append((partition, operation))
+        (head,) = await self._cells[topic.cells[partition]].heads_read([topic.pid(partition)])
+        state = self._state(group, topic, reading, partition)
+        keys = [1 + offset for offset in range(state.frontier, head.next_offset)]
+        context = Context(
+            now_ms=ms(self._clock.now),
+            chance=0.0,
+            config=Config(order=group.settings.order, retries=Exponential(jitter=0), window=group.settings.window),
+            candidates=Candidates(start=state.frontier, keys=keys),
+            log_start=head.log_start,
+            high_watermark=head.next_offset,
+        )
+        operations: list[Operation] = [operation]
+        target = target_of(reading, partition)
+        if state.epoch < reading.epoch and target is not None:
+            operations.insert(0, Seek(epoch=reading.epoch, offset=target))
+        reply = step(state, operations, context).replies[-1]
+        if isinstance(reply, LakelogError):
+            raise reply
+        return reply
+
+    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
+        found = (self._state(group, topic, reading, partition) for partition in partitions)
+        return [decode_state(encode_state(state)) for state in found]
+
+    def _state(self, group: Group, topic: Topic, reading: Reading, partition: int) -> State:
+        place = (group.group_id, topic.pid(partition))
+        return self._states.setdefault(place, begin(reading.start(partition)))
+
+
+class Members:
+    def __init__(self) -> None:
+        self.assigned: dict[str, dict[str, list[int]]] = {}
+        self.generation = 1
+
+    async def describe(self, group: Group) -> MembersInfo:
+        members = [
+            MemberInfo(member_id=name, client_host="", topics=list(has), assigned=has, session_ms=30_000, seen_ms=0)
+            for name, has in self.assigned.items()
+        ]
+        return MembersInfo(
+            state="stable",
+            generation=self.generation,
+            members=members,
+            idle=(),
+            rebalances=0,
+            last_rebalance_ms=None,
+            rebalancing_ms=0,
+        )
+
+    async def membership(self, group: Group, member_id: str) -> Membership:
+        if member_id not in self.assigned:
+            raise UnknownMember()
+        return Membership(member_id=member_id, generation=self.generation, assigned=self.assigned[member_id])
+
+
+@dataclass
+class World:
+    """One engine's groups, two cells, a clock set by hand."""
+
+    clock: Clock = field(default_factory=Clock)
+    changed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.catalog = MemoryCatalog(self.clock)
+        self.cells = {0: MemoryStore(self.clock), 1: MemoryStore(self.clock)}
+        self.topics = Topics(self.catalog, dict(self.cells))
+        self.ledgers = Ledgers(self.cells, self.clock)
+        self.members = Members()
+        self.groups = self.server()
+
+    def server(self) -> Groups:
+        """Groups of one more server over the same data."""
+        groups = Groups(self.catalog, dict(self.cells), self.topics, self.changed.append)
+        groups.ledgers = self.ledgers
+        groups.members = self.members
+        return groups
+
+    async def scope(self) -> Scope:
+        return await self.catalog.scope_create("shop", "test")
+
+    async def topic(self, name: str = "orders", partitions: int = 2) -> tuple[Scope, Topic]:
+        scope = await self.scope()
+        return scope, await self.topics.create(scope, name, partitions)
+
+    async def publish(self, topic: Topic, partition: int, *values: str) -> None:
+        append = Append(pid=topic.pid(partition), epoch=topic.epoch, payloads=[packed(*values)])
+        await self.cells[topic.cells[partition]].append([append])
+
+    async def joined(self, scope: Scope, topic: Topic, name: str = "billing", **wish: object) -> tuple[Group, Reading]:
+        wanted = GroupWish(**wish)  # type: ignore[arg-type]
+        group = await self.groups.resolve(scope, name, wanted, create=True)
+        return group, await self.groups.reading(group, topic, wanted)
+
+    async def take(
+        self, group: Group, reading: Reading, topic: Topic, partition: int, count: int = 1, owner: str = "ann"
+    ) -> Granted:
+        ask = Take(owner=owner, max_messages=count, lease_ms=30_000)
+        reply = await self.ledgers.run(group, reading, topic, partition, ask)
+        assert isinstance(reply, Granted), reply
+        return reply

@@ -1,0 +1,182 @@
+"""The traps of the lease store: lost answers, conflicts, clocks, callers that gave up, caches that are behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
+from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown
+from lakelog.model.group import GroupWish
+from lakelog.model.message import Message
+from lakelog.model.position import Earliest
+from lakelog.model.topic import Scope
+from lakelog.storage.groups import Committed, JournalEntry
+from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
+
+
+class Journal:
+    """Stands between an engine and the journals of a store: loses answers, holds commits up, counts them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._commit = store.groups.journals_commit
+        self.commits: list[list[JournalEntry]] = []
+        self.lose_after: list[bool] = []
+        """For the next commits: whether it is written before its answer is lost."""
+        self.begun = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        store.groups.journals_commit = self.commit  # type: ignore[method-assign]
+
+    async def commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+        self.commits.append(list(entries))
+        self.begun.set()
+        await self.gate.wait()
+        if self.lose_after:
+            if self.lose_after.pop(0):
+                await self._commit(entries)
+            raise OutcomeUnknown("the answer was lost")
+        return await self._commit(entries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Two:
+    """Two engines over one store. `ahead` moves the database's clock."""
+
+    one: Engine
+    two: Engine
+    scope: Scope
+    journal: Journal
+    ahead: list[timedelta]
+
+    async def publish(self, count: int) -> None:
+        messages = [Message(value=b"%d" % number, key=b"k%d" % number) for number in range(count)]
+        await self.one.publisher.messages(self.scope, "orders", messages)
+
+    async def consume(self, engine: Engine, owner: str = "w1", **options: object) -> list[Leased]:
+        known: dict[str, object] = {"max_messages": 10, "wish": GroupWish(start=Earliest()), **options}
+        ask = ConsumeAsk(topic="orders", group="billing", owner=owner, **known)  # type: ignore[arg-type]
+        return list((await engine.leases.consume(self.scope, ask)).leases)
+
+    async def ack(self, engine: Engine, lease: Leased, owner: str = "w1") -> Answered | LakelogError:
+        ranges = [(offset, offset + 1) for offset in lease.offsets]
+        answer = Answer(verb=Verb.ACK, partition=lease.partition, token=lease.token, ranges=ranges)
+        return (await engine.leases.answer(self.scope, "orders", "billing", owner, [answer]))[0]
+
+    async def acked(self) -> int:
+        return sum(each.acked for each in await self.one.groups.lag(self.scope, "billing"))
+
+
+@asynccontextmanager
+async def two_engines() -> AsyncIterator[Two]:
+    ahead = [timedelta()]
+    catalog, store = MemoryCatalog(), MemoryStore(lambda: utcnow() + ahead[0])
+    journal = Journal(store)
+    engines = [Engine(catalog, {0: store}) for _ in range(2)]
+    for engine in engines:
+        await engine.start()
+    scope = await catalog.scope_create("p", "e")
+    await engines[0].topics.create(scope, "orders", 1)
+    try:
+        yield Two(one=engines[0], two=engines[1], scope=scope, journal=journal, ahead=ahead)
+    finally:
+        for engine in engines:
+            await engine.close()
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_commit_of_unknown_outcome_is_decided_again(written: bool) -> None:
+    """The lease is granted once, whether or not the lost commit was written."""
+    async with two_engines() as both:
+        await both.publish(3)
+        both.journal.lose_after = [written]
+        (lease,) = await both.consume(both.one)
+        assert lease.offsets == [0, 1, 2] and lease.token == 1
+        both.journal.lose_after = [written, written]
+        assert await both.ack(both.one, lease) == Answered()
+        assert await both.acked() == 3
+
+
+async def test_a_journal_that_never_answers_is_an_error_in_the_end() -> None:
+    async with two_engines() as both:
+        await both.publish(1)
+        both.journal.lose_after = [False] * 1000
+        with pytest.raises(OutcomeUnknown):
+            await both.consume(both.one)
+        both.journal.lose_after = []
+        assert [lease.offsets for lease in await both.consume(both.one)] == [[0]]
+
+
+async def test_a_refusal_from_an_old_cache_is_looked_up_first() -> None:
+    """An ack at a server that has not seen the lease yet is not a 409."""
+    async with two_engines() as both:
+        await both.publish(2)
+        (first,) = await both.consume(both.two, "w2", max_messages=1)
+        assert await both.ack(both.two, first, "w2") == Answered()
+        (lease,) = await both.consume(both.one, max_messages=1)
+        assert await both.ack(both.two, lease) == Answered()
+        late = await both.ack(both.one, first)
+        assert isinstance(late, LeaseLost)
+
+
+async def test_two_servers_that_decide_at_once_agree() -> None:
+    """One of two decisions against the same version is made again."""
+    async with two_engines() as both:
+        await both.publish(40)
+        asks = [
+            both.consume(engine, f"w{number}", max_messages=1)
+            for number, engine in enumerate([both.one, both.two] * 20)
+        ]
+        found = [lease.offsets[0] for leases in await asyncio.gather(*asks) for lease in leases]
+        assert sorted(found) == list(range(40))
+
+
+async def test_a_caller_cancelled_while_its_commit_is_on_its_way_holds_nothing() -> None:
+    async with two_engines() as both:
+        await both.publish(2)
+        both.journal.gate.clear()
+        asking = asyncio.create_task(both.consume(both.one))
+        await both.journal.begun.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        both.journal.gate.set()
+        (lease,) = await both.consume(both.one, "w2", wait_seconds=5)
+        assert lease.offsets == [0, 1] and lease.failures == {}
+
+
+async def test_operations_that_arrive_together_share_a_commit() -> None:
+    async with two_engines() as both:
+        await both.publish(64)
+        await both.consume(both.one, "first", max_messages=1)
+        both.journal.commits.clear()
+        await asyncio.gather(*(both.consume(both.one, f"w{number}", max_messages=1) for number in range(63)))
+        assert len(both.journal.commits) <= 4
+
+
+async def test_time_is_the_databases() -> None:
+    """S8: a lease ends by the database's clock, not by this process's idea of it."""
+    async with two_engines() as both:
+        await both.publish(1)
+        (lease,) = await both.consume(both.one, lease_ms=60_000)
+        assert await both.consume(both.two, "w2") == []
+        both.ahead[0] = timedelta(seconds=61)
+        # The second engine's estimate is a minute behind: the store tells it.
+        assert isinstance(await both.ack(both.one, lease), LeaseLost)
+        (again,) = await both.consume(both.two, "w2", wait_seconds=5)
+        assert again.offsets == [0] and again.suspect
+
+
+async def test_a_database_clock_that_was_set_back_is_noticed() -> None:
+    async with two_engines() as both:
+        await both.publish(2)
+        (first,) = await both.consume(both.one, max_messages=1)
+        both.ahead[0] = timedelta(seconds=-3600)
+        assert await both.ack(both.one, first) == Answered()
+        (second,) = await both.consume(both.one, max_messages=1)
+        assert await both.ack(both.one, second) == Answered()

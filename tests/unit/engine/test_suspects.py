@@ -1,0 +1,71 @@
+"""Owners that hold messages of several partitions are alone with none of them (S12)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import ConsumeAsk, Leased
+from lakelog.model.group import Fixed, GroupWish
+from lakelog.model.message import Message
+from lakelog.model.position import Earliest
+from lakelog.model.topic import Scope
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+
+WISH = GroupWish(start=Earliest(), retries=Fixed(max=0, seconds=0.0))
+
+
+async def begin(partitions: int = 3, each: int = 1) -> tuple[Engine, Scope]:
+    """So many messages in each partition."""
+    engine = Engine(MemoryCatalog(), {0: MemoryStore()})
+    await engine.start()
+    scope = await engine.catalog.scope_create("default", "default")
+    await engine.topics.create(scope, "t", partitions)
+    for partition in range(partitions):
+        await engine.publisher.messages(scope, "t", [Message(value=b"x", partition=partition)] * each)
+    return engine, scope
+
+
+async def consume(engine: Engine, scope: Scope, owner: str, lease_ms: int, max_messages: int = 3) -> Sequence[Leased]:
+    ask = ConsumeAsk(
+        topic="t", group="g", owner=owner, max_messages=max_messages, lease_ms=lease_ms, wait_seconds=5.0, wish=WISH
+    )
+    return (await engine.leases.consume(scope, ask)).leases
+
+
+async def test_what_is_leased_together_from_several_partitions_does_not_fail_together() -> None:
+    """S12: with no retries, a failure would make dead letters of them."""
+    engine, scope = await begin()
+    assert len(await consume(engine, scope, "lost", 100)) == 3
+    found = [lease for number in range(3) for lease in await consume(engine, scope, f"next-{number}", 60_000)]
+    assert [lease.failures for lease in found] == [{}] * 3
+    await engine.close()
+
+
+async def test_suspects_of_several_partitions_are_handed_out_one_at_a_time() -> None:
+    engine, scope = await begin()
+    await consume(engine, scope, "lost", 100)
+    for number in range(3):
+        leases = await consume(engine, scope, f"next-{number}", 60_000)
+        assert [(len(lease.offsets), lease.suspect) for lease in leases] == [(1, True)]
+    assert (await engine.groups.lag(scope, "g"))[0].dead == 0
+    await engine.close()
+
+
+async def test_what_a_lost_owner_held_comes_before_the_turns_of_other_partitions() -> None:
+    """L5: with a backlog everywhere, a partition's turn may come late."""
+    engine, scope = await begin(partitions=12, each=20)
+    (lost,) = await consume(engine, scope, "lost", 100, max_messages=1)
+    # Busy with others meanwhile; the lease ends in the middle of that.
+    found: list[Leased] = []
+    deadline = time.monotonic() + 5
+    while not any(lease.suspect for lease in found) and time.monotonic() < deadline:
+        if time.time() * 1000 < lost.expires_ms:
+            await asyncio.sleep(0.01)
+            continue
+        found += await consume(engine, scope, f"next-{len(found)}", 60_000, max_messages=1)
+    suspects = [lease.suspect for lease in found]
+    assert True in suspects[:2], suspects
+    await engine.close()
