@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lakelog.engine.groups import Groups
 from lakelog.engine.positions import gathered
@@ -17,6 +18,7 @@ from lakelog.engine.redrive import (
     Ready,
     Redriven,
     Tally,
+    is_ready,
     made_ready,
     shares,
     to_append,
@@ -159,7 +161,8 @@ class DeadLetters:
         resolved = await self._groups.resolve(scope, group, create=False)
         tally = Tally()
         has_more = False
-        async for page, has_more in self._pages(scope, resolved, choice, tally):  # noqa: B007
+        can_go = partial(is_ready, group=resolved.name, repaired=repaired, force=force)
+        async for page, has_more in self._pages(scope, resolved, choice, tally, can_go):  # noqa: B007
             topics = {found.topic.name: found.topic for found in page}
             ready = _ready([found.letter for found in page], resolved, repaired, force, tally)
             for share in shares(ready):
@@ -198,9 +201,17 @@ class DeadLetters:
     # Choosing -------------------------------------------------------------------------------------------------------
 
     async def _pages(
-        self, scope: Scope, group: Group, choice: _Choice, tally: Tally
+        self,
+        scope: Scope,
+        group: Group,
+        choice: _Choice,
+        tally: Tally,
+        counts: Callable[[DeadLetter], bool] = lambda _: True,
     ) -> AsyncIterator[tuple[builtins.list[_Found], bool]]:
-        """What is meant, page by page, and whether there is more than the limit allows."""
+        """What is meant, page by page, and whether there is more than the limit allows.
+
+        What does not count takes no place in the limit: else those that are refused would hide those behind them.
+        """
         topics = await self._topics_of(scope, group, choice.topic)
         if choice.message_ids is not None:
             ids = builtins.list(dict.fromkeys(choice.message_ids))
@@ -220,7 +231,7 @@ class DeadLetters:
                 yield page, False
                 page = []
             page.append(found)
-            left -= 1
+            left -= counts(found.letter)
         yield page, False
 
     async def _walk(

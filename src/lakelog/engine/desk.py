@@ -314,12 +314,13 @@ class Desk:
 
     def _available(self, place: _Place) -> int:
         """How many messages there may be; at least one."""
-        state = place.ledger.state
+        ledger, state = place.ledger, place.ledger.state
         if state is None:
             return 1
-        return max(
-            1, self._room.shelf.backlog(place.ledger.pid, state.frontier) + state.skipped_count + len(state.waiting)
-        )
+        # No more than the group may have in hand here: whoever asks for more gets the rest from other partitions.
+        room = max(0, ledger.group.settings.window - state.open_count - len(state.waiting))
+        ready = self._room.shelf.backlog(ledger.pid, state.frontier) + state.skipped_count
+        return max(1, min(room, ready) + len(state.waiting))
 
     def _is_hot_for(self, ask: Ask) -> bool:
         return any(

@@ -178,6 +178,14 @@ def made_ready(letter: DeadLetter, group: str, repaired: Mapping[str, bytes], *,
     )
 
 
+def is_ready(letter: DeadLetter, *, group: str, repaired: Mapping[str, bytes], force: bool) -> bool:
+    try:
+        made_ready(letter, group, repaired, force=force)
+    except LakelogError:
+        return False
+    return True
+
+
 def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
     """Cut where the partition changes, and so that each share fits into one append."""
     found: list[list[Ready]] = []

@@ -276,6 +276,14 @@ async def test_what_dies_again_and_again_is_not_sent_round_for_ever() -> None:
     assert (await world.last(0, 4))[0].lineage == f"{first}#4"
 
 
+async def test_those_that_are_refused_do_not_hide_those_behind_them() -> None:
+    world = Morgue()
+    dead = await world.open()
+    await world.die(0, text("worn", lineage="1-0-0#3"), text("worn", lineage="1-0-1#3"), text("good"), text("good"))
+    done = await dead.redrive(world.scope_, "billing", limit=1)
+    assert (done.redriven, done.refused, done.has_more) == (1, 2, True)
+
+
 async def test_a_lineage_that_is_not_ours_does_not_count() -> None:
     world = Morgue()
     dead = await world.open()
