@@ -72,7 +72,8 @@ def _as_bytes(context: object, value: object) -> bytes:
     return value if isinstance(value, bytes) else repr(value).encode()
 
 
-schema = schemathesis.openapi.from_dict(describe(ROUTES, VERSION))
+# A pushed stream ends only when the caller hangs up, and none of these does.
+schema = schemathesis.openapi.from_dict(describe(ROUTES, VERSION)).exclude(operation_id="push")
 
 
 @schema.parametrize()
@@ -82,6 +83,8 @@ schema = schemathesis.openapi.from_dict(describe(ROUTES, VERSION))
 def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:
     if "wait_ms" in (case.query or {}):
         del case.query["wait_ms"]
+    if isinstance(case.body, dict) and case.body.get("wait_ms") in range(1, 30_001):
+        case.body["wait_ms"] = 0
     case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS)
 
 

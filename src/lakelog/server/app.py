@@ -1,14 +1,14 @@
 """The ASGI app: finds the route, asks who calls and whether they may, handles the call, answers, counts.
 
-One way for all calls, without a framework: the publish of a single message is what it is measured by. What the routes
-do stands in `publishing`, `fetching`, `topics` and `health`.
+One way for all calls, without a framework: the publish of a single message is what it is measured by. What
+handles each of the routes stands in `handlers`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import msgspec
 import structlog
@@ -18,19 +18,19 @@ from lakelog.errors import ConfigurationError, LakelogError, NotAllowed, Overloa
 from lakelog.model.token import Right
 from lakelog.model.topic import Scope
 from lakelog.server.auth import Authenticator, Grant, authorise
-from lakelog.server.calls import JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send
+from lakelog.server.calls import JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send, Streamed
 from lakelog.server.drain import Drain
-from lakelog.server.fetching import Fetching
+from lakelog.server.handlers import Handler, make_handlers
 from lakelog.server.health import VERSION, HealthSource
+from lakelog.server.homes import Homes
 from lakelog.server.logs import RequestIds
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
 from lakelog.server.problems import answer_error
-from lakelog.server.publishing import Publishing
-from lakelog.server.routes import PUBLIC, ROUTES, Route, Router, check_routes
+from lakelog.server.routes import ROUTES
+from lakelog.server.routing import PUBLIC, Route, Router, check_routes
 from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
-from lakelog.server.topics import TopicRoutes
 
 MAX_IN_FLIGHT = 10_000
 """Calls at once, long polls included: each holds some memory that the budget does not see."""
@@ -38,14 +38,13 @@ SEND_BYTES = 256 << 10
 SEND_SECONDS = 60.0
 """A caller that does not read its answer holds it in memory no longer than this."""
 SAMPLE_SECONDS = 1.0
+TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 
 _CLOSE: Header = (b"connection", b"close")
 _UNREAD_BYTES = 64 << 10
 _GONE = 499
 _log = structlog.get_logger(__name__)
 _audit = structlog.get_logger("lakelog.audit")
-
-Handler = Callable[[Call], Awaitable[Answer]]
 
 
 def create_app(
@@ -55,27 +54,20 @@ def create_app(
     drain: Drain | None = None,
     health: HealthSource | None = None,
     everyone: Scope | None = None,
+    address: str | None = None,
 ) -> App:
-    """The app over a started engine. `everyone` is the scope of all callers when there is no authentication."""
+    """The app over a started engine. `everyone` is the scope of all callers when there is no authentication.
+
+    With an `address` at which other servers reach this one, calls are passed on to the homes of their groups.
+    """
     if settings.authenticate == (everyone is not None):
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
     metrics = Metrics()
+    homes = Homes(engine.catalog.groups, address, drain, metrics) if address else None
     health = health or HealthSource(engine, drain)
-    topics = TopicRoutes(engine)
-    handlers: dict[str, Handler] = {
-        "publish": Publishing(engine, metrics).publish,
-        "fetch": Fetching(engine, drain, metrics).fetch,
-        "create_topic": topics.create,
-        "list_topics": topics.list,
-        "describe_topic": topics.describe,
-        "alter_topic": topics.alter,
-        "delete_topic": topics.delete,
-        "purge_topic": topics.purge,
-        "healthz": health.healthz,
-        "readyz": health.readyz,
-    }
-    return App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain)
+    handlers = {**make_handlers(engine, drain, metrics, homes), "healthz": health.healthz, "readyz": health.readyz}
+    return App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, homes=homes)
 
 
 class App:
@@ -89,6 +81,7 @@ class App:
         metrics: Metrics,
         drain: Drain,
         routes: tuple[Route, ...] = ROUTES,
+        homes: Homes | None = None,
     ) -> None:
         self._handlers = {**handlers, "metrics": self._metrics_page, "openapi": self._openapi}
         check_routes(routes, self._handlers)
@@ -98,7 +91,9 @@ class App:
         self._authenticator = authenticator
         self._metrics = metrics
         self._drain = drain
+        self._homes = homes
         self._telemetry = Telemetry()
+        self._timed = {"fetch": metrics.fetch_seconds, "consume": metrics.consume_seconds}
         self._answer = self._traced if self._telemetry.enabled else self._handled
         self._ids = RequestIds()
         self._description = msgspec.json.encode(describe(routes, VERSION))
@@ -129,14 +124,14 @@ class App:
             self._metrics.answered(operation, answer.status)
             if operation == "publish":
                 self._metrics.publish_seconds.observe(time.perf_counter() - started)
-            elif operation == "fetch" and not call.waited:
-                self._metrics.fetch_seconds.observe(time.perf_counter() - started)
+            elif operation in self._timed and not call.waited:
+                self._timed[operation].observe(time.perf_counter() - started)
         finally:
             self.in_flight -= 1
             call.release()
 
     async def _traced(self, route: Route, call: Call) -> Answer:
-        if route.operation not in ("publish", "fetch"):
+        if route.operation not in TRACED:
             return await self._handled(route, call)
         with self._telemetry.span(route, call.headers) as span:
             try:
@@ -192,6 +187,9 @@ class App:
     async def _send(self, answer: Answer, call: Call, send: Send) -> None:
         body = answer.body
         headers: list[Header] = [*answer.headers, (b"x-request-id", call.request_id)]
+        if isinstance(answer, Streamed):
+            await self._stream(answer, headers, send)
+            return
         if answer.status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         if self._drain.begun or (answer.status >= 400 and _leaves_much_unread(call)):
@@ -206,6 +204,14 @@ class App:
                 piece = body[at : at + SEND_BYTES]
                 more = at + SEND_BYTES < len(body)
                 await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    async def _stream(self, answer: Streamed, headers: list[Header], send: Send) -> None:
+        async with aclosing(answer.pieces) as pieces:
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            async for piece in pieces:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _metrics_page(self, call: Call) -> Answer:
         self._sample()
@@ -230,10 +236,14 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 sampling = asyncio.create_task(self._keep_sampling())
+                if self._homes is not None:
+                    await self._homes.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 if sampling is not None:
                     sampling.cancel()
+                if self._homes is not None:
+                    await self._homes.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

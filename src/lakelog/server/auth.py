@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
 from lakelog.model.token import Right, hash_secret
 from lakelog.model.topic import Scope
-from lakelog.server.routes import PUBLIC, Rule
+from lakelog.server.routing import PUBLIC, Rule
 from lakelog.storage.store import Catalog
 
 POSITIVE_SECONDS = 10.0

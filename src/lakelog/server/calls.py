@@ -6,7 +6,7 @@ No framework's request object: the publish of a single message has a few microse
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 from lakelog.engine.budget import Budget
@@ -48,6 +48,16 @@ class Answer:
         self.status = status
         self.body = body
         self.headers = headers
+
+
+class Streamed(Answer):
+    """An answer whose body comes piece by piece, and ends when `pieces` does."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, status: int, pieces: AsyncGenerator[bytes, None], *headers: Header) -> None:
+        super().__init__(status, b"", *headers)
+        self.pieces = pieces
 
 
 class Call:

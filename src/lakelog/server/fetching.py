@@ -6,14 +6,11 @@ they are when expanded.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Annotated
 
 import msgspec
 import pyarrow as pa
-from msgspec import Meta
 from starlette.datastructures import QueryParams
 
 from lakelog.batches import FETCH, decode, rows, with_positions
@@ -21,12 +18,13 @@ from lakelog.engine import Engine, Fetched, FetchLimits
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
-from lakelog.server.calls import Answer, Call, Disconnected, Header
+from lakelog.server.calls import Answer, Call, Header
 from lakelog.server.drain import Drain
-from lakelog.server.messages import COLUMNS, fetched_shapes, to_utc
+from lakelog.server.messages import COLUMNS, fetched_shapes
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
-from lakelog.server.query import integer, known_query
+from lakelog.server.query import integer, known_query, parse_time
+from lakelog.server.waiting import unless_ended
 from lakelog.wire import shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, FetchFrame, write_fetch
 
@@ -35,7 +33,6 @@ MAX_ANSWER_BYTES = limits.MAX_FETCH_BYTES
 """Of messages when expanded, in an answer that expands them: a stored batch may be a hundredth of that."""
 
 _QUERY = frozenset({"offset", "time", "last", "limit", "max_bytes", "wait_ms"})
-_TIME = msgspec.json.Decoder(Annotated[datetime, Meta(tz=True)])
 _encode = msgspec.json.Encoder().encode
 
 Built = tuple[bytes, int]
@@ -74,27 +71,14 @@ class Fetching:
         call.waited = True
         # The place is fixed now: `latest` must not move on while it waits.
         later = self._engine.fetcher.fetch(call.scope, topic, partition, AtOffset(fetched.start), wanted)
-        poll = asyncio.ensure_future(later)
-        gone = asyncio.ensure_future(call.gone())
-        drained = asyncio.ensure_future(self._drain.wait())
-        try:
-            await asyncio.wait((poll, gone, drained), return_when=asyncio.FIRST_COMPLETED)
-            if poll.done():
-                return poll.result()
-            if gone.done():
-                raise Disconnected
-            return fetched
-        finally:
-            for task in (poll, gone, drained):
-                task.cancel()
-            await asyncio.gather(poll, gone, drained, return_exceptions=True)
+        return await unless_ended(call, self._drain, later) or fetched
 
 
 def _position(query: QueryParams) -> Position:
     if sum(name in query for name in ("offset", "time", "last")) > 1:
         raise InvalidRequest("Give one of `offset`, `time` and `last`.")
     if "time" in query:
-        return AtTime(_time(query["time"]))
+        return AtTime(parse_time("time", query["time"]))
     if "last" in query:
         return Latest(integer(query, "last", 0, 0, MAX_OFFSET))
     match query.get("offset", "earliest"):
@@ -104,17 +88,6 @@ def _position(query: QueryParams) -> Position:
             return Latest()
         case _:
             return AtOffset(integer(query, "offset", 0, 0, MAX_OFFSET))
-
-
-def _time(text: str) -> datetime:
-    # A plus sign that was not escaped arrives as a space.
-    quoted = msgspec.json.encode(text.strip().replace(" ", "+"))
-    try:
-        return to_utc("time", _TIME.decode(quoted))
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest(
-            f"`time` is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z: {error}."
-        ) from error
 
 
 def _wanted(query: QueryParams) -> FetchLimits:

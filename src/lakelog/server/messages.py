@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from lakelog.engine import Numbered
 from lakelog.errors import InvalidRequest
 from lakelog.model.message import Message, message_id
-from lakelog.wire.shapes import FetchedShape, MessageShape, Publish
+from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -34,6 +34,7 @@ _STRING = msgspec.json.Decoder(str)
 _RAW = msgspec.json.Decoder(Raw)
 _NULL = Raw(b"null")
 
+Shape = TypeVar("Shape", bound=ShownShape)
 Decoded = tuple[list[Message], Numbered | None, int | None]
 
 
@@ -113,24 +114,30 @@ def fetched_shapes(
 ) -> Iterator[FetchedShape]:
     """Rows of `COLUMNS`, from the offset `first` on, as a JSON fetch shows them."""
     for offset, row in enumerate(rows, start=first):
-        key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
-        text = _text(key)
-        shown = _shown(value, content_type)
-        yield FetchedShape(
-            id=message_id(incarnation, partition, offset),
-            offset=offset,
-            appended_at=appended_at,
-            key=text,
-            key_base64=_to_base64(key) if text is None and key is not None else None,
-            value=shown,
-            value_base64=_to_base64(value) if shown is None else None,
-            headers=headers,
-            content_type=content_type,
-            correlation_id=correlation_id,
-            created_at=created_at,
-            expires_at=expires_at,
-            idempotency_key=idempotency_key,
-        )
+        identity = message_id(incarnation, partition, offset)
+        yield shown_as(FetchedShape, row, identity, offset, appended_at=appended_at)
+
+
+def shown_as(shape: Callable[..., Shape], row: tuple[Any, ...], identity: str, offset: int, **more: Any) -> Shape:
+    """One row of `COLUMNS` as JSON shows it, in a shape that has at least the fields of `ShownShape`."""
+    key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
+    text = _text(key)
+    shown = _shown(value, content_type)
+    return shape(
+        id=identity,
+        offset=offset,
+        key=text,
+        key_base64=_to_base64(key) if text is None and key is not None else None,
+        value=shown,
+        value_base64=_to_base64(value) if shown is None else None,
+        headers=headers,
+        content_type=content_type,
+        correlation_id=correlation_id,
+        created_at=created_at,
+        expires_at=expires_at,
+        idempotency_key=idempotency_key,
+        **more,
+    )
 
 
 def _message_at(index: int, shape: MessageShape) -> Message:

@@ -24,6 +24,10 @@ METRICS: dict[str, str] = {
     "lakelog_fetch_messages_total": "Messages fetched.",
     "lakelog_fetch_bytes_total": "Bytes of the answers to fetch calls.",
     "lakelog_fetch_seconds": "Time to answer a fetch call that did not have to wait for messages.",
+    "lakelog_leased_messages_total": "Messages leased, each time that they were.",
+    "lakelog_answers_total": "What owners said about their leases, by verb and outcome.",
+    "lakelog_consume_seconds": "Time to answer a consume call that did not have to wait for messages.",
+    "lakelog_forwarded_calls_total": "Calls passed on to the home of their group, by outcome.",
     "lakelog_http_requests_total": "Calls answered, by route and status.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Bodies, waiting messages and answers in hand.",
@@ -53,7 +57,9 @@ class Metrics:
             return Gauge(name, METRICS[name], registry=registry, multiprocess_mode="livesum")
 
         self.published = self.duplicates = self.refused = self.publish_bytes = 0
-        self.fetched = self.fetch_bytes = 0
+        self.fetched = self.fetch_bytes = self.leased = 0
+        self.answers: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self.forwarded: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._counters = {
             "published": counter("lakelog_publish_messages_total"),
             "duplicates": counter("lakelog_publish_duplicates_total"),
@@ -61,26 +67,33 @@ class Metrics:
             "publish_bytes": counter("lakelog_publish_bytes_total"),
             "fetched": counter("lakelog_fetch_messages_total"),
             "fetch_bytes": counter("lakelog_fetch_bytes_total"),
+            "leased": counter("lakelog_leased_messages_total"),
         }
         self.publish_seconds = histogram("lakelog_publish_seconds")
         self.fetch_seconds = histogram("lakelog_fetch_seconds")
-        self._requests = counter("lakelog_http_requests_total", "route", "status")
-        self._answered: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self.consume_seconds = histogram("lakelog_consume_seconds")
+        self._requests: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._labelled = (
+            (counter("lakelog_http_requests_total", "route", "status"), self._requests),
+            (counter("lakelog_answers_total", "verb", "outcome"), self.answers),
+            (counter("lakelog_forwarded_calls_total", "outcome"), self.forwarded),
+        )
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")
 
     def answered(self, operation: str, status: int) -> None:
-        self._answered[operation, status] += 1
+        self._requests[operation, str(status)] += 1
 
     def sample(self, *, in_flight: int, memory_used: int, memory_limit: int) -> None:
         """Hands over what was counted, and what is as it is now."""
         for name, total in self._counters.items():
             total.inc(getattr(self, name))
             setattr(self, name, 0)
-        for (operation, status), count in self._answered.items():
-            self._requests.labels(operation, str(status)).inc(count)
-        self._answered.clear()
+        for labelled, counts in self._labelled:
+            for labels, count in counts.items():
+                labelled.labels(*labels).inc(count)
+            counts.clear()
         self._in_flight.set(in_flight)
         self._memory_used.set(memory_used)
         self._memory_limit.set(memory_limit)

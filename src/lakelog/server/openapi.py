@@ -10,27 +10,15 @@ from typing import Any
 import msgspec
 
 from lakelog.errors import all_errors
-from lakelog.server.routes import PUBLIC, Body, Parameter, Route
+from lakelog.server.routing import PUBLIC, Body, Parameter, Route
 from lakelog.wire.problems import MEDIA_TYPE
 
 _REFERENCE = "#/components/schemas/{name}"
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "topic": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "orders"},
     "partition": {"schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999}, "example": 0},
-}
-_EXAMPLES: dict[str, Any] = {
-    "publish": {
-        "messages": [
-            {
-                "key": "acct_1",
-                "value": {"total": 12},
-                "headers": {"source": "checkout"},
-                "idempotency_key": "order-created:123",
-            }
-        ]
-    },
-    "create_topic": {"name": "orders", "partitions": 4, "retention": {"max_age_ms": 604_800_000}},
-    "alter_topic": {"partitions": 8},
+    "group": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "billing"},
+    "message_id": {"schema": {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,5}-[0-9]{1,18}$"}, "example": "1-0-0"},
 }
 _FETCH_HEADERS = {
     "Lakelog-Start": "The offset at which the answer begins.",
@@ -91,8 +79,8 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["description"] = f"Needs a token with the right {' or '.join(sorted(route.rule))}."
     if route.body is not None:
         content = _content(route.body)
-        content["application/json"]["example"] = _EXAMPLES[route.operation]
-        operation["requestBody"] = {"required": True, "content": content}
+        content["application/json"]["example"] = route.example
+        operation["requestBody"] = {"required": not route.body_optional, "content": content}
     return operation
 
 

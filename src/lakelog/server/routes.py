@@ -1,66 +1,17 @@
 """The routing table: every route with the right that it needs and what the API's description says about it.
 
-Authorisation, dispatch and OpenAPI are all driven by this one table. It handles nothing itself.
+Authorisation, dispatch and OpenAPI are all driven by this one table. It handles nothing itself. The routes of groups
+stand in `group_routes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-
-from starlette.routing import compile_path
-
-from lakelog.errors import ConfigurationError, NotFound
 from lakelog.model.token import Right
-from lakelog.server.calls import HttpRefusal
+from lakelog.server.group_routes import CONSUMING, DEAD_LETTERS, GROUPS
+from lakelog.server.routing import JSON, PUBLIC, Parameter, Route, rule
 from lakelog.wire import frames, shapes
 
-
-class Public(Enum):
-    """The rule of a route that everybody may call."""
-
-    PUBLIC = "public"
-
-
-PUBLIC = Public.PUBLIC
-JSON = "application/json"
-
-Rule = frozenset[Right] | Public | None
-"""The rights of which a caller needs one. None is a mistake that stops the start-up."""
-
-Body = Mapping[str, tuple[type, ...]]
-"""Media types and the shapes that they may carry; none for bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """A parameter of the query."""
-
-    name: str
-    schema: Mapping[str, object]
-    description: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One operation."""
-
-    operation: str
-    method: str
-    path: str
-    rule: Rule
-    summary: str
-    answers: Mapping[int, Body]
-    problems: Sequence[int] = ()
-    """Beside those that every route, or every route with a token or a body, may answer."""
-    body: Body | None = None
-    query: Sequence[Parameter] = ()
-
-
-def _rule(*rights: Right) -> frozenset[Right]:
-    return frozenset(rights)
-
+__all__ = ["PUBLIC", "ROUTES", "Route"]
 
 _PUBLISHED = (shapes.PublishAnswer, shapes.FramesAnswer)
 _TOPIC = "/v1/topics/{topic}"
@@ -110,14 +61,24 @@ _LIST_QUERY = (
 )
 
 # The data routes first: they are also matched by hand, before all others.
-ROUTES: tuple[Route, ...] = (
+_TOPICS: tuple[Route, ...] = (
     Route(
         operation="publish",
         method="POST",
         path=f"{_TOPIC}/messages",
-        rule=_rule(Right.PUBLISH),
+        rule=rule(Right.PUBLISH),
         summary="Publish messages",
         body={JSON: (shapes.Publish,), frames.ARROW_MEDIA_TYPE: (), frames.MEDIA_TYPE: ()},
+        example={
+            "messages": [
+                {
+                    "key": "acct_1",
+                    "value": {"total": 12},
+                    "headers": {"source": "checkout"},
+                    "idempotency_key": "order-created:123",
+                }
+            ]
+        },
         answers={200: {JSON: _PUBLISHED}, 207: {JSON: _PUBLISHED}},
         problems=(404, 409),
     ),
@@ -125,7 +86,7 @@ ROUTES: tuple[Route, ...] = (
         operation="fetch",
         method="GET",
         path=f"{_TOPIC}/partitions/{{partition}}/messages",
-        rule=_rule(Right.READ),
+        rule=rule(Right.READ),
         summary="Fetch messages of a partition",
         query=_FETCH_QUERY,
         answers={200: {JSON: (shapes.Fetched,), frames.ARROW_MEDIA_TYPE: (), frames.MEDIA_TYPE: ()}},
@@ -135,9 +96,10 @@ ROUTES: tuple[Route, ...] = (
         operation="create_topic",
         method="POST",
         path="/v1/topics",
-        rule=_rule(Right.MANAGE),
+        rule=rule(Right.MANAGE),
         summary="Create a topic",
         body={JSON: (shapes.TopicCreate,)},
+        example={"name": "orders", "partitions": 4, "retention": {"max_age_ms": 604_800_000}},
         answers={201: {JSON: (shapes.TopicShape,)}},
         problems=(409,),
     ),
@@ -145,7 +107,7 @@ ROUTES: tuple[Route, ...] = (
         operation="list_topics",
         method="GET",
         path="/v1/topics",
-        rule=_rule(Right.READ),
+        rule=rule(Right.READ),
         summary="List topics by name",
         query=_LIST_QUERY,
         answers={200: {JSON: (shapes.TopicList,)}},
@@ -155,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         method="GET",
         path=_TOPIC,
         # A producer has to know how many partitions there are, and its token may have no other right.
-        rule=_rule(Right.READ, Right.PUBLISH),
+        rule=rule(Right.READ, Right.PUBLISH),
         summary="Describe a topic and its partitions",
         answers={200: {JSON: (shapes.TopicShape,)}},
         problems=(404,),
@@ -164,9 +126,10 @@ ROUTES: tuple[Route, ...] = (
         operation="alter_topic",
         method="PATCH",
         path=_TOPIC,
-        rule=_rule(Right.MANAGE),
+        rule=rule(Right.MANAGE),
         summary="Change a topic's settings, or add partitions",
         body={JSON: (shapes.TopicAlter,)},
+        example={"partitions": 8},
         answers={200: {JSON: (shapes.TopicShape,)}},
         problems=(404, 409),
     ),
@@ -174,7 +137,7 @@ ROUTES: tuple[Route, ...] = (
         operation="delete_topic",
         method="DELETE",
         path=_TOPIC,
-        rule=_rule(Right.MANAGE),
+        rule=rule(Right.MANAGE),
         summary="Delete a topic and all its messages",
         answers={204: {}},
         problems=(404,),
@@ -183,11 +146,14 @@ ROUTES: tuple[Route, ...] = (
         operation="purge_topic",
         method="POST",
         path=f"{_TOPIC}/purge",
-        rule=_rule(Right.MANAGE),
+        rule=rule(Right.MANAGE),
         summary="Remove all messages published so far; offsets go on",
         answers={200: {JSON: (shapes.Purged,)}},
         problems=(404,),
     ),
+)
+
+_OPERATIONS: tuple[Route, ...] = (
     Route(
         operation="healthz",
         method="GET",
@@ -222,47 +188,4 @@ ROUTES: tuple[Route, ...] = (
     ),
 )
 
-
-def check_routes(routes: Iterable[Route], operations: Iterable[str]) -> None:
-    """Refuses a table in which a route has no rule or no handler, or a handler no route."""
-    routes, operations = list(routes), set(operations)
-    for route in routes:
-        if route.rule is None:
-            raise ConfigurationError(f"Route {route.method} {route.path} has no rule: say who may call it.")
-        if route.operation not in operations:
-            raise ConfigurationError(f"Route {route.method} {route.path} has no handler.")
-    if extra := operations - {route.operation for route in routes}:
-        raise ConfigurationError(f"No route leads to {', '.join(sorted(extra))}.")
-
-
-class Router:
-    """Finds the route of a path and method."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        routes = list(routes)
-        by_operation = {route.operation: route for route in routes}
-        self._publish, self._fetch = by_operation["publish"], by_operation["fetch"]
-        self._compiled = [(compile_path(route.path)[0], route) for route in routes]
-
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The route and its path's parameters; a 404 or 405 if there is none."""
-        parts = path.split("/")
-        count = len(parts)
-        if count >= 5 and parts[-1] == "messages" and parts[2] == "topics" and parts[1] == "v1":
-            if count == 5 and method == "POST":
-                return self._publish, {"topic": parts[3]}
-            if count == 7 and method == "GET" and parts[4] == "partitions":
-                return self._fetch, {"topic": parts[3], "partition": parts[5]}
-        return self._search(method, path)
-
-    def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        allowed: list[str] = []
-        for pattern, route in self._compiled:
-            if match := pattern.fullmatch(path):
-                if route.method == method:
-                    return route, match.groupdict()
-                allowed.append(route.method)
-        if allowed:
-            methods = ", ".join(allowed)
-            raise HttpRefusal(405, f"This path answers to {methods} only.", (b"allow", methods.encode()))
-        raise NotFound("There is nothing at this path; /openapi.json lists all of them.")
+ROUTES: tuple[Route, ...] = (*_TOPICS, *CONSUMING, *GROUPS, *DEAD_LETTERS, *_OPERATIONS)

@@ -31,6 +31,7 @@ from lakelog.server.auth import check_exposure
 from lakelog.server.calls import HttpRefusal
 from lakelog.server.drain import Drain
 from lakelog.server.health import HealthSource, check_durability
+from lakelog.server.homes import advertised_host
 from lakelog.server.logs import configure_logging
 from lakelog.server.problems import answer_error
 from lakelog.server.settings import ServerSettings
@@ -69,10 +70,17 @@ async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: soc
     stack = AsyncExitStack()
     engine = await stack.enter_async_context(open_engine(settings))
     try:
-        app, drain = await _app(engine, settings)
+        sockets = [listener or listen(settings)[0]]
+        address = None
+        if settings.forward:
+            # Workers share the port: for other servers, each has one of its own.
+            own = _own_listener(sockets[0])
+            sockets.append(own)
+            address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
+        app, drain = await _app(engine, settings, address)
         server = _Server(_config(app, settings), drain, settings.drain_seconds)
         _calm_the_collector()
-        await server.serve(sockets=[listener or listen(settings)[0]])
+        await server.serve(sockets=sockets)
     finally:
         try:
             async with asyncio.timeout(max(1.0, settings.drain_seconds * 0.1)):
@@ -106,7 +114,7 @@ def listen(settings: ServerSettings) -> list[socket.socket]:
         ) from error
 
 
-async def _app(engine: Engine, settings: ServerSettings) -> tuple[App, Drain]:
+async def _app(engine: Engine, settings: ServerSettings, address: str | None) -> tuple[App, Drain]:
     weak = await check_durability(engine, settings.allow_not_durable)
     for setting in weak:
         _log.warning("NOT DURABLE", setting=setting)
@@ -115,7 +123,7 @@ async def _app(engine: Engine, settings: ServerSettings) -> tuple[App, Drain]:
     everyone = None if settings.authenticate else await engine.catalog.scope_create("default", "default")
     drain = Drain()
     health = HealthSource(engine, drain, weak)
-    return create_app(engine, settings, drain=drain, health=health, everyone=everyone), drain
+    return create_app(engine, settings, drain=drain, health=health, everyone=everyone, address=address), drain
 
 
 def _socket(family: int, address: tuple[str, int], *, shared: bool) -> socket.socket:
@@ -126,6 +134,11 @@ def _socket(family: int, address: tuple[str, int], *, shared: bool) -> socket.so
     listener.bind(address)
     listener.listen(BACKLOG)
     return listener
+
+
+def _own_listener(shared: socket.socket) -> socket.socket:
+    """A socket on a free port of the same interface: it reaches no further than the one that was asked for."""
+    return _socket(shared.family, (shared.getsockname()[0], 0), shared=False)
 
 
 def _work(open_engine: OpenEngine, settings: ServerSettings, listener: socket.socket) -> None:
@@ -168,7 +181,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        for listener in sockets or []:
+        for listener in (sockets or [])[:1]:
             host, port = listener.getsockname()[:2]
             _log.info("listening", host=host, port=port)
 

@@ -14,8 +14,8 @@ from lakelog.engine import Described, Engine
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
 from lakelog.model.topic import Retention, Topic, TopicSettings
-from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
-from lakelog.server.messages import decode_json
+from lakelog.server.bodies import answer_json, decoded_body
+from lakelog.server.calls import Answer, Call
 from lakelog.server.query import integer, known_query
 from lakelog.wire import shapes
 
@@ -25,7 +25,6 @@ MAX_FIELD_LENGTH = 1024
 _CREATE = msgspec.json.Decoder(shapes.TopicCreate)
 _ALTER = msgspec.json.Decoder(shapes.TopicAlter)
 _MILLISECOND = timedelta(milliseconds=1)
-_encode = msgspec.json.Encoder().encode
 
 
 class TopicRoutes:
@@ -35,7 +34,7 @@ class TopicRoutes:
         self._topics = engine.topics
 
     async def create(self, call: Call) -> Answer:
-        shape: shapes.TopicCreate = await _body(call, _CREATE)
+        shape: shapes.TopicCreate = await decoded_body(call, _CREATE)
         settings = TopicSettings(
             retention=_retention(shape.retention),
             key_field=_text("key_field", shape.key_field),
@@ -46,7 +45,7 @@ class TopicRoutes:
         topic = await self._topics.create(
             call.scope, shape.name, shape.partitions, settings, if_missing=shape.if_missing
         )
-        return _answer(_shape(topic), status=201)
+        return answer_json(_shape(topic), status=201)
 
     async def list(self, call: Call) -> Answer:
         query = known_query(call, {"after", "limit"})
@@ -54,15 +53,15 @@ class TopicRoutes:
         after = check_name("topic", query["after"]) if "after" in query else ""
         topics = await self._topics.list(call.scope, after=after, limit=limit)
         following = topics[-1].name if len(topics) == limit else None
-        return _answer(shapes.TopicList(topics=[_shape(topic) for topic in topics], next=following))
+        return answer_json(shapes.TopicList(topics=[_shape(topic) for topic in topics], next=following))
 
     async def describe(self, call: Call) -> Answer:
         known_query(call, frozenset())
         described = await self._topics.describe(call.scope, call.parameters["topic"])
-        return _answer(_shape(described.topic, _partitions(described)))
+        return answer_json(_shape(described.topic, _partitions(described)))
 
     async def alter(self, call: Call) -> Answer:
-        shape: shapes.TopicAlter = await _body(call, _ALTER)
+        shape: shapes.TopicAlter = await decoded_body(call, _ALTER)
         changes = _changes(shape)
         partitions = None if shape.partitions is UNSET else shape.partitions
         topic = await self._topics.alter(
@@ -71,7 +70,7 @@ class TopicRoutes:
             partitions=partitions,
             change=lambda settings: replace(settings, **changes),
         )
-        return _answer(_shape(topic))
+        return answer_json(_shape(topic))
 
     async def delete(self, call: Call) -> Answer:
         await self._topics.delete(call.scope, call.parameters["topic"])
@@ -79,18 +78,7 @@ class TopicRoutes:
 
     async def purge(self, call: Call) -> Answer:
         purge = await self._topics.purge(call.scope, call.parameters["topic"])
-        return _answer(shapes.Purged(removed=purge.removed, partitions=_partitions(purge.described)))
-
-
-async def _body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-    kind = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
-    return decode_json(decoder, await call.body())
-
-
-def _answer(shape: object, status: int = 200) -> Answer:
-    return Answer(status, _encode(shape), JSON_TYPE)
+        return answer_json(shapes.Purged(removed=purge.removed, partitions=_partitions(purge.described)))
 
 
 def _changes(shape: shapes.TopicAlter) -> dict[str, Any]:

@@ -20,21 +20,21 @@ Natural = Annotated[int, Meta(ge=0, le=2**62)]
 PartitionCount = Annotated[int, Meta(ge=1, le=limits.MAX_PARTITIONS)]
 
 
-class _Shape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class BodyShape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A request body: an unknown field is a mistake that the caller should hear of."""
 
 
-class _Answer(Struct, frozen=True, kw_only=True):
+class ReplyShape(Struct, frozen=True, kw_only=True):
     """An answer: clients ignore fields that they do not know."""
 
 
-class RetentionShape(_Shape, frozen=True, kw_only=True):
+class RetentionShape(BodyShape, frozen=True, kw_only=True):
     max_age_ms: Positive | None = None
     max_count: Positive | None = None
     max_bytes: Positive | None = None
 
 
-class TopicCreate(_Shape, frozen=True, kw_only=True):
+class TopicCreate(BodyShape, frozen=True, kw_only=True):
     """POST /v1/topics"""
 
     name: Name
@@ -47,7 +47,7 @@ class TopicCreate(_Shape, frozen=True, kw_only=True):
     if_missing: bool = False
 
 
-class TopicAlter(_Shape, frozen=True, kw_only=True):
+class TopicAlter(BodyShape, frozen=True, kw_only=True):
     """PATCH /v1/topics/{topic}: what is left out stays."""
 
     partitions: PartitionCount | UnsetType = UNSET
@@ -58,7 +58,7 @@ class TopicAlter(_Shape, frozen=True, kw_only=True):
     metadata: dict[str, str] | UnsetType = UNSET
 
 
-class PartitionShape(_Answer, frozen=True, kw_only=True):
+class PartitionShape(ReplyShape, frozen=True, kw_only=True):
     partition: int
     log_start: int
     high_watermark: int
@@ -66,7 +66,7 @@ class PartitionShape(_Answer, frozen=True, kw_only=True):
     appended_at: datetime | None = None
 
 
-class TopicShape(_Answer, frozen=True, kw_only=True):
+class TopicShape(ReplyShape, frozen=True, kw_only=True):
     """A topic as it is described; `partition_list` only where one topic is asked for."""
 
     name: str
@@ -82,19 +82,19 @@ class TopicShape(_Answer, frozen=True, kw_only=True):
     partition_list: list[PartitionShape] | None = None
 
 
-class TopicList(_Answer, frozen=True, kw_only=True):
+class TopicList(ReplyShape, frozen=True, kw_only=True):
     topics: list[TopicShape]
     next: str | None = None
 
 
-class Purged(_Answer, frozen=True, kw_only=True):
+class Purged(ReplyShape, frozen=True, kw_only=True):
     """POST /v1/topics/{topic}/purge"""
 
     removed: int
     partitions: list[PartitionShape]
 
 
-class MessageShape(_Shape, frozen=True, kw_only=True):
+class MessageShape(BodyShape, frozen=True, kw_only=True):
     """One message of a JSON publish."""
 
     value: msgspec.Raw | UnsetType = UNSET
@@ -110,7 +110,7 @@ class MessageShape(_Shape, frozen=True, kw_only=True):
     expires_ms: Positive | None = None
 
 
-class Publish(_Shape, frozen=True, kw_only=True):
+class Publish(BodyShape, frozen=True, kw_only=True):
     """POST /v1/topics/{topic}/messages"""
 
     messages: Annotated[list[MessageShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
@@ -129,7 +129,7 @@ class PublishResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
 
 
-class PublishAnswer(_Answer, frozen=True, kw_only=True):
+class PublishAnswer(ReplyShape, frozen=True, kw_only=True):
     """200 when all went in, 207 otherwise."""
 
     results: list[PublishResult]
@@ -145,16 +145,15 @@ class FrameResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
 
 
-class FramesAnswer(_Answer, frozen=True, kw_only=True):
+class FramesAnswer(ReplyShape, frozen=True, kw_only=True):
     results: list[FrameResult]
 
 
-class FetchedShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a JSON fetch. JSON and text come as `value`, anything else as `value_base64`."""
+class ShownShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message as JSON shows it. JSON and text come as `value`, anything else as `value_base64`."""
 
     id: str
     offset: int
-    appended_at: datetime
     key: str | None = None
     key_base64: str | None = None
     value: msgspec.Raw | str | None = None
@@ -167,7 +166,13 @@ class FetchedShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idempotency_key: str | None = None
 
 
-class Fetched(_Answer, frozen=True, kw_only=True):
+class FetchedShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a JSON fetch."""
+
+    appended_at: datetime
+
+
+class Fetched(ReplyShape, frozen=True, kw_only=True):
     """GET /v1/topics/{topic}/partitions/{n}/messages. Ask again from `next_offset`."""
 
     messages: list[FetchedShape]
@@ -176,7 +181,7 @@ class Fetched(_Answer, frozen=True, kw_only=True):
     high_watermark: int
 
 
-class Health(_Answer, frozen=True, kw_only=True):
+class Health(ReplyShape, frozen=True, kw_only=True):
     """GET /healthz and /readyz"""
 
     status: str

@@ -91,6 +91,8 @@ def test_metrics() -> None:
     documented = {code(row[0]): (row[1], row[2]) for row in table(reference("metrics"), "metric")}
     metrics = Metrics()
     metrics.answered("publish", 200)
+    metrics.answers["ack", "ok"] += 1
+    metrics.forwarded["answered",] += 1
     metrics.sample(in_flight=0, memory_used=0, memory_limit=0)
     served = dict(re.findall(r"^# TYPE (\S+) (\w+)$", metrics.render().decode(), re.MULTILINE))
     assert {name: kind for name, (kind, _) in documented.items()} == served

@@ -12,6 +12,8 @@ from tests.unit.docs.markdown import ROOT, links, section, table, texts
 
 MAX_LINES = 700
 EXPLAIN_LINES = 400
+DUMPED = {"src/lakelog/storage/postgres/schema.sql"}
+"""Made from the migrations by a test: nobody writes it, so nobody can split it."""
 _FOREIGN = re.compile(r"(?<![\w.~-])/(?:work|root)/|pypi\.org|files\.pythonhosted|repo1\.maven")
 _ROOMS = ("src", "tests", "docs", "scripts", "benchmarks", "examples", ".ci")
 _SKIPPED = ("__pycache__", ".egg-info")
@@ -45,7 +47,7 @@ def test_what_is_foreign_is_recognised() -> None:
 
 def test_files_are_short_or_explained() -> None:
     lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in sources(".py", ".sql")}
-    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES and name not in DUMPED} == {}
     rows = table(section((ROOT / "CONTRIBUTING.md").read_text(), "Files over 400 lines"), "file")
     explained = {link.target for row in rows for link in links(row[0])}
     assert explained == {name for name, count in lines.items() if count > EXPLAIN_LINES}

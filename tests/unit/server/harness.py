@@ -55,8 +55,13 @@ class World:
         headers: Mapping[str, str] | None = None,
         token: str | None = "",
         gone: asyncio.Event | None = None,
+        sent: list[dict[str, Any]] | None = None,
+        client: tuple[str, int] | None = None,
     ) -> Reply:
-        """One call. `token=None` sends none; several pieces of body come without a length; `gone` hangs up."""
+        """One call. `token=None` sends none; several pieces of body come without a length; `gone` hangs up.
+
+        What the app sends is in `sent` as soon as it is sent.
+        """
         given = {name.lower(): value for name, value in (headers or {}).items()}
         if json is not None:
             body = msgspec.json.encode(json)
@@ -75,10 +80,13 @@ class World:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
         }
-        return await self._exchange(asgi, pieces, gone or asyncio.Event())
+        if client is not None:
+            asgi["client"] = client
+        return await self._exchange(asgi, pieces, gone or asyncio.Event(), [] if sent is None else sent)
 
-    async def _exchange(self, asgi: dict[str, Any], pieces: list[bytes], gone: asyncio.Event) -> Reply:
-        sent: list[dict[str, Any]] = []
+    async def _exchange(
+        self, asgi: dict[str, Any], pieces: list[bytes], gone: asyncio.Event, sent: list[dict[str, Any]]
+    ) -> Reply:
 
         async def receive() -> dict[str, Any]:
             if pieces:
@@ -144,3 +152,17 @@ async def world(
         yield made
     finally:
         await engine.close()
+
+
+@asynccontextmanager
+async def working(*, memory_bytes: int = 256 << 20) -> AsyncIterator[World]:
+    """The same with the topic `jobs`, of one partition, for tests of consuming."""
+    async with world(memory_bytes=memory_bytes) as made:
+        await made.engine.topics.create(made.scope, "jobs", 1)
+        yield made
+
+
+def waits(made: World) -> bool:
+    """Whether somebody waits for messages to lease."""
+    desks = made.engine.leases._desks.values()
+    return any(not ask.is_last for desk in desks for ask in desk.waiting())

@@ -60,7 +60,7 @@ async def test_the_schemas_are_valid_and_the_examples_fit() -> None:
                 whole = {**content["schema"], "components": description["components"]}
                 jsonschema.validate(content["example"], whole, jsonschema.Draft202012Validator)
                 examples += 1
-    assert examples == 3
+    assert examples == sum(route.body is not None for route in ROUTES)
 
 
 @pytest.mark.parametrize("message", [{}, {"key": "k"}, {"value_base64": 1}, {"value": 1, "other": 1}])

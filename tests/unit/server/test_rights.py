@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,31 @@ from lakelog.server.routes import PUBLIC, ROUTES, Route
 from lakelog.storage.memory import MemoryCatalog
 from tests.unit.server.harness import ALL, Reply, World, world
 
+HELD = {"topic": "orders", "group": "billing", "owner": "w1", "partition": 0, "offset": 0}
 BODIES: dict[str, Any] = {
     "publish": {"messages": [{"value": "canary", "partition": 0}]},
     "create_topic": {"name": "fresh"},
     "alter_topic": {"tags": ["changed"]},
+    "consume": {"topic": "orders", "group": "billing", "owner": "w2"},
+    "ack": HELD,
+    "ack_cumulative": HELD,
+    "nack": HELD,
+    "discard": HELD,
+    "extend": HELD,
+    "answers": {"owner": "w1", "answers": [{"verb": "ack", "partition": 0, "offsets": [0]}]},
+    "join": {"topics": ["orders"], "member_id": "m2"},
+    "heartbeat": {"member_id": "m1", "generation": 1},
+    "leave": {"member_id": "m1"},
+    "alter_group": {"window": 5},
+    "seek": {"topic": "orders", "position": "earliest"},
+    "commit": {"topic": "orders", "positions": [{"partition": 0, "offset": 0}]},
+    "redrive": {"topic": "orders"},
+    "discard_dead_letters": {"topic": "orders"},
+}
+QUERIES = {"push": "topic=orders&group=billing&owner=w2", "positions": "topic=orders"}
+REFUSED = {
+    "commit": 409,  # It is no cursor group.
+    "delete_group": 409,  # It has a member.
 }
 MakeToken = Callable[[World], Awaitable[str | None]]
 
@@ -68,13 +90,30 @@ RIGHTS = {"read only": Right.READ, "publish only": Right.PUBLISH, "manage only":
 
 
 async def _call(made: World, route: Route, token: str | None, topic: str = "orders") -> Reply:
-    path = route.path.format(topic=topic, partition=0)
-    return await made.call(route.method, path, json=BODIES.get(route.operation), token=token)
+    found = await made.engine.topics.describe(made.scope, "orders")
+    path = route.path.format(topic=topic, partition=0, group="billing", message_id=f"{found.topic.incarnation}-1-0")
+    operation = route.operation.removeprefix("short_")
+    hung_up = asyncio.Event()
+    if operation == "push":
+        hung_up.set()
+    query = QUERIES.get(operation, "")
+    return await made.call(route.method, path, query=query, json=BODIES.get(operation), token=token, gone=hung_up)
+
+
+async def _work(made: World) -> None:
+    """A group with a member, a lease of partition 0 and a dead letter of partition 1."""
+    await made.publish("orders", {"value": "secret", "partition": 1})
+    ask = {"topic": "orders", "group": "billing", "owner": "w1", "max_messages": 9, "start_from": "earliest"}
+    assert (await made.call("POST", "/v1/consume", json=ask)).status == 200
+    failed = await made.call("POST", "/v1/nack", json={**HELD, "partition": 1, "kind": "fatal"})
+    assert failed.status == 204, failed.body
+    joined = await made.call("POST", "/v1/groups/billing/join", json={"topics": ["orders"], "member_id": "m1"})
+    assert joined.status == 200, joined.body
 
 
 def _expected(route: Route, caller: str) -> set[int]:
     """The statuses that this caller may see."""
-    fine = set(route.answers)
+    fine = {REFUSED[route.operation]} if route.operation in REFUSED else set(route.answers)
     if route.rule is PUBLIC:
         return fine
     if caller in ("no token", "wrong token", "expired token"):
@@ -84,8 +123,11 @@ def _expected(route: Route, caller: str) -> set[int]:
         return fine if RIGHTS[caller] in route.rule else {403}
     if caller == "no right":
         return {403}
-    # Another scope has no topic of that name.
-    return {404} if "{topic}" in route.path else fine
+    # Another scope has no topic and no group of that name; and who is not a member has left already.
+    if route.operation in ("leave", "short_leave"):
+        return fine
+    has_name = "{topic}" in route.path or "{group}" in route.path or "topic" in str(route.example)
+    return {404} if route.operation != "create_topic" and (has_name or route.operation == "push") else fine
 
 
 @pytest.mark.parametrize("caller", CALLERS)
@@ -93,6 +135,7 @@ def _expected(route: Route, caller: str) -> set[int]:
 async def test_every_route_with_every_caller(route: Route, caller: str) -> None:
     async with world() as made:
         await made.publish("orders", {"value": "secret", "partition": 0})
+        await _work(made)
         before = await made.engine.topics.describe(made.scope, "orders")
         reply = await _call(made, route, await CALLERS[caller](made))
         assert reply.status in _expected(route, caller), reply.body
@@ -100,6 +143,11 @@ async def test_every_route_with_every_caller(route: Route, caller: str) -> None:
         if reply.status in (401, 403, 404):
             assert b"secret" not in reply.body
             assert await made.engine.topics.describe(made.scope, "orders") == before
+        if reply.status in (401, 403, 404) or caller.startswith("other"):
+            held = await made.call("GET", "/v1/groups/billing/leases")
+            assert [lease["offsets"] for lease in held.json["leases"]] == [[[0, 0]]]
+            group = await made.call("GET", "/v1/groups/billing")
+            assert [member["member_id"] for member in group.json["members"]] == ["m1"]
         if reply.status == 401:
             assert reply.headers["www-authenticate"] == "Bearer"
 

@@ -14,6 +14,8 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "CELLS": '{"one": "postgresql://localhost/one"}',
         "HOST": "0.0.0.0",
         "PORT": "0",
+        "FORWARD": "false",
+        "ADVERTISE_HOST": "10.0.0.5",
         "WORKERS": "4",
         "AUTHENTICATE": "false",
         "ALLOW_NOT_DURABLE": "true",

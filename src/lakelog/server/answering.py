@@ -1,0 +1,168 @@
+"""The routes by which owners answer for what they lease: ack, nack, extend, discard, one at a time or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import Answer as Said
+from lakelog.engine.consuming import Answered, Verb
+from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
+from lakelog.server.bodies import answer_json, check_identity, json_body, time_of
+from lakelog.server.calls import Answer, Call
+from lakelog.server.homes import Homes
+from lakelog.server.messages import decode_json
+from lakelog.server.metrics import Metrics
+from lakelog.server.streams import Streams, Subscriber
+from lakelog.server.wishes import ranges_of, reason_of
+from lakelog.wire import consume_shapes as shapes
+from lakelog.wire.problems import problem_of
+
+_ACK = msgspec.json.Decoder(shapes.Ack)
+_ACK_CUMULATIVE = msgspec.json.Decoder(shapes.AckCumulative)
+_NACK = msgspec.json.Decoder(shapes.Nack)
+_DISCARD = msgspec.json.Decoder(shapes.Discard)
+_EXTEND = msgspec.json.Decoder(shapes.Extend)
+_ANSWERS = msgspec.json.Decoder(shapes.Answers)
+_KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
+_VERBS = {verb.value: verb for verb in Verb}
+_OK = shapes.AnswerResult(ok=True)
+_WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
+"""Said of all answers of a call, these are said of the call: 503 with Retry-After is what every client understands."""
+
+Shape = shapes.Ack | shapes.AckCumulative
+Result = Answered | LakelogError
+
+
+class Answering:
+    """Handles what owners say."""
+
+    def __init__(self, engine: Engine, metrics: Metrics, streams: Streams, homes: Homes | None = None) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._streams = streams
+        self._homes = homes
+
+    async def ack(self, call: Call) -> Answer:
+        return await self._one(call, _ACK, Verb.ACK)
+
+    async def ack_cumulative(self, call: Call) -> Answer:
+        return await self._one(call, _ACK_CUMULATIVE, Verb.ACK_THROUGH)
+
+    async def nack(self, call: Call) -> Answer:
+        return await self._one(call, _NACK, Verb.NACK)
+
+    async def discard(self, call: Call) -> Answer:
+        return await self._one(call, _DISCARD, Verb.DISCARD)
+
+    async def extend(self, call: Call) -> Answer:
+        return await self._one(call, _EXTEND, Verb.EXTEND)
+
+    async def many(self, call: Call) -> Answer:
+        topic, group = call.parameters["topic"], call.parameters["group"]
+        body = await json_body(call)
+        shape: shapes.Answers = decode_json(_ANSWERS, body)
+        if (forwarded := await self._elsewhere(call, body, group, topic)) is not None:
+            return forwarded
+        said = [_said_of_many(each) for each in shape.answers]
+        caller = Subscriber(call.scope.environment_id, topic, group, shape.owner)
+        results = await self._answered(call, caller, said, shape.generation)
+        if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
+            raise first
+        return answer_json(shapes.AnswersAnswer(results=[_result(each) for each in results]))
+
+    async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Answer:
+        body = await json_body(call)
+        shape: Shape = decode_json(decoder, body)
+        if (forwarded := await self._elsewhere(call, body, shape.group, shape.topic)) is not None:
+            return forwarded
+        said = _said(shape, verb, await self._partition(call, shape))
+        caller = Subscriber(call.scope.environment_id, shape.topic, shape.group, shape.owner)
+        (result,) = await self._answered(call, caller, [said], shape.generation)
+        if isinstance(result, LakelogError):
+            raise result
+        if result.expires_ms is not None:
+            return answer_json(shapes.Extended(expires_at=time_of(result.expires_ms)))
+        return Answer(204, b"")
+
+    async def _answered(
+        self, call: Call, caller: Subscriber, said: Sequence[Said], generation: int | None
+    ) -> Sequence[Result]:
+        check_identity("owner", caller.owner, MAX_OWNER_BYTES)
+        results = await self._engine.leases.answer(
+            call.scope, caller.topic, caller.group, caller.owner, said, generation=generation
+        )
+        for each, result in zip(said, results, strict=True):
+            outcome = result.code if isinstance(result, LakelogError) else "ok"
+            self._metrics.answers[each.verb.value, outcome] += 1
+        self._streams.answered(caller, said, results)
+        return results
+
+    async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Answer | None:
+        """The answer of the pair's home, if that is another server and it gave one."""
+        if self._homes is None or (home := self._homes.elsewhere(call, group, topic)) is None:
+            return None
+        return await self._homes.forward(call, body, home)
+
+    async def _partition(self, call: Call, shape: Shape) -> int:
+        if shape.partition is not None:
+            return shape.partition
+        topic = await self._engine.topics.find(call.scope, shape.topic)
+        if topic.partitions > 1:
+            raise InvalidRequest(
+                f"Say which `partition` is meant: topic '{topic.name}' has {topic.partitions}.", topic=topic.name
+            )
+        return 0
+
+
+def _said(shape: Shape, verb: Verb, partition: int) -> Said:
+    if isinstance(shape, shapes.AckCumulative):
+        return Said(verb=verb, partition=partition, token=shape.token, ranges=[(shape.offset, shape.offset + 1)])
+    ranges = ranges_of(shape.offset, shape.offsets)
+    if not ranges and (verb is not Verb.EXTEND or shape.token is None):
+        raise InvalidRequest("Say which messages are meant: `offset`, or `offsets` such as [812, [815, 830]].")
+    lease_ms, alone, delay_ms, reason = DEFAULT_LEASE_MS, False, None, ""
+    if isinstance(shape, shapes.Nack):
+        verb, delay_ms, reason = _KINDS[shape.kind], shape.delay_ms, shape.reason
+    elif isinstance(shape, shapes.Discard):
+        reason = shape.reason
+    elif isinstance(shape, shapes.Extend):
+        lease_ms, alone = shape.lease_ms, shape.alone
+    return Said(
+        verb=verb,
+        partition=partition,
+        token=shape.token,
+        ranges=ranges,
+        delay_ms=delay_ms,
+        reason=reason_of(reason),
+        lease_ms=lease_ms,
+        alone=alone,
+    )
+
+
+def _said_of_many(shape: shapes.AnswerShape) -> Said:
+    if shape.offsets is None and (shape.verb != "extend" or shape.token is None):
+        raise InvalidRequest("Each answer but an extend with a token needs `offsets`.")
+    return Said(
+        verb=_VERBS[shape.verb],
+        partition=shape.partition,
+        token=shape.token,
+        ranges=ranges_of(None, shape.offsets),
+        delay_ms=shape.delay_ms,
+        reason=reason_of(shape.reason),
+        lease_ms=shape.lease_ms,
+        alone=shape.alone,
+    )
+
+
+def _result(result: Result) -> shapes.AnswerResult:
+    if isinstance(result, LakelogError):
+        return shapes.AnswerResult(error=problem_of(result))
+    if result.expires_ms is None and not result.dead:
+        return _OK
+    expires_at = None if result.expires_ms is None else time_of(result.expires_ms)
+    return shapes.AnswerResult(ok=True, expires_at=expires_at, dead=list(result.dead) or None)

@@ -1,0 +1,55 @@
+"""JSON in and out of a call: bodies that are decoded into their shapes, and shapes as answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from lakelog.errors import InvalidRequest
+from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
+from lakelog.server.messages import decode_json
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_000
+_encode = msgspec.json.Encoder().encode
+
+
+async def json_body(call: Call) -> bytes:
+    """The body, if it says that it is JSON."""
+    kind = call.headers.get(b"content-type", b"")
+    if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
+    return await call.body()
+
+
+async def decoded_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
+    return decode_json(decoder, await json_body(call))
+
+
+async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """The same for a body that may be left out, which is as good as an empty object."""
+    body = await call.body()
+    if body and call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+        raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
+    return decode_json(decoder, body or b"{}")
+
+
+def answer_json(shape: object, status: int = 200) -> Answer:
+    return Answer(status, _encode(shape), JSON_TYPE)
+
+
+def time_of(ms: int) -> datetime:
+    """Milliseconds since 1970 as a time."""
+    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+
+
+def time_or_none(ms: int | None) -> datetime | None:
+    return None if ms is None else time_of(ms)
+
+
+def check_identity(name: str, text: str | None, limit: int) -> None:
+    """Refuses a text that is too long in UTF-8: its shape counts characters."""
+    if text is not None and not text.isascii() and len(text.encode()) > limit:
+        raise InvalidRequest(f"`{name}` is at most {limit} bytes.")

@@ -1,0 +1,150 @@
+"""The routes about dead letters: list, show, redrive, discard. What these mean is for the engine to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from lakelog.engine import Engine
+from lakelog.engine.dead_letters import MAX_PER_CALL
+from lakelog.engine.redrive import DeadLetter, Redriven
+from lakelog.errors import InvalidRequest
+from lakelog.model.message import Message, parse_message_id
+from lakelog.model.names import check_name
+from lakelog.server.bodies import answer_json, decoded_body, optional_body, time_of
+from lakelog.server.calls import Answer, Call
+from lakelog.server.messages import COLUMNS, message_of, shown_as
+from lakelog.server.query import integer, known_query
+from lakelog.wire import group_shapes as shapes
+from lakelog.wire.shapes import MessageShape
+
+STATES = ("dead", "redriven", "discarded")
+
+_REDRIVE = msgspec.json.Decoder(shapes.Redrive)
+_RETRY = msgspec.json.Decoder(shapes.Retry)
+_DISCARD = msgspec.json.Decoder(shapes.DiscardDead)
+_NO_MESSAGE = Message(value=None)
+
+
+class DeadLetterRoutes:
+    """Handles calls about dead letters."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def list(self, call: Call) -> Answer:
+        query = known_query(call, {"topic", "where", "state", "after", "limit"})
+        if (state := query.get("state", "dead")) not in STATES:
+            raise InvalidRequest(f"`state` is one of {', '.join(STATES)}.")
+        page = await self._engine.dead_letters.list(
+            call.scope,
+            call.parameters["group"],
+            topic=check_name("topic", query["topic"]) if "topic" in query else None,
+            where=query.get("where"),
+            state=state,
+            after=query.get("after"),
+            limit=integer(query, "limit", 100, 1, 1000),
+        )
+        letters = [_shape(letter) for letter in page.letters]
+        return answer_json(shapes.DeadLetterList(dead_letters=letters, next=page.after))
+
+    async def describe(self, call: Call) -> Answer:
+        known_query(call, frozenset())
+        group, identity = call.parameters["group"], _identity(call)
+        return answer_json(_shape(await self._engine.dead_letters.find(call.scope, group, identity)))
+
+    async def redrive(self, call: Call) -> Answer:
+        shape: shapes.Redrive = await decoded_body(call, _REDRIVE)
+        redriven = await self._engine.dead_letters.redrive(
+            call.scope,
+            call.parameters["group"],
+            message_ids=shape.message_ids,
+            topic=shape.topic,
+            where=shape.where,
+            limit=shape.limit,
+            dry_run=shape.dry_run,
+            force=shape.force,
+            repaired=_repaired(shape.values or {}),
+        )
+        return _redriven(redriven, shape.dry_run)
+
+    async def retry(self, call: Call) -> Answer:
+        shape: shapes.Retry = await optional_body(call, _RETRY)
+        identity = _identity(call)
+        redriven = await self._engine.dead_letters.redrive(
+            call.scope,
+            call.parameters["group"],
+            message_ids=[identity],
+            force=shape.force,
+            repaired=_repaired({} if shape.repaired is None else {identity: shape.repaired}),
+        )
+        return _redriven(redriven, False)
+
+    async def discard(self, call: Call) -> Answer:
+        shape: shapes.DiscardDead = await decoded_body(call, _DISCARD)
+        discarded = await self._engine.dead_letters.discard(
+            call.scope,
+            call.parameters["group"],
+            message_ids=shape.message_ids,
+            topic=shape.topic,
+            where=shape.where,
+            limit=shape.limit,
+        )
+        return answer_json(shapes.Discarded(discarded=discarded))
+
+    async def delete(self, call: Call) -> Answer:
+        group, identity = call.parameters["group"], _identity(call)
+        await self._engine.dead_letters.discard(call.scope, group, message_ids=[identity], limit=MAX_PER_CALL)
+        return Answer(204, b"")
+
+
+def _identity(call: Call) -> str:
+    identity = call.parameters["message_id"]
+    parse_message_id(identity)
+    return identity
+
+
+def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, bytes]:
+    """New values by id, read as those of a publish are."""
+    found = {}
+    for identity, repaired in values.items():
+        value = message_of(MessageShape(value=repaired.value, value_base64=repaired.value_base64)).value
+        if value is None:
+            raise InvalidRequest("A repaired message has a value; discard the dead letter if it shall have none.")
+        found[identity] = value
+    return found
+
+
+def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
+    message = letter.message or _NO_MESSAGE
+    return shown_as(
+        shapes.DeadLetterShape,
+        tuple(getattr(message, name) for name in COLUMNS),
+        letter.id,
+        letter.offset,
+        topic=letter.topic,
+        partition=letter.partition,
+        state=letter.state.value,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        failures=letter.failures,
+        dead_at=time_of(letter.at_ms),
+        owner=letter.owner,
+        lineage=letter.lineage,
+        redriven_to=letter.redriven_to,
+        without_message=letter.message is None,
+    )
+
+
+def _redriven(redriven: Redriven, dry_run: bool) -> Answer:
+    return answer_json(
+        shapes.RedrivenShape(
+            dry_run=dry_run,
+            redriven=redriven.redriven,
+            refused=redriven.refused,
+            ids=list(redriven.ids),
+            refusals=[shapes.RefusalShape(id=identity, reason=reason) for identity, reason in redriven.refusals],
+            has_more=redriven.has_more,
+        )
+    )

@@ -1,0 +1,101 @@
+"""What handles each operation of the routing table, put together over one engine. It handles nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from lakelog.engine import Engine
+from lakelog.server.answering import Answering
+from lakelog.server.calls import Answer, Call
+from lakelog.server.consuming import Consuming
+from lakelog.server.dead_letters import DeadLetterRoutes
+from lakelog.server.drain import Drain
+from lakelog.server.fetching import Fetching
+from lakelog.server.groups import GroupRoutes
+from lakelog.server.homes import Homes
+from lakelog.server.members import MemberRoutes
+from lakelog.server.metrics import Metrics
+from lakelog.server.publishing import Publishing
+from lakelog.server.pushing import Pushing
+from lakelog.server.streams import Streams
+from lakelog.server.topics import TopicRoutes
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
+    """By operation; all but those about the server itself."""
+    return {
+        **_topic_handlers(engine, drain, metrics),
+        **_consuming_handlers(engine, drain, metrics, homes),
+        **_group_handlers(engine, homes),
+        **_dead_letter_handlers(engine),
+    }
+
+
+def _topic_handlers(engine: Engine, drain: Drain, metrics: Metrics) -> dict[str, Handler]:
+    topics = TopicRoutes(engine)
+    return {
+        "publish": Publishing(engine, metrics).publish,
+        "fetch": Fetching(engine, drain, metrics).fetch,
+        "create_topic": topics.create,
+        "list_topics": topics.list,
+        "describe_topic": topics.describe,
+        "alter_topic": topics.alter,
+        "delete_topic": topics.delete,
+        "purge_topic": topics.purge,
+    }
+
+
+def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
+    streams = Streams()
+    answering = Answering(engine, metrics, streams, homes)
+    return {
+        "consume": Consuming(engine, drain, metrics, homes).consume,
+        "push": Pushing(engine, drain, metrics, streams).push,
+        "ack": answering.ack,
+        "ack_cumulative": answering.ack_cumulative,
+        "nack": answering.nack,
+        "discard": answering.discard,
+        "extend": answering.extend,
+        "answers": answering.many,
+    }
+
+
+def _group_handlers(engine: Engine, homes: Homes | None) -> dict[str, Handler]:
+    groups, members = GroupRoutes(engine), MemberRoutes(engine, homes)
+    twice: dict[str, Handler] = {
+        "join": members.join,
+        "heartbeat": members.heartbeat,
+        "leave": members.leave,
+        "list_groups": groups.list,
+        "describe_group": groups.describe,
+    }
+    return {
+        **twice,
+        **{f"short_{operation}": handler for operation, handler in twice.items()},
+        "lag": groups.lag,
+        "leases": groups.leases,
+        "positions": groups.positions,
+        "commit": groups.commit,
+        "alter_group": groups.alter,
+        "delete_group": groups.delete,
+        "seek": groups.seek,
+        "pause_group": groups.pause,
+        "resume_group": groups.resume,
+        "pause_topic": groups.pause_topic,
+        "resume_topic": groups.resume_topic,
+        "topic_stats": groups.stats,
+    }
+
+
+def _dead_letter_handlers(engine: Engine) -> dict[str, Handler]:
+    dead_letters = DeadLetterRoutes(engine)
+    return {
+        "list_dead_letters": dead_letters.list,
+        "redrive": dead_letters.redrive,
+        "discard_dead_letters": dead_letters.discard,
+        "describe_dead_letter": dead_letters.describe,
+        "retry_dead_letter": dead_letters.retry,
+        "delete_dead_letter": dead_letters.delete,
+    }

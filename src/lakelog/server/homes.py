@@ -1,0 +1,233 @@
+"""Soft homes: which server process a group's calls are best served by, and the way there.
+
+Two servers that decide for one partition only get in each other's way, so that each (group, topic) has a home among the
+live servers, and whoever gets a call for it passes it on, whole. That is a matter of speed alone: a server that cannot
+reach the home serves the call itself, and what was already done there is found out when the decision is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+from ipaddress import ip_address
+
+import structlog
+
+from lakelog.errors import LakelogError
+from lakelog.server.calls import Answer, Call, Header
+from lakelog.server.drain import Drain
+from lakelog.server.metrics import Metrics
+from lakelog.storage.groups import GroupCatalog, ServerInfo
+
+FORWARDED = b"x-lakelog-forwarded"
+"""Names the home for which the call is meant: its id, which only servers can know. Stops a second hop."""
+CLIENT = b"x-lakelog-client"
+SEEN_EVERY_SECONDS = 2.0
+MEMORY_SECONDS = 6.0
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 15.0
+SHUN_SECONDS = 2.0
+"""A home that failed is not tried again for so long."""
+IDLE_SECONDS = 30.0
+MAX_IDLE = 64
+_MAX_ANSWER_BYTES = 256 << 20
+_REMEMBERED = 10_000
+# Of the connection, not of the call; and the length, which is stated anew.
+_HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"x-request-id"}
+_OWN = {CLIENT, FORWARDED, *_HOP}
+_PASSED_BACK = (b"content-type", b"retry-after", b"www-authenticate")
+_log = structlog.get_logger(__name__)
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Homes:
+    """Knows the live servers, tells them of this one, and passes calls on."""
+
+    def __init__(self, catalog: GroupCatalog, address: str, drain: Drain, metrics: Metrics) -> None:
+        self._catalog = catalog
+        self._drain = drain
+        self._metrics = metrics
+        self._me = ServerInfo(server_id=secrets.token_hex(16), address=address)
+        self._servers: Sequence[ServerInfo] = (self._me,)
+        self._known_until = 0.0
+        self._homes: dict[tuple[int, str, str], ServerInfo] = {}
+        self._shunned: dict[str, float] = {}
+        self._idle: dict[str, list[tuple[float, Connection]]] = {}
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._beat()
+        self._beating = asyncio.create_task(self._keep_beating())
+
+    async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        for idle in self._idle.values():
+            for _, (_, writer) in idle:
+                writer.close()
+        self._idle.clear()
+
+    def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
+        """The home of these calls, if it is another server that can be asked. Members' calls have no topic."""
+        servers = self._servers
+        if len(servers) < 2 or FORWARDED in call.headers or self._drain.begun:
+            return None
+        now = time.monotonic()
+        if now > self._known_until:
+            return None
+        key = (call.scope.environment_id, group, topic)
+        home = self._homes.get(key)
+        if home is None:
+            if len(self._homes) >= _REMEMBERED:
+                self._homes.clear()
+            home = self._homes[key] = home_of(key, servers)
+        if home is self._me or self._shunned.get(home.server_id, 0.0) > now:
+            return None
+        return home
+
+    async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Answer | None:
+        """The home's answer; None if it did not give one, and the call is to be served here."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await self._connection(home.address)
+        except (OSError, TimeoutError, ValueError) as error:
+            self._shun(home, error)
+            return None
+        reader, writer = connection
+        finished = False
+        try:
+            async with asyncio.timeout(seconds + ANSWER_SECONDS):
+                writer.write(_request(call, body, home))
+                await writer.drain()
+                answer, keep = await _answer(reader)
+            finished = keep
+        except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
+            # Whether it was done there or not: done again here, it is seen for what it is.
+            self._shun(home, error)
+            return None
+        finally:
+            if finished:
+                self._keep(home.address, connection)
+            else:
+                writer.close()
+        self._metrics.forwarded["busy" if answer.status == 503 else "answered",] += 1
+        return None if answer.status == 503 else answer
+
+    def client_host(self, call: Call) -> str | None:
+        """Who called the server that passed this call on; None if it was not passed on by one of ours."""
+        if call.headers.get(FORWARDED) != self._me.server_id.encode():
+            return None
+        return call.headers.get(CLIENT, b"").decode("latin-1")
+
+    async def _keep_beating(self) -> None:
+        while not self._drain.begun:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._drain.wait(), SEEN_EVERY_SECONDS)
+            if not self._drain.begun:
+                await self._beat()
+        # At once, and not when all is over: the others should stop passing calls on while this server still serves.
+        with contextlib.suppress(LakelogError):
+            await self._catalog.server_gone(self._me.server_id)
+
+    async def _beat(self) -> None:
+        at = time.monotonic()
+        try:
+            seen = await self._catalog.server_seen(self._me, memory_seconds=MEMORY_SECONDS)
+        except LakelogError as error:
+            _log.debug("other servers are not known now", reason=error.detail)
+            return
+        servers = tuple(self._me if each.server_id == self._me.server_id else each for each in seen)
+        if servers != self._servers:
+            self._servers = servers
+            self._homes.clear()
+        self._known_until = at + MEMORY_SECONDS
+
+    def _shun(self, home: ServerInfo, error: BaseException) -> None:
+        _log.info("a server could not be asked", address=home.address, reason=repr(error))
+        self._metrics.forwarded["failed",] += 1
+        now = time.monotonic()
+        self._shunned = {each: until for each, until in self._shunned.items() if until > now}
+        self._shunned[home.server_id] = now + SHUN_SECONDS
+        for _, (_, writer) in self._idle.pop(home.address, []):
+            writer.close()
+
+    async def _connection(self, address: str) -> Connection:
+        idle = self._idle.get(address, [])
+        while idle:
+            since, (reader, writer) = idle.pop()
+            if time.monotonic() - since < IDLE_SECONDS and not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+            writer.close()
+        host, _, port = address.rpartition(":")
+        return await asyncio.open_connection(host.strip("[]"), int(port))
+
+    def _keep(self, address: str, connection: Connection) -> None:
+        idle = self._idle.setdefault(address, [])
+        if len(idle) < MAX_IDLE:
+            idle.append((time.monotonic(), connection))
+        else:
+            connection[1].close()
+
+
+def home_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> ServerInfo:
+    """By rendezvous hashing: when a server comes or goes, only what it wins or had moves."""
+    text = "{}\0{}\0{}\0".format(*key)
+    return max(servers, key=lambda each: blake2b((text + each.server_id).encode(), digest_size=8).digest())
+
+
+def advertised_host(host: str, given: str | None) -> str:
+    """Where other servers reach this one: as configured, else where it listens, else the machine's own address."""
+    if given:
+        return given
+    with contextlib.suppress(ValueError):
+        if not ip_address(host.strip("[]")).is_unspecified:
+            return host
+        return _own_address()
+    return host or _own_address()
+
+
+def _own_address() -> str:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent: this only asks which address would be used.
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return socket.gethostname()
+
+
+def _request(call: Call, body: bytes, home: ServerInfo) -> bytes:
+    asgi = call.asgi
+    query: bytes = asgi.get("query_string", b"")
+    path: bytes = asgi.get("raw_path") or asgi["path"].encode()
+    peer = (asgi.get("client") or ("",))[0]
+    headers: list[Header] = [header for header in asgi["headers"] if header[0] not in _OWN]
+    headers += (
+        (b"x-request-id", call.request_id),
+        (FORWARDED, home.server_id.encode()),
+        (CLIENT, peer.encode("latin-1", "replace")),
+        (b"content-length", b"%d" % len(body)),
+    )
+    target = path.partition(b"?")[0] + (b"?" + query if query else b"")
+    head = b"".join(b"%s: %s\r\n" % header for header in headers)
+    return b"%s %s HTTP/1.1\r\n%s\r\n%s" % (asgi["method"].encode(), target, head, body)
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
+    """An answer of a server of ours, and whether the connection stays open."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head[:-4].split(b"\r\n")
+    _, code, *_ = first.split(b" ", 2)
+    status = int(code)
+    headers = {name.lower(): text.strip() for name, _, text in (line.partition(b":") for line in lines)}
+    length = 0 if status == 204 else int(headers.get(b"content-length", b"-1"))
+    if not 0 <= length <= _MAX_ANSWER_BYTES:
+        raise ValueError("an answer without a length")
+    body = await reader.readexactly(length) if length else b""
+    passed = [(name, headers[name]) for name in _PASSED_BACK if name in headers]
+    return Answer(status, body, *passed), headers.get(b"connection", b"").lower() != b"close"

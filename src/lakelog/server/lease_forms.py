@@ -1,0 +1,195 @@
+"""Leases as bodies in their three forms: JSON, an Arrow stream, stored payloads behind a head. It leases nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from lakelog.batches import FETCH, decode, encode, rows, with_positions
+from lakelog.engine.consuming import Consumed, Leased, Piece
+from lakelog.model.message import message_id
+from lakelog.server.bodies import time_of
+from lakelog.server.messages import COLUMNS, shown_as
+from lakelog.wire import consume_shapes as shapes
+from lakelog.wire.frames import ARROW_MEDIA_TYPE
+from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, to_ranges, write_leases
+
+WHOLE_SHARE = 4
+"""A stored batch is sent whole if at least one in so many of its messages is wanted: that spares the decoding."""
+LEASES = pa.schema(
+    [
+        *FETCH,
+        pa.field("token", pa.int64()),
+        pa.field("delivery", pa.int32()),
+        pa.field("failures", pa.int32()),
+    ]
+)
+"""The columns of the Arrow form: those of a fetch, and the lease of each message."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_encode = msgspec.json.Encoder().encode
+
+Form = Callable[[Consumed], bytes]
+
+
+def stored_bytes(consumed: Consumed) -> int:
+    """How much is in hand: the payloads, as they are stored."""
+    return sum(len(piece.batch.payload) for leased in consumed.leases for piece in leased.pieces)
+
+
+def message_count(consumed: Consumed) -> int:
+    return sum(len(leased.offsets) for leased in consumed.leases)
+
+
+def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime]]:
+    """Offset, row of `COLUMNS` and time of each message, in the order in which to run them."""
+    found = {
+        offset: (row, piece.batch.appended_at)
+        for piece in leased.pieces
+        for offset, row in zip(piece.offsets, rows(_wanted(piece), COLUMNS), strict=True)
+    }
+    for offset in leased.offsets:
+        row, appended_at = found[offset]
+        yield offset, row, appended_at
+
+
+def as_json(consumed: Consumed) -> bytes:
+    incarnation = consumed.topic.incarnation
+    leases = [
+        shapes.LeaseShape(
+            token=leased.token,
+            partition=leased.partition,
+            expires_at=time_of(leased.expires_ms),
+            suspect=leased.suspect,
+            messages=_messages(leased, incarnation),
+        )
+        for leased in consumed.leases
+    ]
+    return _encode(shapes.Consumed(leases=leases, generation=consumed.generation))
+
+
+def as_arrow(consumed: Consumed) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, LEASES) as writer:
+        for leased in consumed.leases:
+            for piece in _in_order(leased):
+                writer.write_batch(piece)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def as_leases(consumed: Consumed) -> bytes:
+    heads, payloads = [], []
+    for leased in consumed.leases:
+        pieces = []
+        for piece in leased.pieces:
+            payload, described = _piece(piece)
+            payloads.append(payload)
+            pieces.append(described)
+        heads.append(_lease_head(leased, pieces))
+    head = LeasesHead(incarnation=consumed.topic.incarnation, leases=heads, generation=consumed.generation)
+    return write_leases(head, payloads)
+
+
+def nothing(media_type: str) -> bytes:
+    """The body of an answer without a lease, for a caller whose topic need not be known."""
+    if media_type == MEDIA_TYPE:
+        return write_leases(LeasesHead(incarnation=0, leases=[]), ())
+    if media_type == ARROW_MEDIA_TYPE:
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_stream(sink, LEASES).close()
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
+    return _encode(shapes.Consumed(leases=[]))
+
+
+def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
+    partition, deliveries, failures = leased.partition, leased.deliveries, leased.failures
+    return [
+        shown_as(
+            shapes.LeasedShape,
+            row,
+            message_id(incarnation, partition, offset),
+            offset,
+            appended_at=appended_at,
+            delivery=deliveries.get(offset, 1),
+            failures=failures.get(offset, 0),
+        )
+        for offset, row, appended_at in leased_rows(leased)
+    ]
+
+
+def _wanted(piece: Piece) -> pa.RecordBatch:
+    """The rows that are meant, and no others."""
+    base, offsets = piece.batch.base, piece.offsets
+    batch = decode(piece.batch.payload)
+    if offsets[-1] - offsets[0] + 1 == len(offsets):
+        return batch.slice(offsets[0] - base, len(offsets))
+    return batch.take(pa.array([offset - base for offset in offsets], pa.int64()))
+
+
+def _in_order(leased: Leased) -> Iterator[pa.RecordBatch]:
+    parts = [
+        _with_lease(
+            with_positions(_wanted(piece), leased.partition, piece.offsets[0], piece.batch.appended_at),
+            piece.offsets,
+            leased,
+        )
+        for piece in leased.pieces
+    ]
+    ascending = [offset for piece in leased.pieces for offset in piece.offsets]
+    if ascending == list(leased.offsets):
+        return iter(parts)
+    places = {offset: place for place, offset in enumerate(ascending)}
+    order = pa.array([places[offset] for offset in leased.offsets], pa.int64())
+    return iter(pa.Table.from_batches(parts).take(order).to_batches())
+
+
+def _with_lease(part: pa.RecordBatch, offsets: Sequence[int], leased: Leased) -> pa.RecordBatch:
+    columns = part.columns
+    columns[1] = pa.array(offsets, pa.int64())
+    more = [
+        pa.array([leased.token] * len(offsets), pa.int64()),
+        pa.array([leased.deliveries.get(offset, 1) for offset in offsets], pa.int32()),
+        pa.array([leased.failures.get(offset, 0) for offset in offsets], pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays([*columns, *more], schema=LEASES)
+
+
+def _piece(piece: Piece) -> tuple[bytes, PieceHead]:
+    batch, count = piece.batch, len(piece.offsets)
+    whole = count * WHOLE_SHARE >= batch.count
+    payload = batch.payload if whole else encode(_wanted(piece))
+    head = PieceHead(
+        base=batch.base,
+        count=batch.count,
+        appended_us=(batch.appended_at - _EPOCH) // _MICROSECOND,
+        offsets=to_ranges(piece.offsets),
+        size=len(payload),
+        whole=whole,
+    )
+    return payload, head
+
+
+def _lease_head(leased: Leased, pieces: list[PieceHead]) -> LeaseHead:
+    offsets = leased.offsets
+    rises = all(first < second for first, second in pairwise(offsets))
+    return LeaseHead(
+        token=leased.token,
+        partition=leased.partition,
+        expires_ms=leased.expires_ms,
+        suspect=leased.suspect,
+        order=None if rises else to_ranges(offsets),
+        deliveries=dict(leased.deliveries),
+        failures=dict(leased.failures),
+        pieces=pieces,
+    )
+
+
+FORMS: dict[str, Form] = {"application/json": as_json, MEDIA_TYPE: as_leases, ARROW_MEDIA_TYPE: as_arrow}

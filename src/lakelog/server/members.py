@@ -1,0 +1,89 @@
+"""The routes of members: join, heartbeat, leave. Who gets which partitions is for the engine to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import JoinAsk, Membership
+from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.server.bodies import answer_json, check_identity, json_body
+from lakelog.server.calls import Answer, Call
+from lakelog.server.homes import Homes
+from lakelog.server.messages import decode_json
+from lakelog.server.wishes import wish_of
+from lakelog.wire import group_shapes as shapes
+
+_JOIN = msgspec.json.Decoder(shapes.Join)
+_HEARTBEAT = msgspec.json.Decoder(shapes.Heartbeat)
+_LEAVE = msgspec.json.Decoder(shapes.Leave)
+
+
+class MemberRoutes:
+    """Handles calls of members."""
+
+    def __init__(self, engine: Engine, homes: Homes | None = None) -> None:
+        self._engine = engine
+        self._homes = homes
+
+    async def join(self, call: Call) -> Answer:
+        body = await json_body(call)
+        shape: shapes.Join = decode_json(_JOIN, body)
+        check_identity("member_id", shape.member_id, MAX_OWNER_BYTES)
+        if (forwarded := await self._elsewhere(call, body)) is not None:
+            return forwarded
+        ask = JoinAsk(
+            group=call.parameters["group"],
+            topics=shape.topics,
+            member_id=shape.member_id,
+            session_ms=shape.session_timeout_ms,
+            client_host=self._client_host(call),
+            wish=wish_of(shape, shape.kind),
+        )
+        return _answer(await self._engine.members.join(call.scope, ask))
+
+    async def heartbeat(self, call: Call) -> Answer:
+        body = await json_body(call)
+        shape: shapes.Heartbeat = decode_json(_HEARTBEAT, body)
+        if (forwarded := await self._elsewhere(call, body)) is not None:
+            return forwarded
+        group = call.parameters["group"]
+        return _answer(await self._engine.members.heartbeat(call.scope, group, shape.member_id, shape.generation))
+
+    async def leave(self, call: Call) -> Answer:
+        body = await json_body(call)
+        shape: shapes.Leave = decode_json(_LEAVE, body)
+        if (forwarded := await self._elsewhere(call, body)) is not None:
+            return forwarded
+        await self._engine.members.leave(call.scope, call.parameters["group"], shape.member_id)
+        return Answer(204, b"")
+
+    async def _elsewhere(self, call: Call, body: bytes) -> Answer | None:
+        if self._homes is None or (home := self._homes.elsewhere(call, call.parameters["group"])) is None:
+            return None
+        return await self._homes.forward(call, body, home)
+
+    def _client_host(self, call: Call) -> str:
+        """The peer's address. No header that a caller could send is believed."""
+        if self._homes is not None and (told := self._homes.client_host(call)) is not None:
+            return told
+        peer = call.asgi.get("client")
+        return str(peer[0]) if peer else ""
+
+
+def plain(partitions: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    return {topic: list(numbers) for topic, numbers in partitions.items()}
+
+
+def _answer(membership: Membership) -> Answer:
+    return answer_json(
+        shapes.MembershipShape(
+            member_id=membership.member_id,
+            generation=membership.generation,
+            assigned_partitions=plain(membership.assigned),
+            revoked_partitions=plain(membership.revoked),
+            heartbeat_interval_ms=membership.heartbeat_ms,
+        )
+    )

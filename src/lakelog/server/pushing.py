@@ -1,0 +1,190 @@
+"""The pushed stream: leased messages as lines of JSON or as events, as fast as their owner answers for them.
+
+What was leased and not sent when the caller hangs up is given back; what was sent stays leased until it is answered
+for, or its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+import msgspec
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import ConsumeAsk, Consumed
+from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.message import message_id
+from lakelog.model.topic import Scope
+from lakelog.server.bodies import check_identity, time_of
+from lakelog.server.calls import Answer, Call, Disconnected, Streamed
+from lakelog.server.consuming import give_back
+from lakelog.server.drain import Drain
+from lakelog.server.lease_forms import leased_rows, message_count, stored_bytes
+from lakelog.server.messages import shown_as
+from lakelog.server.metrics import Metrics
+from lakelog.server.negotiation import choose
+from lakelog.server.query import known_query
+from lakelog.server.streams import Hands, Streams, Subscriber
+from lakelog.server.waiting import unless_ended
+from lakelog.server.wishes import wish_of
+from lakelog.wire.consume_shapes import Push, PushedShape
+from lakelog.wire.problems import problem_of
+
+NDJSON = "application/x-ndjson"
+EVENTS = "text/event-stream"
+HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS, LOOK_LAST_SECONDS = 1.0, 8.0
+"""How long a stream that is full waits for answers before it asks the engine; doubled each time in vain."""
+
+_NAMES = frozenset(Push.__struct_fields__) - {"retries"}
+_encode = msgspec.json.Encoder().encode
+
+Line = Callable[[bytes, str], bytes]
+
+
+class Pushing:
+    """Handles GET /v1/consume."""
+
+    def __init__(self, engine: Engine, drain: Drain, metrics: Metrics, streams: Streams) -> None:
+        self._engine = engine
+        self._drain = drain
+        self._metrics = metrics
+        self._streams = streams
+
+    async def push(self, call: Call) -> Answer:
+        media_type = choose(call.headers.get(b"accept"), _LINES)
+        ask = _ask(call)
+        # Before the answer begins, so that a refusal has its own status.
+        first = await self._engine.leases.consume(call.scope, ask)
+        pieces = self._pieces(call, ask, first, media_type)
+        return Streamed(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
+
+    async def _pieces(
+        self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str
+    ) -> AsyncGenerator[bytes, None]:
+        line, beat = _LINES[media_type], _BEATS[media_type]
+        subscriber = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
+        with self._streams.follow(subscriber) as hands:
+            try:
+                while True:
+                    if consumed.leases:
+                        yield await self._lines(call, ask, consumed, hands, line)
+                        call.release()
+                    else:
+                        yield beat
+                    found = await self._next(call, ask, hands, consumed)
+                    if found is None:
+                        return
+                    consumed = found
+            except Disconnected:
+                return
+            except LakelogError as error:
+                yield line(_encode({"error": problem_of(error)}), "")
+
+    async def _lines(self, call: Call, ask: ConsumeAsk, consumed: Consumed, hands: Hands, line: Line) -> bytes:
+        stored = stored_bytes(consumed)
+        try:
+            call.hold(stored)
+            piece = await self._engine.threads.run(stored, _lines, consumed, line)
+        except BaseException:
+            await asyncio.shield(give_back(self._engine, call.scope, ask, consumed))
+            raise
+        for leased in consumed.leases:
+            hands.given(leased)
+        self._metrics.leased += message_count(consumed)
+        return piece
+
+    async def _next(self, call: Call, ask: ConsumeAsk, hands: Hands, last: Consumed) -> Consumed | None:
+        """What is leased next, without a lease when it is time for a heartbeat; None when the server drains."""
+
+        async def late(consumed: Consumed) -> None:
+            await give_back(self._engine, call.scope, ask, consumed)
+
+        return await unless_ended(call, self._drain, self._leased(call.scope, ask, hands, last), late)
+
+    async def _leased(self, scope: Scope, ask: ConsumeAsk, hands: Hands, last: Consumed) -> Consumed:
+        beat_at = time.monotonic() + HEARTBEAT_SECONDS
+        look = LOOK_SECONDS
+        while hands.count >= ask.max_messages:
+            hands.freed.clear()
+            left = beat_at - time.monotonic()
+            if left <= 0:
+                return replace(last, leases=())
+            try:
+                await asyncio.wait_for(hands.freed.wait(), min(left, look))
+            except TimeoutError:
+                look = min(2 * look, LOOK_LAST_SECONDS)
+                hands.settle(await self._engine.groups.lag(scope, ask.group, ask.topic))
+        room = ask.max_messages - hands.count
+        left = max(0.0, beat_at - time.monotonic())
+        return await self._engine.leases.consume(scope, replace(ask, max_messages=room, wait_seconds=left))
+
+
+def _ask(call: Call) -> ConsumeAsk:
+    query = known_query(call, _NAMES)
+    try:
+        shape = msgspec.convert(dict(query), Push, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}.") from error
+    for name, text in (("owner", shape.owner), ("member_id", shape.member_id)):
+        check_identity(name, text, MAX_OWNER_BYTES)
+    return ConsumeAsk(
+        topic=shape.topic,
+        group=shape.group,
+        owner=shape.owner,
+        max_messages=shape.max_in_flight,
+        lease_ms=shape.lease_ms,
+        member_id=shape.member_id,
+        generation=shape.generation,
+        wish=wish_of(shape),
+    )
+
+
+def _lines(consumed: Consumed, line: Line) -> bytes:
+    topic, group = consumed.topic, consumed.group.name
+    return b"".join(
+        line(_encode(shape), shape.id)
+        for leased in consumed.leases
+        for offset, row, appended_at in leased_rows(leased)
+        for shape in (
+            shown_as(
+                PushedShape,
+                row,
+                message_id(topic.incarnation, leased.partition, offset),
+                offset,
+                appended_at=appended_at,
+                delivery=leased.deliveries.get(offset, 1),
+                failures=leased.failures.get(offset, 0),
+                topic=topic.name,
+                group=group,
+                partition=leased.partition,
+                token=leased.token,
+                lease_expires_at=time_of(leased.expires_ms),
+                suspect=leased.suspect,
+            ),
+        )
+    )
+
+
+def _line(encoded: bytes) -> bytes:
+    # Values are passed on as they were published, perhaps with line ends between their parts.
+    if b"\n" in encoded or b"\r" in encoded:
+        return msgspec.json.format(encoded, indent=-1)
+    return encoded
+
+
+def _as_line(encoded: bytes, identity: str) -> bytes:
+    return _line(encoded) + b"\n"
+
+
+def _as_event(encoded: bytes, identity: str) -> bytes:
+    head = b"event: message\nid: %s\n" % identity.encode() if identity else b"event: error\n"
+    return b"%sdata: %s\n\n" % (head, _line(encoded))
+
+
+_LINES: dict[str, Line] = {NDJSON: _as_line, EVENTS: _as_event}
+_BEATS = {NDJSON: b"\n", EVENTS: b": heartbeat\n\n"}

@@ -1,0 +1,103 @@
+"""What pushed streams have given out and nobody answered for yet: kept per process, told by the answers that pass here.
+
+Answers may go to another process, so that a stream that stands still also asks the engine, whose word counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from lakelog.engine.consuming import Answer, Answered, Leased, PartitionProgress, Ranges, Verb
+from lakelog.errors import LakelogError
+
+
+class Subscriber(NamedTuple):
+    """Who a stream is for, and who answers."""
+
+    environment_id: int
+    topic: str
+    group: str
+    owner: str
+
+
+class Hands:
+    """What one stream has given out. `freed` is set when that becomes less."""
+
+    def __init__(self) -> None:
+        self.freed = asyncio.Event()
+        self._held: dict[tuple[int, int], set[int]] = {}
+        """Offsets by partition and token."""
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def given(self, leased: Leased) -> None:
+        self._held[leased.partition, leased.token] = set(leased.offsets)
+
+    def answered(self, said: Answer) -> None:
+        if said.verb is Verb.EXTEND:
+            return
+        place = self._place(said)
+        if place is None:
+            return
+        if said.verb is Verb.ACK_THROUGH:
+            last = said.ranges[0][0]
+            self._keep(place, {offset for offset in self._held[place] if offset > last})
+        else:
+            self._keep(place, {offset for offset in self._held[place] if not _within(offset, said.ranges)})
+
+    def settle(self, progress: Iterable[PartitionProgress]) -> None:
+        """Keeps what is leased by the engine's word."""
+        leases = {(each.partition, lease.token): lease.offsets for each in progress for lease in each.leases}
+        for place, held in list(self._held.items()):
+            ranges = leases.get(place, ())
+            self._keep(place, {offset for offset in held if _within(offset, ranges)})
+
+    def _place(self, said: Answer) -> tuple[int, int] | None:
+        if said.token is not None:
+            place = (said.partition, said.token)
+            return place if place in self._held else None
+        first = said.ranges[0][0]
+        found = (place for place, held in self._held.items() if place[0] == said.partition and first in held)
+        return next(found, None)
+
+    def _keep(self, place: tuple[int, int], rest: set[int]) -> None:
+        if len(rest) < len(self._held[place]):
+            self.freed.set()
+        if rest:
+            self._held[place] = rest
+        else:
+            del self._held[place]
+
+
+class Streams:
+    """The streams of this process, by whom they are for."""
+
+    def __init__(self) -> None:
+        self._open: dict[Subscriber, set[Hands]] = {}
+
+    @contextmanager
+    def follow(self, subscriber: Subscriber) -> Iterator[Hands]:
+        hands = Hands()
+        self._open.setdefault(subscriber, set()).add(hands)
+        try:
+            yield hands
+        finally:
+            others = self._open[subscriber]
+            others.discard(hands)
+            if not others:
+                del self._open[subscriber]
+
+    def answered(self, caller: Subscriber, said: Sequence[Answer], results: Sequence[Answered | LakelogError]) -> None:
+        for hands in self._open.get(caller, ()):
+            for each, result in zip(said, results, strict=True):
+                if not isinstance(result, LakelogError):
+                    hands.answered(each)
+
+
+def _within(offset: int, ranges: Ranges) -> bool:
+    return any(first <= offset < end for first, end in ranges)

@@ -1,0 +1,42 @@
+"""Long polls: what they wait for, and the two things that end them early. What is waited for is the caller's matter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from lakelog.server.calls import Call, Disconnected
+from lakelog.server.drain import Drain
+
+Found = TypeVar("Found")
+
+
+async def unless_ended(
+    call: Call,
+    drain: Drain,
+    work: Coroutine[Any, Any, Found],
+    late: Callable[[Found], Awaitable[None]] | None = None,
+) -> Found | None:
+    """What `work` finds; None when the server drains first; `Disconnected` when the caller hangs up.
+
+    `late` gets what was found and can no longer be told to the caller: work that is cancelled may come to its end.
+    """
+    poll = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(call.gone())
+    drained = asyncio.ensure_future(drain.wait())
+    told = False
+    try:
+        await asyncio.wait((poll, gone, drained), return_when=asyncio.FIRST_COMPLETED)
+        if poll.done() and not gone.done():
+            told = True
+            return poll.result()
+        if gone.done():
+            raise Disconnected
+        return None
+    finally:
+        for task in (poll, gone, drained):
+            task.cancel()
+        await asyncio.gather(poll, gone, drained, return_exceptions=True)
+        if late is not None and not told and not poll.cancelled() and poll.exception() is None:
+            await late(poll.result())

@@ -1,0 +1,209 @@
+"""The JSON bodies of consume and of the answers to leases, as structs that are checked while they are decoded.
+
+As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from lakelog.model import limits
+from lakelog.model.group import (
+    DEFAULT_LEASE_MS,
+    MAX_LEASE_MS,
+    MAX_OWNER_BYTES,
+    MIN_LEASE_MS,
+)
+from lakelog.wire.shapes import BodyShape, FetchedShape, Name, Natural, ReplyShape
+
+# PostgreSQL cannot store the character 0 in a text.
+Identity = Annotated[str, Meta(min_length=1, max_length=MAX_OWNER_BYTES, pattern="^[^\\u0000]+$")]
+"""Of an owner, a member or a request: any text, chosen by the caller."""
+PartitionNumber = Annotated[int, Meta(ge=0, lt=limits.MAX_PARTITIONS)]
+LeaseMs = Annotated[int, Meta(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
+DelayMs = Annotated[int, Meta(ge=0, le=86_400_000)]
+WaitMs = Annotated[int, Meta(ge=0, le=limits.MAX_WAIT_MS)]
+MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
+Text = Annotated[str, Meta(max_length=64 << 10)]
+OffsetRange = Annotated[list[Natural], Meta(min_length=2, max_length=2)]
+"""The first and the last offset, both included."""
+Offsets = Annotated[list[Natural | OffsetRange], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+
+
+class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a failed message is tried again. `max_ms` and `jitter` are for `exponential` only."""
+
+    max: Annotated[int, Meta(ge=0, le=1000)] = 3
+    strategy: Literal["exponential", "fixed"] = "exponential"
+    base_ms: DelayMs = 1000
+    max_ms: DelayMs = 60_000
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
+
+
+class SettingsShape(BodyShape, frozen=True, kw_only=True):
+    """What a caller says about a group's settings: what is left out is not said. PATCH /v1/groups/{group}"""
+
+    order: Literal["key", "partition", "none"] | None = None
+    filter: Text | None = None
+    retries: Retries | None = None
+    dead_letter: bool | None = None
+    assignor: Literal["range", "round-robin", "sticky", "cooperative-sticky"] | None = None
+    window: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+
+
+class WishShape(SettingsShape, frozen=True, kw_only=True):
+    """The same of a caller that makes the group if there is none. `start_from` counts in topics not read before.
+
+    It is `earliest`, `latest`, `none` (wait for a seek), an offset, or a time.
+    """
+
+    start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
+
+
+class Consume(WishShape, frozen=True, kw_only=True):
+    """POST /v1/consume"""
+
+    topic: Name
+    group: Name
+    owner: Identity
+    max_messages: MaxMessages = 1
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    wait_ms: WaitMs = 0
+    member_id: Identity | None = None
+    generation: Natural | None = None
+    request_id: Identity | None = None
+    isolates: bool = False
+
+
+class Push(WishShape, frozen=True, kw_only=True):
+    """The query of GET /v1/consume. Retries cannot be stated in it."""
+
+    topic: Name
+    group: Name
+    owner: Identity
+    max_in_flight: MaxMessages = 1
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    member_id: Identity | None = None
+    generation: Natural | None = None
+
+
+class LeasedShape(FetchedShape, frozen=True, kw_only=True, omit_defaults=True):
+    """One leased message: as a fetch shows it, and how often it was delivered (this time included) and failed."""
+
+    delivery: int
+    failures: int
+
+
+class LeaseShape(ReplyShape, frozen=True, kw_only=True):
+    """Messages of one partition that the owner holds until `expires_at`, in the order in which to run them."""
+
+    token: int
+    partition: int
+    expires_at: datetime
+    suspect: bool
+    messages: list[LeasedShape]
+
+
+class Consumed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No lease when there was nothing in time. `generation` is answered to a call that named a member."""
+
+    leases: list[LeaseShape]
+    generation: int | None = None
+
+
+class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a pushed stream, with its lease."""
+
+    topic: str
+    group: str
+    partition: int
+    token: int
+    lease_expires_at: datetime
+    suspect: bool = False
+
+
+class Ack(BodyShape, frozen=True, kw_only=True):
+    """POST /v1/ack. `partition` may be left out where the topic has one; `offset` or `offsets` is needed."""
+
+    topic: Name
+    group: Name
+    owner: Identity
+    partition: PartitionNumber | None = None
+    token: Natural | None = None
+    offset: Natural | None = None
+    offsets: Offsets | None = None
+    generation: Natural | None = None
+
+
+class AckCumulative(BodyShape, frozen=True, kw_only=True):
+    """POST /v1/ack-cumulative: all of the lease up to and including the offset."""
+
+    topic: Name
+    group: Name
+    owner: Identity
+    offset: Natural
+    partition: PartitionNumber | None = None
+    token: Natural | None = None
+    generation: Natural | None = None
+
+
+class Nack(Ack, frozen=True, kw_only=True):
+    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters."""
+
+    delay_ms: DelayMs | None = None
+    reason: Text = ""
+    kind: Literal["counted", "uncounted", "fatal"] = "counted"
+
+
+class Discard(Ack, frozen=True, kw_only=True):
+    """POST /v1/discard"""
+
+    reason: Text = ""
+
+
+class Extend(Ack, frozen=True, kw_only=True):
+    """POST /v1/extend: the whole lease, named by its token or by an offset. `alone`: its suspect now runs alone."""
+
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    alone: bool = False
+
+
+class Extended(ReplyShape, frozen=True, kw_only=True):
+    expires_at: datetime
+
+
+class AnswerShape(BodyShape, frozen=True, kw_only=True):
+    """One of many answers. The fields that a verb does not have are ignored."""
+
+    verb: Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
+    partition: PartitionNumber
+    token: Natural | None = None
+    offsets: Offsets | None = None
+    delay_ms: DelayMs | None = None
+    reason: Text = ""
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    alone: bool = False
+
+
+class Answers(BodyShape, frozen=True, kw_only=True):
+    """POST /v1/topics/{topic}/groups/{group}/answers"""
+
+    owner: Identity
+    answers: Annotated[list[AnswerShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+    generation: Natural | None = None
+
+
+class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one answer; `dead` are the offsets that it made dead letters."""
+
+    ok: bool = False
+    expires_at: datetime | None = None
+    dead: list[int] | None = None
+    error: dict[str, Any] | None = None
+
+
+class AnswersAnswer(ReplyShape, frozen=True, kw_only=True):
+    results: list[AnswerResult]

@@ -1,0 +1,138 @@
+"""Leases in one HTTP body: a head in JSON that describes them, and the stored payloads, not decoded in between.
+
+The body is a fixed start (magic and the head's length), the head, and a payload for each piece, in the head's order;
+the head and each payload begin at a multiple of 8. What a payload holds is for `lakelog.batches` to say.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+from msgspec import Struct
+
+from lakelog.errors import InvalidBatch
+
+MEDIA_TYPE = "application/vnd.lakelog.leases"
+
+_START = struct.Struct("<4sI")
+_MAGIC = b"LKL1"
+_ALIGN = 8
+
+Range = tuple[int, int]
+"""The first and the last of a run of offsets, both included."""
+
+
+class PieceHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Messages of one stored batch. `size` is the length of its payload.
+
+    A whole payload has all `count` rows of the batch, and offset n is row n - base. One that is not whole has a row for
+    each of the offsets, in their order, and no others.
+    """
+
+    base: int
+    count: int
+    appended_us: int
+    """Microseconds since 1970."""
+    offsets: list[Range]
+    size: int
+    whole: bool = True
+
+
+class LeaseHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One lease. A message not in `deliveries` is delivered for the first time, one not in `failures` never failed."""
+
+    token: int
+    partition: int
+    expires_ms: int
+    pieces: list[PieceHead]
+    suspect: bool = False
+    order: list[Range] | None = None
+    """In which order to run the messages, where that is not by offset."""
+    deliveries: dict[int, int] = {}
+    failures: dict[int, int] = {}
+
+    def offsets(self) -> Iterator[int]:
+        """In the order in which to run them."""
+        if self.order is not None:
+            return from_ranges(self.order)
+        return from_ranges(each for piece in self.pieces for each in piece.offsets)
+
+
+class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a consume got. `incarnation` is the topic's: the first part of a message's id."""
+
+    incarnation: int
+    leases: list[LeaseHead]
+    generation: int | None = None
+
+
+_HEAD = msgspec.json.Decoder(LeasesHead)
+_encode = msgspec.json.Encoder().encode
+
+
+def write_leases(head: LeasesHead, payloads: Iterable[bytes | memoryview]) -> bytes:
+    """The body. `payloads` are those of all pieces, in the head's order."""
+    encoded = _encode(head)
+    parts: list[bytes | memoryview] = [_START.pack(_MAGIC, len(encoded)), encoded, _padding(len(encoded))]
+    for payload in payloads:
+        parts += (payload, _padding(len(payload)))
+    return b"".join(parts)
+
+
+def read_leases(body: bytes | memoryview) -> tuple[LeasesHead, list[memoryview]]:
+    """The head, and the payloads of all its pieces, in its order."""
+    view = memoryview(body)
+    if len(view) < _START.size:
+        raise InvalidBatch("The body ends inside its start.")
+    magic, length = _START.unpack_from(view)
+    if magic != _MAGIC:
+        raise InvalidBatch("The body does not hold Lakelog leases.")
+    if length > len(view) - _START.size:
+        raise InvalidBatch("The body ends inside its head.")
+    at = _START.size
+    try:
+        head = _HEAD.decode(view[at : at + length])
+    except msgspec.MsgspecError as error:
+        raise InvalidBatch(f"The head of the leases is malformed: {error}.") from error
+    at += length + len(_padding(length))
+    payloads = []
+    for piece in (piece for lease in head.leases for piece in lease.pieces):
+        if not 0 <= piece.size <= len(view) - at:
+            raise InvalidBatch("The body ends inside a payload.")
+        payloads.append(view[at : at + piece.size])
+        at += piece.size + len(_padding(piece.size))
+    return head, payloads
+
+
+def to_ranges(offsets: Sequence[int]) -> list[Range]:
+    """The offsets, in the order given, as runs."""
+    if not offsets:
+        return []
+    if offsets[-1] - offsets[0] == len(offsets) - 1 and _rises(offsets):
+        return [(offsets[0], offsets[-1])]
+    ranges: list[Range] = []
+    first = last = offsets[0]
+    for offset in offsets[1:]:
+        if offset != last + 1:
+            ranges.append((first, last))
+            first = offset
+        last = offset
+    ranges.append((first, last))
+    return ranges
+
+
+def from_ranges(ranges: Iterable[Range]) -> Iterator[int]:
+    """The offsets of these runs, in their order."""
+    for first, last in ranges:
+        yield from range(first, last + 1)
+
+
+def _rises(offsets: Sequence[int]) -> bool:
+    return all(after > before for before, after in pairwise(offsets))
+
+
+def _padding(length: int) -> bytes:
+    return bytes(-length % _ALIGN)

@@ -1,0 +1,248 @@
+"""The routes of groups: members, progress, settings, seeks, pauses, positions; with and without the prefix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.server.harness import Reply, World, working
+
+WHO = {"topic": "jobs", "group": "billing", "owner": "w1"}
+
+
+async def _post(made: World, path: str, body: object = None, **more: Any) -> Reply:
+    return await made.call("POST", f"/v1/groups/{path}", json=body, **more)
+
+
+async def _consume(made: World, **more: Any) -> Reply:
+    reply = await made.call("POST", "/v1/consume", json={**WHO, "start_from": "earliest", **more})
+    assert reply.status == 200, reply.body
+    return reply
+
+
+async def _fill(made: World, count: int = 4) -> None:
+    await made.publish("jobs", *({"value": number} for number in range(count)))
+
+
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+async def test_the_life_of_a_member(prefix: str) -> None:
+    async with working() as made:
+        path = f"{prefix}/groups/order-service"
+        body = {"member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30_000}
+        headers = {"x-forwarded-for": "6.6.6.6", "x-lakelog-forwarded": "1", "x-lakelog-client": "6.6.6.6"}
+        joined = await made.call("POST", f"{path}/join", json=body, headers=headers, client=("10.0.0.5", 50_000))
+        assert joined.json == {
+            "member_id": "consumer-1",
+            "generation": 1,
+            "assigned_partitions": {"orders": [0, 1, 2, 3]},
+            "heartbeat_interval_ms": 10_000,
+        }
+        await made.call("POST", f"{path}/join", json={"member_id": "consumer-2", "topics": ["orders"]})
+        beat = await made.call("POST", f"{path}/heartbeat", json={"member_id": "consumer-1", "generation": 1})
+        assert (beat.status, beat.json["generation"]) == (200, 2)
+        assert len(beat.json["assigned_partitions"]["orders"]) == 2
+        described = (await made.call("GET", path)).json
+        assert (described["group_id"], described["state"], described["generation"]) == ("order-service", "stable", 2)
+        first, second = described["members"]
+        assert (first["member_id"], first["client_host"]) == ("consumer-1", "10.0.0.5")
+        assigned = [*first["assigned_partitions"]["orders"], *second["assigned_partitions"]["orders"]]
+        assert sorted(assigned) == [0, 1, 2, 3]
+        assert (await made.call("POST", f"{path}/leave", json={"member_id": "consumer-2"})).status == 204
+        gone = await made.call("POST", f"{path}/heartbeat", json={"member_id": "consumer-2", "generation": 2})
+        assert (gone.status, gone.json["code"]) == (409, "unknown_member")
+        listed = (await made.call("GET", f"{prefix}/groups")).json
+        assert [group["group_id"] for group in listed["groups"]] == ["order-service"]
+
+
+async def test_a_group_is_described_with_its_settings() -> None:
+    async with working() as made:
+        await _fill(made)
+        await _consume(made, retries={"max": 5, "strategy": "fixed", "base_ms": 250}, filter="value >= 0", window=10)
+        described = (await made.call("GET", "/v1/groups/billing")).json
+    assert described["settings"] == {
+        "order": "key",
+        "filter": "value >= 0",
+        "retries": {"max": 5, "strategy": "fixed", "base_ms": 250, "max_ms": 60_000, "jitter": 0.2},
+        "dead_letter": True,
+        "assignor": "cooperative-sticky",
+        "window": 10,
+    }
+    assert (described["kind"], described["paused"], described["dead_letters"]) == ("lease", [], 0)
+    (progress,) = described["progress"]
+    assert (progress["topic"], progress["lag"], progress["leased"], progress["high_watermark"]) == ("jobs", 4, 1, 4)
+
+
+async def test_lag_and_leases() -> None:
+    async with working() as made:
+        await _fill(made)
+        await _consume(made, max_messages=3)
+        lag = (await made.call("GET", "/v1/groups/billing/lag", query="topic=jobs")).json
+        held = (await made.call("GET", "/v1/groups/billing/leases")).json
+    assert (lag["lag"], lag["partitions"][0]["leased"]) == (4, 3)
+    (lease,) = held["leases"]
+    assert (lease["owner"], lease["offsets"], lease["topic"], lease["suspect"]) == ("w1", [[0, 2]], "jobs", False)
+
+
+async def test_settings_are_altered() -> None:
+    async with working() as made:
+        await _consume(made, filter="value > 5")
+        altered = await made.call("PATCH", "/v1/groups/billing", json={"window": 7, "filter": "", "dead_letter": False})
+        assert altered.status == 200, altered.body
+        settings = (await made.call("GET", "/v1/groups/billing")).json["settings"]
+    assert (settings["window"], settings["filter"], settings["dead_letter"]) == (7, None, False)
+
+
+async def test_pause_and_resume() -> None:
+    async with working() as made:
+        await _fill(made)
+        await _consume(made, max_messages=1)
+        assert (await _post(made, "billing/pause")).json["paused"] == ["*"]
+        assert (await _consume(made)).json == {"leases": []}
+        assert (await _post(made, "billing/resume", {})).json["paused"] == []
+        assert (await _post(made, "billing/pause", {"topic": "jobs"})).json["paused"] == ["jobs"]
+        assert (await _post(made, "billing/resume", {"topic": "jobs"})).json["paused"] == []
+        topic = await made.call("POST", "/v1/topics/jobs/pause")
+        assert [group["paused"] for group in topic.json["groups"]] == [["jobs"]]
+        await made.call("POST", "/v1/topics/jobs/resume")
+        assert len((await _consume(made)).json["leases"]) == 1
+
+
+async def test_seek_by_every_way() -> None:
+    async with working() as made:
+        await _fill(made, 10)
+        await _consume(made, max_messages=10)
+        topic = (await made.call("GET", "/v1/topics/jobs")).json
+        for target, expected in (
+            ({"offset": 4}, 4),
+            ({"position": "latest"}, 10),
+            ({"position": "earliest"}, 0),
+            ({"timestamp": "2999-01-01T00:00:00Z"}, 10),
+            ({"message_id": f"{topic['incarnation']}-0-3"}, 3),
+        ):
+            dry = await _post(made, "billing/seek", {"topic": "jobs", "dry_run": True, **target})
+            moved = await _post(made, "billing/seek", {"topic": "jobs", **target})
+            assert (dry.status, moved.status) == (200, 200), moved.body
+            assert dry.json["partitions"] == moved.json["partitions"]
+            assert moved.json["partitions"][0]["to"] == expected
+        lease = (await _consume(made)).json["leases"][0]
+    assert lease["messages"][0]["offset"] == 3
+
+
+@pytest.mark.parametrize(
+    "target", [{}, {"offset": 1, "position": "latest"}, {"position": "middle"}, {"message_id": "x"}]
+)
+async def test_a_seek_needs_one_target(target: dict[str, Any]) -> None:
+    async with working() as made:
+        await _consume(made)
+        assert (await _post(made, "billing/seek", {"topic": "jobs", **target})).status == 422
+
+
+async def test_positions_of_a_cursor_group() -> None:
+    async with working() as made:
+        await _fill(made, 10)
+        body = {"member_id": "m1", "topics": ["jobs"], "kind": "cursor", "start_from": "earliest"}
+        joined = (await _post(made, "spark/join", body)).json
+        commit: dict[str, Any] = {"topic": "jobs", "positions": [{"partition": 0, "offset": 6}]}
+        who = {"member_id": "m1", "generation": joined["generation"]}
+        assert (await _post(made, "spark/positions", {**commit, **who})).status == 204
+        found = await made.call("GET", "/v1/groups/spark/positions", query="topic=jobs")
+        assert found.json["positions"] == [{"partition": 0, "offset": 6, "epoch": 0}]
+        other = await _post(made, "spark/positions", {**commit, "member_id": "m2", "generation": 1})
+        assert (other.status, other.json["code"]) == (409, "unknown_member")
+        twice = {**commit, "positions": commit["positions"] * 2}
+        assert (await _post(made, "spark/positions", twice)).status == 422
+        leased = await made.call("POST", "/v1/consume", json={**WHO, "group": "spark"})
+        assert (leased.status, leased.json["code"]) == (409, "group_kind_differs")
+
+
+async def test_a_group_without_members_is_deleted() -> None:
+    async with working() as made:
+        await _consume(made)
+        assert (await made.call("DELETE", "/v1/groups/billing")).status == 204
+        assert (await made.call("GET", "/v1/groups/billing")).json["code"] == "group_not_found"
+
+
+async def test_stats_of_a_topic() -> None:
+    async with working() as made:
+        await _fill(made)
+        await _consume(made, max_messages=2)
+        await made.call("POST", "/v1/nack", json={**WHO, "partition": 0, "offset": 0, "kind": "fatal"})
+        stats = (await made.call("GET", "/v1/topics/jobs/stats")).json
+    (group,) = stats.pop("groups")
+    assert group == {
+        "group_id": "billing",
+        "kind": "lease",
+        "lag": 3,
+        "pending": 1,
+        "dead_letters": 1,
+        "committed": {"0": 1},
+    }
+    assert (stats["messages"], stats["partitions"], stats["dead_letters"]) == (4, 1, 1)
+    assert stats["oldest_at"] <= stats["newest_at"]
+
+
+async def _kill(made: World, count: int = 3) -> list[Any]:
+    await _fill(made, count)
+    await _consume(made, max_messages=count)
+    for offset in range(count):
+        body = {**WHO, "partition": 0, "offset": offset, "kind": "fatal", "reason": f"error {offset}"}
+        assert (await made.call("POST", "/v1/nack", json=body)).status == 204
+    letters: list[Any] = (await made.call("GET", "/v1/groups/billing/dead-letters")).json["dead_letters"]
+    return letters
+
+
+async def test_dead_letters_are_listed_and_found() -> None:
+    async with working() as made:
+        letters = await _kill(made)
+        assert [letter["value"] for letter in letters] == [0, 1, 2]
+        assert {letter["state"] for letter in letters} == {"dead"}
+        some = await made.call("GET", "/v1/groups/billing/dead-letters", query="where=error%20%3D%20'error%201'")
+        assert [letter["error"] for letter in some.json["dead_letters"]] == ["error 1"]
+        page = (await made.call("GET", "/v1/groups/billing/dead-letters", query="limit=2")).json
+        rest = (await made.call("GET", "/v1/groups/billing/dead-letters", query=f"after={page['next']}")).json
+        assert [len(page["dead_letters"]), len(rest["dead_letters"]), rest["next"]] == [2, 1, None]
+        one = await made.call("GET", f"/v1/groups/billing/dead-letters/{letters[1]['id']}")
+        assert one.json == letters[1]
+        missing = await made.call("GET", "/v1/groups/billing/dead-letters/1-0-99")
+        assert (missing.status, missing.json["code"]) == (404, "dead_letter_not_found")
+        for query in ("state=alive", "limit=0", "where=error", "after=x"):
+            assert (await made.call("GET", "/v1/groups/billing/dead-letters", query=query)).status == 422, query
+
+
+async def test_dead_letters_are_redriven() -> None:
+    async with working() as made:
+        letters = await _kill(made)
+        dry = await _post(made, "billing/dead-letters/redrive", {"topic": "jobs", "dry_run": True})
+        assert (dry.json["redriven"], dry.json["dry_run"]) == (3, True)
+        body = {"values": {letters[0]["id"]: {"value": {"mended": True}}}}
+        mended = await _post(made, "billing/dead-letters/redrive", body)
+        assert (mended.json["redriven"], mended.json["ids"]) == (1, [letters[0]["id"]])
+        once = await _post(made, f"billing/dead-letters/{letters[1]['id']}/retry")
+        assert once.json["redriven"] == 1
+        again = await _post(made, f"billing/dead-letters/{letters[1]['id']}/retry", {})
+        assert (again.status, again.json["code"]) == (409, "redrive_refused")
+        leases = (await _consume(made, max_messages=5)).json["leases"]
+        values = [message["value"] for lease in leases for message in lease["messages"]]
+        assert values == [{"mended": True}, 1]
+        redriven = await made.call("GET", "/v1/groups/billing/dead-letters", query="state=redriven")
+        assert all(letter["redriven_to"] for letter in redriven.json["dead_letters"])
+        assert len(redriven.json["dead_letters"]) == 2
+
+
+async def test_dead_letters_are_discarded() -> None:
+    async with working() as made:
+        letters = await _kill(made)
+        assert (await made.call("DELETE", f"/v1/groups/billing/dead-letters/{letters[0]['id']}")).status == 204
+        some = await _post(made, "billing/dead-letters/discard", {"topic": "jobs", "where": "error = 'error 2'"})
+        assert some.json == {"discarded": 1}
+        left = (await made.call("GET", "/v1/groups/billing/dead-letters")).json["dead_letters"]
+        assert [letter["error"] for letter in left] == ["error 1"]
+
+
+@pytest.mark.parametrize("name", ["redrive", "discard"])
+async def test_a_verb_is_not_the_id_of_a_dead_letter(name: str) -> None:
+    async with working() as made:
+        await _kill(made, 1)
+        reply = await made.call("GET", f"/v1/groups/billing/dead-letters/{name}")
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")

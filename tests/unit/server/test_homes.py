@@ -1,0 +1,227 @@
+"""Soft homes: the same home for everybody, calls passed on whole, and served here when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lakelog.engine.budget import Budget
+from lakelog.errors import Unavailable
+from lakelog.model.topic import Scope
+from lakelog.server import Drain, homes
+from lakelog.server.calls import Call
+from lakelog.server.homes import CLIENT, FORWARDED, Homes, advertised_host, home_of
+from lakelog.server.metrics import Metrics
+from lakelog.storage.groups import ServerInfo
+from lakelog.storage.memory import MemoryCatalog
+
+SCOPE = Scope(project="default", environment="default", environment_id=1)
+Serve = Callable[[bytes], Awaitable[bytes]]
+
+
+def _servers(count: int) -> list[ServerInfo]:
+    return [ServerInfo(server_id=f"s{n}", address=f"h:{n}") for n in range(count)]
+
+
+def test_homes_are_spread_and_move_little() -> None:
+    keys = [(1, f"g{n}", "orders") for n in range(2000)]
+    four, five = _servers(4), _servers(5)
+    before = {key: home_of(key, four).server_id for key in keys}
+    assert all(400 < count < 600 for count in Counter(before.values()).values())
+    assert before == {key: home_of(key, four[::-1]).server_id for key in keys}
+    after = {key: home_of(key, five).server_id for key in keys}
+    assert {after[key] for key in keys if after[key] != before[key]} == {"s4"}
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "expected"),
+    [
+        ("127.0.0.1", None, "127.0.0.1"),
+        ("::1", None, "::1"),
+        ("db.example.org", None, "db.example.org"),
+        ("0.0.0.0", "10.1.2.3", "10.1.2.3"),
+    ],
+)
+def test_the_advertised_host(host: str, given: str | None, expected: str) -> None:
+    assert advertised_host(host, given) == expected
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_a_wildcard_is_never_advertised(host: str) -> None:
+    assert advertised_host(host, None) not in ("", "0.0.0.0", "::")
+
+
+def _call(*headers: tuple[bytes, bytes]) -> Call:
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    asgi = {
+        "method": "POST",
+        "path": "/v1/ack",
+        "raw_path": b"/v1/ack",
+        "query_string": b"a=b",
+        "headers": [(b"authorization", b"Bearer x"), (b"content-length", b"999"), (b"connection", b"close"), *headers],
+        "client": ("10.0.0.5", 1234),
+    }
+    call = Call(asgi, receive, Budget(1 << 20))
+    call.scope = SCOPE
+    call.request_id = b"r-1"
+    return call
+
+
+@asynccontextmanager
+async def _listening(serve: Serve) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server of raw requests: each is answered with what `serve` makes of it."""
+    requests: list[bytes] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                requests.append(head + await reader.readexactly(length))
+                writer.write(await serve(requests[-1]))
+                await writer.drain()
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield "{}:{}".format(*server.sockets[0].getsockname()[:2]), requests
+
+
+def _answer(status: int, body: bytes = b"", *headers: bytes) -> Serve:
+    async def serve(request: bytes) -> bytes:
+        head = b"HTTP/1.1 %d Whatever\r\nContent-Type: text/x\r\ncontent-length: %d\r\n" % (status, len(body))
+        return head + b"".join(header + b"\r\n" for header in headers) + b"\r\n" + body
+
+    return serve
+
+
+@asynccontextmanager
+async def _pair(address: str) -> AsyncIterator[tuple[Homes, ServerInfo]]:
+    """This server, and another that is at that address."""
+    catalog = MemoryCatalog()
+    other = ServerInfo(server_id="other", address=address)
+    await catalog.groups.server_seen(other, memory_seconds=6)
+    here = Homes(catalog.groups, "127.0.0.1:1", Drain(), Metrics())
+    await here.start()
+    try:
+        yield here, other
+    finally:
+        await here.stop()
+
+
+async def test_a_call_is_passed_on_whole() -> None:
+    refusal = _answer(409, b"problem", b"retry-after: 7", b"x-inner: 1")
+    async with _listening(refusal) as (address, requests), _pair(address) as (here, other):
+        spoofed = (FORWARDED, b"1"), (CLIENT, b"6.6.6.6")
+        answers = [await here.forward(_call(*spoofed), b'{"a": 1}', other) for _ in range(3)]
+        assert len(here._idle[address]) == 1
+    for answer in answers:
+        assert answer is not None
+        assert (answer.status, answer.body) == (409, b"problem")
+        assert dict(answer.headers) == {b"content-type": b"text/x", b"retry-after": b"7"}
+    head, _, body = requests[0].partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    assert (first, body) == (b"POST /v1/ack?a=b HTTP/1.1", b'{"a": 1}')
+    assert sorted(lines) == [
+        b"authorization: Bearer x",
+        b"content-length: 8",
+        b"x-lakelog-client: 10.0.0.5",
+        b"x-lakelog-forwarded: other",
+        b"x-request-id: r-1",
+    ]
+
+
+async def _cut(request: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nhalf"
+
+
+async def _garbage(request: bytes) -> bytes:
+    return b"garbage\r\n\r\n"
+
+
+async def _silence(request: bytes) -> bytes:
+    await asyncio.sleep(30)
+    return b""
+
+
+@pytest.mark.parametrize("serve", [_answer(200, b"x" * 9, b"content-length: -5"), _garbage, _silence])
+async def test_what_fails_is_served_here(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "ANSWER_SECONDS", 0.05)
+    async with _listening(serve) as (address, _), _pair(address) as (here, other):
+        call = _call()
+        group = next(name for name in map(str, range(99)) if here.elsewhere(call, name, "orders"))
+        assert await here.forward(call, b"", other) is None
+        # And is not tried again at once.
+        assert here.elsewhere(call, group, "orders") is None
+
+
+async def test_who_is_not_there_is_served_here() -> None:
+    async with _listening(_cut) as (address, _):
+        pass
+    async with _pair(address) as (here, other):
+        assert await here.forward(_call(), b"", other) is None
+
+
+async def test_a_home_that_cannot_serve_is_no_home() -> None:
+    async with _listening(_answer(503)) as (address, _), _pair(address) as (here, other):
+        assert await here.forward(_call(), b"", other) is None
+
+
+async def test_a_call_is_passed_on_once() -> None:
+    async with _pair("127.0.0.1:2") as (here, _):
+        names = [str(number) for number in range(50)]
+        assert any(here.elsewhere(_call(), name, "orders") for name in names)
+        assert not any(here.elsewhere(_call((FORWARDED, b"1")), name, "orders") for name in names)
+
+
+async def test_nothing_is_passed_on_by_a_server_that_drains() -> None:
+    async with _pair("127.0.0.1:2") as (here, _):
+        here._drain.begin()
+        assert not any(here.elsewhere(_call(), str(number), "orders") for number in range(50))
+
+
+async def test_a_server_that_drains_is_gone_for_the_others() -> None:
+    catalog = MemoryCatalog()
+    one, two = (Homes(catalog.groups, f"127.0.0.1:{n}", Drain(), Metrics()) for n in (1, 2))
+    await one.start()
+    await two.start()
+    two._drain.begin()
+    assert two._beating is not None
+    await asyncio.wait_for(two._beating, 2)
+    await one._beat()
+    assert [each.address for each in one._servers] == ["127.0.0.1:1"]
+    await one.stop()
+    await two.stop()
+
+
+async def test_old_knowledge_of_servers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _pair("127.0.0.1:2") as (here, _):
+        name = next(each for each in map(str, range(99)) if here.elsewhere(_call(), each, "orders"))
+
+        async def unavailable(*args: Any, **kwargs: Any) -> Any:
+            raise Unavailable
+
+        monkeypatch.setattr(here._catalog, "server_seen", unavailable)
+        await here._beat()
+        assert here.elsewhere(_call(), name, "orders") is not None
+        here._known_until = 0.0
+        assert here.elsewhere(_call(), name, "orders") is None
+
+
+async def test_only_a_server_of_ours_may_say_who_called() -> None:
+    async with _pair("127.0.0.1:2") as (here, _):
+        own = here._me.server_id.encode()
+        assert here.client_host(_call((FORWARDED, own), (CLIENT, b"10.9.9.9"))) == "10.9.9.9"
+        assert here.client_host(_call((FORWARDED, b"1"), (CLIENT, b"10.9.9.9"))) is None
+        assert here.client_host(_call((CLIENT, b"10.9.9.9"))) is None

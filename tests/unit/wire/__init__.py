@@ -1,0 +1,1 @@
+"""Tests of the HTTP shapes that server and client share."""
