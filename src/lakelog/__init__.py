@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakelog.client._async.delivery import AsyncDelivery
     from lakelog.client._async.lakelog import AsyncLakelog
     from lakelog.client._async.producer import AsyncProducer
     from lakelog.client._async.topic import AsyncTopic
+    from lakelog.client._sync.delivery import Delivery
     from lakelog.client._sync.lakelog import Lakelog
     from lakelog.client._sync.producer import Producer
     from lakelog.client._sync.topic import Topic
@@ -18,18 +20,24 @@ if TYPE_CHECKING:
     from lakelog.client.messages import ReceivedMessage
     from lakelog.client.values import FetchResult, Outgoing, PartitionInfo, Purged, Run, TopicInfo
     from lakelog.errors import LakelogError
+    from lakelog.model.group import Exponential, Fixed, Order
     from lakelog.model.message import Message
     from lakelog.model.position import Receipt
     from lakelog.model.topic import Retention
 
 __all__ = [
+    "AsyncDelivery",
     "AsyncLakelog",
     "AsyncProducer",
     "AsyncTopic",
+    "Delivery",
+    "Exponential",
     "FetchResult",
+    "Fixed",
     "Lakelog",
     "LakelogError",
     "Message",
+    "Order",
     "Outgoing",
     "PartitionInfo",
     "Producer",
@@ -46,13 +54,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncDelivery": "lakelog.client._async.delivery",
     "AsyncLakelog": "lakelog.client._async.lakelog",
     "AsyncProducer": "lakelog.client._async.producer",
     "AsyncTopic": "lakelog.client._async.topic",
+    "Delivery": "lakelog.client._sync.delivery",
+    "Exponential": "lakelog.model.group",
     "FetchResult": "lakelog.client.values",
+    "Fixed": "lakelog.model.group",
     "Lakelog": "lakelog.client._sync.lakelog",
     "LakelogError": "lakelog.errors",
     "Message": "lakelog.model.message",
+    "Order": "lakelog.model.group",
     "Outgoing": "lakelog.client.values",
     "PartitionInfo": "lakelog.client.values",
     "Producer": "lakelog.client._sync.producer",

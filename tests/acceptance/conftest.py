@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance import engines
 from tests.acceptance.client_kit import TRANSPORTS, ThreadServer
+from tests.acceptance.documents import lake as lake
 from tests.kit.postgres import Cluster
 
 

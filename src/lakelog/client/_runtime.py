@@ -356,3 +356,21 @@ def async_wait_at_exit(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def wait_at_exit(call: Callable[[], None]) -> None:
     call()
+
+
+# The worker's event loop ----------------------------------------------------------------------------------------------
+
+
+async def async_within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> R:
+    """Runs the work in the worker's loop, which is the caller's own."""
+    if asyncio.get_running_loop() is loop:
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+def within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> R:
+    """Runs the work in the worker's loop, which is another thread's."""
+    if asyncio._get_running_loop() is loop:
+        work.close()
+        raise RuntimeError("A Delivery would wait for its own event loop here; async handlers get an AsyncDelivery.")
+    return asyncio.run_coroutine_threadsafe(work, loop).result()

@@ -71,3 +71,25 @@ class Tries:
         if isinstance(asked, int | float):
             pause = max(pause, float(asked))
         return pause if pause < self.left else None
+
+
+class Pauses:
+    """Pauses that grow without an end of the tries: for workers, which outlive every outage."""
+
+    def __init__(
+        self, *, first_seconds: float = 0.05, longest_seconds: float = 5.0, chance: Callable[[], float] = _chance.random
+    ) -> None:
+        self._first = first_seconds
+        self._longest = longest_seconds
+        self._chance = chance
+        self.failed = 0
+
+    def next(self, error: LakelogError | None = None) -> float:
+        """Seconds until the next try."""
+        pause = min(self._longest, self._first * 2.0 ** min(self.failed, 30)) * (0.5 + self._chance() / 2)
+        self.failed += 1
+        asked = error.subject.get("retry_after") if error is not None else None
+        return max(pause, float(asked)) if isinstance(asked, int | float) else pause
+
+    def reset(self) -> None:
+        self.failed = 0

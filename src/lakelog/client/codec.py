@@ -5,7 +5,8 @@ bytes go as they are, text as UTF-8, everything else as JSON; a typed topic is J
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +16,12 @@ from lakelog.client.values import Outgoing
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
 from lakelog.model.message import Message, fault_of
+from lakelog.model.position import Receipt
 
 JSON = "application/json"
 TEXT = "text/plain"
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = str | bytes | int
@@ -122,10 +126,12 @@ class Maker(Generic[T]):
         codec: Codec[T],
         key: Callable[[T], Key | None] | None = None,
         validate: Callable[[T], bool | str] | None = None,
+        on_publish: Callable[[Receipt], object] | None = None,
     ) -> None:
         self.codec = codec
         self.key = key
         self.validate = validate
+        self._on_publish = on_publish
 
     def check(self, value: T) -> None:
         """Refuses what the topic's validator refuses."""
@@ -134,6 +140,15 @@ class Maker(Generic[T]):
             if verdict is not True:
                 reason = verdict if isinstance(verdict, str) else "the topic's validator said no"
                 raise InvalidRequest(f"The value was refused before it was sent: {reason}.")
+
+    def published(self, receipts: Iterable[Receipt]) -> None:
+        """Tells the topic's hook. The messages are in the log: what goes wrong in the hook is logged, not raised."""
+        if self._on_publish is not None:
+            for receipt in receipts:
+                try:
+                    self._on_publish(receipt)
+                except Exception:
+                    _log.exception("the hook after a publish failed for message %s", receipt.id)
 
     def key_of(self, value: T, given: Key | None, key_field: str | None) -> bytes | None:
         key = given

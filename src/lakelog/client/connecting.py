@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client._async.lakelog import AsyncLakelog
@@ -14,9 +15,16 @@ from lakelog.client._sync.http import HttpTransport
 from lakelog.client._sync.lakelog import Lakelog
 from lakelog.client._sync.transport import Transport
 from lakelog.client.backoff import Policy
+from lakelog.client.group_values import Answer, Answered
 from lakelog.client.positions import seconds_of
 from lakelog.client.urls import servers_of
-from lakelog.errors import InvalidRequest
+from lakelog.client.work.crew import Workshop
+from lakelog.client.work.extending import Source
+from lakelog.client.work.keeping import Keeper, ProcessKeeper, ThreadKeeper
+from lakelog.errors import InvalidRequest, LakelogError
+
+if TYPE_CHECKING:
+    from lakelog.client.hub import HubSettings
 
 _URL, _TOKEN = "LAKELOG_URL", "LAKELOG_TOKEN"
 _DEFAULT = "default"
@@ -35,6 +43,17 @@ class _Target:
     def is_http(self) -> bool:
         return self.url.startswith(("http://", "https://"))
 
+    def for_keeper(self, settings: HubSettings | None = None) -> dict[str, Any]:
+        """What the process beside a worker has to know."""
+        return {
+            "url": self.url,
+            "token": self.token,
+            "project": self.project,
+            "environment": self.environment,
+            "cells": dict(settings.cells) if settings else {},
+            "allow_not_durable": settings.allow_not_durable if settings else False,
+        }
+
 
 def connect(
     url: str | None = None,
@@ -52,16 +71,26 @@ def connect(
     `allow_not_durable` and `cells` (further databases by name) are for postgresql:// alone.
     """
     target = _target(url, token, project, environment)
-    transport: Transport
     if target.is_http:
-        transport = HttpTransport(servers_of(target.url), target.token)
-    else:
-        from lakelog.client.embedded import EmbeddedTransport
-        from lakelog.client.hub import HubSettings
+        servers = servers_of(target.url)
+        workshop = Workshop(
+            transport=lambda: AsyncHttpTransport(servers, target.token),
+            keeper=lambda _: ProcessKeeper(target.for_keeper()),
+            owns_transport=True,
+        )
+        return Lakelog(HttpTransport(servers, target.token), _policy(timeout), workshop)
 
-        settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
-        transport = EmbeddedTransport(settings, project, environment)
-    return Lakelog(transport, _policy(timeout))
+    from lakelog.client.embedded import EmbeddedTransport
+    from lakelog.client.hub import HubSettings
+
+    settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
+    embedded = EmbeddedTransport(settings, project, environment)
+    workshop = Workshop(
+        transport=embedded.for_workers,
+        keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
+        owns_transport=False,
+    )
+    return Lakelog(embedded, _policy(timeout), workshop)
 
 
 def connect_async(
@@ -76,16 +105,44 @@ def connect_async(
 ) -> AsyncLakelog:
     """The same for asyncio."""
     target = _target(url, token, project, environment)
-    transport: AsyncTransport
     if target.is_http:
         transport = AsyncHttpTransport(servers_of(target.url), target.token)
-    else:
-        from lakelog.client.embedded import AsyncEmbeddedTransport
-        from lakelog.client.hub import HubSettings
+        workshop = Workshop(
+            transport=lambda: transport,
+            keeper=lambda _: ProcessKeeper(target.for_keeper()),
+            owns_transport=False,
+        )
+        return AsyncLakelog(transport, _policy(timeout), workshop)
 
-        settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
-        transport = AsyncEmbeddedTransport(settings, project, environment)
-    return AsyncLakelog(transport, _policy(timeout))
+    from lakelog.client.embedded import AsyncEmbeddedTransport
+    from lakelog.client.hub import HubSettings
+
+    settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
+    embedded = AsyncEmbeddedTransport(settings, project, environment)
+    workshop = Workshop(
+        transport=lambda: embedded,
+        keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
+        owns_transport=False,
+    )
+    return AsyncLakelog(embedded, _policy(timeout), workshop)
+
+
+def _embedded_keeper(
+    blocking: Callable[[], Transport], settings: Mapping[str, Any]
+) -> Callable[[AsyncTransport], Keeper]:
+    """An engine in memory is in this process; over PostgreSQL, the process beside has an engine of its own."""
+
+    def make(_: AsyncTransport) -> Keeper:
+        if not settings["url"].startswith("memory:"):
+            return ProcessKeeper(settings)
+        groups = blocking().groups
+
+        def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+            return groups.answer(source.topic, source.group, source.owner, answers, seconds)
+
+        return ThreadKeeper(send)
+
+    return make
 
 
 def _target(url: str | None, token: str | None, project: str, environment: str) -> _Target:

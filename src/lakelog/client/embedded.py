@@ -7,13 +7,13 @@ the client; hubs in memory share one thread, so that all clients of a name meet 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from lakelog.client import processes
+from lakelog.client.embedded_groups import AsyncEmbeddedGroups, EmbeddedGroups, GroupVerbs
 from lakelog.client.hub import Hub, HubSettings
+from lakelog.client.loops import LoopThread
 from lakelog.client.shaping import changed, info_of_topic, partition_of_head
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.engine import Described, FetchLimits, Frame, Numbered
@@ -49,20 +49,20 @@ class Verbs:
             await hub.close()
 
     async def create_topic(self, name: str, partitions: int, settings: TopicSettings, if_missing: bool) -> TopicInfo:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         topic = await hub.engine.topics.create(scope, name, partitions, settings, if_missing=if_missing)
         return info_of_topic(topic)
 
     async def describe_topic(self, name: str) -> TopicInfo:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         return _info(await hub.engine.topics.describe(scope, name))
 
     async def list_topics(self, after: str) -> list[TopicInfo]:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         return [info_of_topic(topic) for topic in await hub.engine.topics.list(scope, after=after)]
 
     async def alter_topic(self, name: str, change: TopicChange) -> TopicInfo:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         topics = hub.engine.topics
         altered = await topics.alter(
             scope, name, partitions=change.partitions, change=lambda settings: changed(settings, change)
@@ -70,23 +70,23 @@ class Verbs:
         return info_of_topic(altered)
 
     async def delete_topic(self, name: str) -> None:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         await hub.engine.topics.delete(scope, name)
 
     async def purge_topic(self, name: str) -> Purged:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         purge = await hub.engine.topics.purge(scope, name)
         return Purged(removed=purge.removed, partitions=tuple(map(partition_of_head, purge.described.heads)))
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None
     ) -> list[Receipt | LakelogError]:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         numbered = Numbered(producer=number[0], sequence=number[1]) if number else None
         return await hub.engine.publisher.messages(scope, name, messages, numbered=numbered, epoch=epoch)
 
     async def publish_frames(self, name: str, frames: Sequence[PublishFrame]) -> list[Run | LakelogError]:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         answers = await hub.engine.publisher.frames(scope, name, [_frame(frame) for frame in frames])
         return [
             answer if isinstance(answer, LakelogError) else Run(answer.partition, answer.offset, answer.count)
@@ -94,7 +94,7 @@ class Verbs:
         ]
 
     async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish) -> Chunk:
-        hub, scope = await self._enter()
+        hub, scope = await self.enter()
         limits = FetchLimits(
             max_messages=wish.limit,
             max_bytes=wish.max_bytes or MAX_FETCH_BYTES,
@@ -121,47 +121,9 @@ class Verbs:
             ],
         )
 
-    async def _enter(self) -> tuple[Hub, Scope]:
+    async def enter(self) -> tuple[Hub, Scope]:
         hub = await self.open()
         return hub, await hub.scope(*self._place)
-
-
-class LoopThread:
-    """An event loop in a thread of its own, started when it is first needed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._guard = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        with self._guard:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, args=[self._loop], name=self._name, daemon=True)
-                self._thread.start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def stop(self) -> None:
-        with self._guard:
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
 
 
 class _Hubs:
@@ -213,7 +175,20 @@ class _Portal:
         elif own_thread:
             self._thread = LoopThread("lakelog-engine")
         self._forked = False
+        self._group_verbs = GroupVerbs(self._verbs.enter)
         processes.after_fork(self)
+
+    def for_workers(self) -> AsyncEmbeddedTransport:
+        """The same engine for an event loop; it is closed here."""
+        twin = AsyncEmbeddedTransport.__new__(AsyncEmbeddedTransport)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def blocking(self) -> EmbeddedTransport:
+        """The same engine for threads; it is closed here."""
+        twin = EmbeddedTransport.__new__(EmbeddedTransport)
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     def reset_after_fork(self) -> None:
         self._forked = True
@@ -229,6 +204,10 @@ class AsyncEmbeddedTransport(_Portal):
 
     def __init__(self, settings: HubSettings, project: str, environment: str) -> None:
         super().__init__(settings, project, environment, own_thread=False)
+
+    @property
+    def groups(self) -> AsyncEmbeddedGroups:
+        return AsyncEmbeddedGroups(self._group_verbs, self._run)
 
     async def open(self, seconds: float) -> None:
         await self._run(self._verbs.open, seconds, writes=False)
@@ -289,6 +268,10 @@ class EmbeddedTransport(_Portal):
 
     def __init__(self, settings: HubSettings, project: str, environment: str) -> None:
         super().__init__(settings, project, environment, own_thread=True)
+
+    @property
+    def groups(self) -> EmbeddedGroups:
+        return EmbeddedGroups(self._group_verbs, self._run)
 
     def open(self, seconds: float) -> None:
         self._run(self._verbs.open, seconds, writes=False)

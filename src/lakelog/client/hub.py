@@ -24,6 +24,8 @@ class HubSettings:
     url: str
     cells: Mapping[str, str] = field(default_factory=dict)
     allow_not_durable: bool = False
+    agents: bool = True
+    """Whether maintenance runs here; a process beside a worker leaves it to the worker."""
 
 
 class Hub:
@@ -42,7 +44,8 @@ class Hub:
             engine = await _open_postgres(settings)
         hub = cls(engine)
         await engine.start()
-        hub._maintenance.start()
+        if settings.agents:
+            hub._maintenance.start()
         return hub
 
     async def scope(self, project: str, environment: str) -> Scope:

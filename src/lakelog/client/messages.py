@@ -17,6 +17,7 @@ from lakelog.client.codec import Codec
 from lakelog.client.values import Chunk, FetchResult
 from lakelog.model.message import message_id
 from lakelog.wire.frames import FetchFrame
+from lakelog.wire.leases import LeaseHead, PieceHead, from_ranges
 
 T = TypeVar("T")
 
@@ -75,7 +76,9 @@ class ReceivedMessage(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=Fals
 def result_of(chunk: Chunk, topic: str, codec: Codec[T]) -> FetchResult[T]:
     messages: list[ReceivedMessage[T]] = []
     for frame, batch, first in _clipped(chunk):
-        messages.extend(_messages(topic, codec, chunk.incarnation, frame, batch, first))
+        offsets = range(first, first + batch.num_rows)
+        place = (topic, codec, chunk.incarnation, frame.partition)
+        messages.extend(_messages(place, frame.appended_at, batch, offsets))
     return FetchResult(
         messages=messages,
         next_offset=chunk.until,
@@ -101,9 +104,36 @@ def _clipped(chunk: Chunk) -> Iterator[tuple[FetchFrame, pa.RecordBatch, int]]:
             yield frame, batch.slice(first - frame.base, end - first), first
 
 
+def leased_messages(
+    topic: str, codec: Codec[T], incarnation: int, lease: LeaseHead, payloads: Iterable[bytes | memoryview]
+) -> list[ReceivedMessage[T]]:
+    """The messages of a lease, in the order in which to run them."""
+    found: dict[int, ReceivedMessage[T]] = {}
+    place = (topic, codec, incarnation, lease.partition)
+    for piece, payload in zip(lease.pieces, payloads, strict=True):
+        offsets = list(from_ranges(piece.offsets))
+        at = _EPOCH + timedelta(microseconds=piece.appended_us)
+        for message in _messages(place, at, _picked(decode(payload), piece, offsets), offsets):
+            found[message.offset] = message
+    return [found[offset] for offset in lease.offsets()]
+
+
+def _picked(batch: pa.RecordBatch, piece: PieceHead, offsets: list[int]) -> pa.RecordBatch:
+    if not piece.whole or len(offsets) == batch.num_rows:
+        return batch
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return batch.slice(offsets[0] - piece.base, len(offsets))
+    return batch.take(pa.array([offset - piece.base for offset in offsets], pa.int64()))
+
+
+_Place = tuple[str, Codec[T], int, int]
+"""Topic, codec, incarnation and partition."""
+
+
 def _messages(
-    topic: str, codec: Codec[T], incarnation: int, frame: FetchFrame, batch: pa.RecordBatch, first: int
+    place: _Place[T], appended_at: datetime, batch: pa.RecordBatch, offsets: Iterable[int]
 ) -> Iterator[ReceivedMessage[T]]:
+    topic, codec, incarnation, partition = place
     count = batch.num_rows
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
 
@@ -122,15 +152,15 @@ def _messages(
     return map(
         ReceivedMessage,
         repeat(topic),
-        repeat(frame.partition),
-        range(first, first + count),
+        repeat(partition),
+        offsets,
         bare("key"),
         bare("value"),
         headers,
         text("content_type"),
         text("correlation_id"),
         text("idempotency_key"),
-        repeat(frame.appended_at),
+        repeat(appended_at),
         time("created_at"),
         time("expires_at"),
         repeat(incarnation),

@@ -13,13 +13,18 @@ import lakelog
 from lakelog.errors import InvalidRequest
 
 NAMES = [
+    "AsyncDelivery",
     "AsyncLakelog",
     "AsyncProducer",
     "AsyncTopic",
+    "Delivery",
+    "Exponential",
     "FetchResult",
+    "Fixed",
     "Lakelog",
     "LakelogError",
     "Message",
+    "Order",
     "Outgoing",
     "PartitionInfo",
     "Producer",

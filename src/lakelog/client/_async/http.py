@@ -11,7 +11,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from lakelog.client._async.connection import Answer, AsyncConnections
+from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.transport import Number
+from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.urls import Server
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
@@ -36,6 +38,7 @@ class AsyncHttpTransport:
         self._connections = [AsyncConnections(server.address) for server in servers]
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
+        self.groups = AsyncHttpGroups(self)
 
     async def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
@@ -100,6 +103,12 @@ class AsyncHttpTransport:
         for connections in self._connections:
             connections.close()
 
+    async def get(self, target: str, seconds: float) -> Answer:
+        return await self._get(target, seconds)
+
+    async def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
+        return await self._call(method, target, seconds, body, accept=accept)
+
     async def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:
             return await self._call("GET", target, seconds, accept=accept)
@@ -149,10 +158,7 @@ def _error(server: Server, answer: Answer) -> LakelogError:
 
 
 def _shape(answer: Answer, kind: type[Shape]) -> Shape:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError as exc:
-        raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
+    return read_reply(answer.body, kind)
 
 
 def _same_count(found: int, sent: int) -> None:

@@ -17,6 +17,7 @@ from lakelog.client.backoff import Tries, is_passing, may_be_written
 from lakelog.client.columns import Piece, Spread, moved
 from lakelog.client.lanes import Lane, Lanes
 from lakelog.client.values import Run, TopicInfo
+from lakelog.client.work.crew import Crew
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.position import Receipt
@@ -29,9 +30,10 @@ _FRESH_SECONDS = 30.0
 class AsyncTopicState:
     """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
 
-    def __init__(self, name: str, calls: AsyncCalls) -> None:
+    def __init__(self, name: str, calls: AsyncCalls, crew: Crew) -> None:
         self.name = name
         self.calls = calls
+        self.crew = crew
         self.lanes = Lanes()
         self.spread = Spread()
         self._info: TopicInfo | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from lakelog.client._async.calls import lost
 from lakelog.client._async.producer import AsyncProducer, OnError, ProducerSettings
 from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound, publish_one
 from lakelog.client._async.reading import Source, fetch_chunk, read_on, read_to_end
+from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._runtime import AsyncWork
 from lakelog.client.backoff import Tries, is_passing, may_be_written
 from lakelog.client.codec import Key, Maker
@@ -39,7 +40,7 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class AsyncTopic(Generic[T]):
+class AsyncTopic(AsyncTopicGroups[T]):
     """Made by `log.topic(name)`. Nothing is asked of a server until a verb is called."""
 
     def __init__(self, state: AsyncTopicState, maker: Maker[T]) -> None:
@@ -144,7 +145,9 @@ class AsyncTopic(Generic[T]):
             content_type=content_type,
             expires=expires,
         )
-        return await publish_one(self._state, await self._made(outgoing))
+        receipt = await publish_one(self._state, await self._made(outgoing))
+        self._maker.published([receipt])
+        return receipt
 
     async def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
         """A receipt for each, in order. `PartlyPublished` with a result for each if any was not published."""
@@ -158,6 +161,7 @@ class AsyncTopic(Generic[T]):
         for indexes in _chunks(messages, keyed, MAX_BATCH_BYTES // 2):
             results.update(zip(indexes, await self._publish_keyed([messages[i] for i in indexes]), strict=True))
         ordered = [results[index] for index in range(len(messages))]
+        self._maker.published(result for result in ordered if isinstance(result, Receipt))
         failed = [result for result in ordered if isinstance(result, LakelogError)]
         if failed:
             raise PartlyPublished(

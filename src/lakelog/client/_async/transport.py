@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lakelog.client._async.group_transport import AsyncGroupTransport
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
@@ -22,6 +23,11 @@ Number = tuple[bytes, int]
 
 class AsyncTransport(Protocol):
     """`seconds` is how long a call may take; then it fails as if the answer had been lost."""
+
+    @property
+    def groups(self) -> AsyncGroupTransport:
+        """The verbs about groups."""
+        ...
 
     async def open(self, seconds: float) -> None:
         """Makes ready, if anything has to be. Every other call does so by itself."""

@@ -12,7 +12,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from lakelog.client._sync.connection import Answer, Connections
+from lakelog.client._sync.group_http import HttpGroups
 from lakelog.client._sync.transport import Number
+from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.urls import Server
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
@@ -37,6 +39,7 @@ class HttpTransport:
         self._connections = [Connections(server.address) for server in servers]
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
+        self.groups = HttpGroups(self)
 
     def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
@@ -99,6 +102,12 @@ class HttpTransport:
         for connections in self._connections:
             connections.close()
 
+    def get(self, target: str, seconds: float) -> Answer:
+        return self._get(target, seconds)
+
+    def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
+        return self._call(method, target, seconds, body, accept=accept)
+
     def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:
             return self._call("GET", target, seconds, accept=accept)
@@ -148,10 +157,7 @@ def _error(server: Server, answer: Answer) -> LakelogError:
 
 
 def _shape(answer: Answer, kind: type[Shape]) -> Shape:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError as exc:
-        raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
+    return read_reply(answer.body, kind)
 
 
 def _same_count(found: int, sent: int) -> None:

@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from lakelog.client import processes
 from lakelog.client._runtime import wait_at_exit
 from lakelog.client._sync.calls import Calls
+from lakelog.client._sync.group import Group
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client.backoff import Policy
 from lakelog.client.codec import Codec, Key, Maker
+from lakelog.client.group_values import GroupInfo
+from lakelog.client.positions import seconds_of
 from lakelog.client.values import TopicInfo
+from lakelog.client.work.crew import STOP_SECONDS, Crew, Workshop
+from lakelog.client.work.lease_runner import Counts
+from lakelog.client.work.options import Subscription
+from lakelog.client.work.running import Workers, default_workshop
 from lakelog.errors import Closed
 from lakelog.model.names import check_name
+from lakelog.model.position import Receipt
 
 T = TypeVar("T")
 
@@ -25,8 +34,10 @@ T = TypeVar("T")
 class Lakelog:
     """Made by `connect`. Usable as it is, or by `with`; connects when first needed."""
 
-    def __init__(self, transport: Transport, policy: Policy) -> None:
+    def __init__(self, transport: Transport, policy: Policy, workshop: Workshop | None = None) -> None:
         self._calls = Calls(transport, policy)
+        self._crew = Crew(workshop or default_workshop(transport), policy)
+        self._workers = Workers(self._crew)
         self._states: dict[str, TopicState] = {}
         self._closed = False
         processes.before_exit(self)
@@ -38,6 +49,7 @@ class Lakelog:
         type: None = None,
         key: Callable[[Any], Key | None] | None = None,
         validate: Callable[[Any], bool | str] | None = None,
+        on_publish: Callable[[Receipt], object] | None = None,
     ) -> Topic[Any]: ...
 
     @overload
@@ -47,6 +59,7 @@ class Lakelog:
         type: type[T],
         key: Callable[[T], Key | None] | None = None,
         validate: Callable[[T], bool | str] | None = None,
+        on_publish: Callable[[Receipt], object] | None = None,
     ) -> Topic[T]: ...
 
     def topic(
@@ -55,17 +68,19 @@ class Lakelog:
         type: Any = None,
         key: Callable[[Any], Key | None] | None = None,
         validate: Callable[[Any], bool | str] | None = None,
+        on_publish: Callable[[Receipt], object] | None = None,
     ) -> Topic[Any]:
         """The topic of that name, whether or not it exists yet.
 
         `type` is a dataclass, a pydantic or a msgspec class. `key` makes a message's key of its value; `validate`
-        answers True, or why not. Both run here, before anything is sent.
+        answers True, or why not. Both run here, before anything is sent. `on_publish` runs here too, with the receipt,
+        after each message of `publish` and `publish_many` is in the log.
         """
         if self._closed:
             raise Closed("This client was closed; connect again.")
         check_name("topic", name)
-        state = self._states.setdefault(name, TopicState(name, self._calls))
-        return Topic(state, Maker(Codec(type), key, validate))
+        state = self._states.setdefault(name, TopicState(name, self._calls, self._crew))
+        return Topic(state, Maker(Codec(type), key, validate, on_publish))
 
     def topics(self) -> list[TopicInfo]:
         """All topics of the environment, by name."""
@@ -82,9 +97,54 @@ class Lakelog:
                 return found
             found += more
 
+    def group(self, name: str) -> Group:
+        """The group of that name, whether or not it exists yet."""
+        return Group(check_name("group", name), self._calls)
+
+    def groups(self) -> list[GroupInfo]:
+        """All groups of the environment, by name."""
+        found: list[GroupInfo] = []
+        transport = self._calls.transport
+        while True:
+            after = found[-1].name if found else ""
+
+            def page(left: float, after: str = after) -> Sequence[GroupInfo]:
+                return transport.groups.list_groups(after, left)
+
+            more = self._calls.run(page, safe=True)
+            if not more:
+                return found
+            found += more
+
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        """The handlers that `run` runs."""
+        return tuple(self._crew.subscriptions)
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """What the workers have done, by topic/group."""
+        return self._crew.counts
+
+    def run(self) -> None:
+        """Runs every subscription until SIGTERM or SIGINT, or `stop`; a second signal ends the process at once.
+
+        Handlers that run may finish, within 25 seconds; messages not begun go back to the group at once.
+        """
+        self._workers.run()
+
+    def start(self) -> None:
+        """The same beside the caller: returns when every subscription has joined its group."""
+        self._workers.start()
+
+    def stop(self, timeout: timedelta | float = STOP_SECONDS) -> None:
+        """Ends what `start` or `run` began."""
+        self._workers.stop(seconds_of(timeout))
+
     def close(self) -> None:
-        """Lets go of connections. Producers are closed by themselves, before."""
+        """Stops the workers and lets go of connections. Producers are closed by themselves, before."""
         if not self._closed:
+            self._workers.stop(STOP_SECONDS)
             self._closed = True
             processes.forget(self)
             self._calls.transport.close()

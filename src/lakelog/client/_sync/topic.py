@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from lakelog.client._runtime import Work
 from lakelog.client._sync.calls import lost
 from lakelog.client._sync.producer import OnError, Producer, ProducerSettings
 from lakelog.client._sync.publishing import Settling, TopicState, lane_is_sound, publish_one
 from lakelog.client._sync.reading import Source, fetch_chunk, read_on, read_to_end
+from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client.backoff import Tries, is_passing, may_be_written
 from lakelog.client.codec import Key, Maker
 from lakelog.client.columns import (
@@ -40,7 +41,7 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class Topic(Generic[T]):
+class Topic(TopicGroups[T]):
     """Made by `log.topic(name)`. Nothing is asked of a server until a verb is called."""
 
     def __init__(self, state: TopicState, maker: Maker[T]) -> None:
@@ -145,7 +146,9 @@ class Topic(Generic[T]):
             content_type=content_type,
             expires=expires,
         )
-        return publish_one(self._state, self._made(outgoing))
+        receipt = publish_one(self._state, self._made(outgoing))
+        self._maker.published([receipt])
+        return receipt
 
     def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
         """A receipt for each, in order. `PartlyPublished` with a result for each if any was not published."""
@@ -159,6 +162,7 @@ class Topic(Generic[T]):
         for indexes in _chunks(messages, keyed, MAX_BATCH_BYTES // 2):
             results.update(zip(indexes, self._publish_keyed([messages[i] for i in indexes]), strict=True))
         ordered = [results[index] for index in range(len(messages))]
+        self._maker.published(result for result in ordered if isinstance(result, Receipt))
         failed = [result for result in ordered if isinstance(result, LakelogError)]
         if failed:
             raise PartlyPublished(

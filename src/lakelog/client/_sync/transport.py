@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lakelog.client._sync.group_transport import GroupTransport
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
@@ -23,6 +24,11 @@ Number = tuple[bytes, int]
 
 class Transport(Protocol):
     """`seconds` is how long a call may take; then it fails as if the answer had been lost."""
+
+    @property
+    def groups(self) -> GroupTransport:
+        """The verbs about groups."""
+        ...
 
     def open(self, seconds: float) -> None:
         """Makes ready, if anything has to be. Every other call does so by itself."""

@@ -1,0 +1,19 @@
+"""Filters of dead letters as callers write them. The grammar itself is `lakelog.model.filter`'s."""
+
+from __future__ import annotations
+
+
+def where_of(present: str | None, text: str | None, error: str | None, key: str | None) -> str | None:
+    """All of these together; None if nothing is said."""
+    parts = [f"({part})" for part in (present, text) if part]
+    if error is not None:
+        parts.append(f"error like {_quoted(f'%{error}%')}")
+    if key is not None:
+        parts.append(f"key = {_quoted(key)}")
+    if len(parts) == 1 and (only := present or text):
+        return only
+    return " and ".join(parts) or None
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,331 @@
+"""The verbs about groups into an engine of this process, in both colours. Which loop that lives in is `embedded`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
+
+from lakelog.client import group_values as values
+from lakelog.client.engine_values import (
+    consumed_of,
+    description_of,
+    group_of,
+    letter_of,
+    membership_of,
+    progress_of,
+    said_of,
+    time_of,
+)
+from lakelog.client.hub import Hub
+from lakelog.engine import consuming
+from lakelog.engine.dead_letters import DeadLetterPage
+from lakelog.errors import LakelogError
+from lakelog.model.group import GroupWish, Start
+from lakelog.model.topic import Scope
+
+R = TypeVar("R")
+
+
+class GroupVerbs:
+    """The verbs as coroutines in the engine's loop. `enter` gives the hub and the scope."""
+
+    def __init__(self, enter: Callable[[], Awaitable[tuple[Hub, Scope]]]) -> None:
+        self._enter = enter
+
+    async def consume(self, wish: values.ConsumeWish) -> values.Consumed:
+        hub, scope = await self._enter()
+        ask = consuming.ConsumeAsk(
+            topic=wish.topic,
+            group=wish.group,
+            owner=wish.owner,
+            max_messages=wish.max_messages,
+            lease_ms=wish.lease_ms,
+            wait_seconds=wish.wait_seconds,
+            request_id=wish.request_id,
+            member_id=wish.member_id,
+            generation=wish.generation,
+            isolates=wish.isolates,
+            wish=wish.wish,
+        )
+        return consumed_of(await hub.engine.leases.consume(scope, ask))
+
+    async def answer(
+        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer]
+    ) -> list[values.Answered | LakelogError]:
+        hub, scope = await self._enter()
+        said = [said_of(answer) for answer in answers]
+        results = await hub.engine.leases.answer(scope, topic, group, owner, said)
+        return [
+            result
+            if isinstance(result, LakelogError)
+            else values.Answered(expires_ms=result.expires_ms, dead=tuple(result.dead))
+            for result in results
+        ]
+
+    async def join(self, wish: values.JoinWish) -> values.Membership:
+        hub, scope = await self._enter()
+        ask = consuming.JoinAsk(
+            group=wish.group,
+            topics=wish.topics,
+            member_id=wish.member_id,
+            session_ms=wish.session_ms,
+            client_host=wish.client_host,
+            wish=wish.wish,
+        )
+        return membership_of(await hub.engine.members.join(scope, ask))
+
+    async def heartbeat(self, group: str, member_id: str, generation: int) -> values.Membership:
+        hub, scope = await self._enter()
+        return membership_of(await hub.engine.members.heartbeat(scope, group, member_id, generation))
+
+    async def leave(self, group: str, member_id: str) -> None:
+        hub, scope = await self._enter()
+        await hub.engine.members.leave(scope, group, member_id)
+
+    async def list_groups(self, after: str) -> list[values.GroupInfo]:
+        hub, scope = await self._enter()
+        return [group_of(group) for group in await hub.engine.groups.list(scope, after=after)]
+
+    async def describe(self, group: str) -> values.GroupDescription:
+        hub, scope = await self._enter()
+        return description_of(await hub.engine.groups.describe(scope, group))
+
+    async def alter(self, group: str, wish: GroupWish) -> values.GroupInfo:
+        hub, scope = await self._enter()
+        return group_of(await hub.engine.groups.alter(scope, group, wish))
+
+    async def delete(self, group: str) -> None:
+        hub, scope = await self._enter()
+        await hub.engine.groups.delete(scope, group)
+
+    async def pause(self, group: str | None, topic: str | None) -> None:
+        hub, scope = await self._enter()
+        if group is not None:
+            await hub.engine.groups.pause(scope, group, topic)
+        elif topic is not None:
+            await hub.engine.groups.pause_topic(scope, topic)
+
+    async def resume(self, group: str | None, topic: str | None) -> None:
+        hub, scope = await self._enter()
+        if group is not None:
+            await hub.engine.groups.resume(scope, group, topic)
+        elif topic is not None:
+            await hub.engine.groups.resume_topic(scope, topic)
+
+    async def lag(self, group: str, topic: str | None) -> list[values.PartitionProgress]:
+        hub, scope = await self._enter()
+        return [progress_of(each) for each in await hub.engine.groups.lag(scope, group, topic)]
+
+    async def stats(self, topic: str) -> values.TopicStats:
+        hub, scope = await self._enter()
+        found = await hub.engine.groups.stats(scope, topic)
+        return values.TopicStats(
+            messages=found.messages,
+            partitions=found.partitions,
+            oldest_at=time_of(found.oldest_ms),
+            newest_at=time_of(found.newest_ms),
+            groups=tuple(
+                values.GroupStats(
+                    group=group.group,
+                    lag=group.lag,
+                    pending=group.pending,
+                    dead_letters=group.dead_letters,
+                    committed=group.committed,
+                )
+                for group in found.groups
+            ),
+        )
+
+    async def seek(
+        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool
+    ) -> list[values.Sought]:
+        hub, scope = await self._enter()
+        moved = await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
+        return [values.Sought(*each) for each in moved]
+
+    async def list_dead(self, group: str, wish: values.DeadWish) -> values.DeadPage:
+        hub, scope = await self._enter()
+        page: DeadLetterPage = await hub.engine.dead_letters.list(
+            scope, group, topic=wish.topic, where=wish.where, state=wish.state, after=wish.after, limit=wish.limit
+        )
+        return values.DeadPage(letters=[letter_of(letter) for letter in page.letters], next=page.after)
+
+    async def find_dead(self, group: str, message_id: str) -> values.DeadLetter:
+        hub, scope = await self._enter()
+        return letter_of(await hub.engine.dead_letters.find(scope, group, message_id))
+
+    async def redrive(self, group: str, wish: values.RedriveWish) -> values.Redriven:
+        hub, scope = await self._enter()
+        done = await hub.engine.dead_letters.redrive(
+            scope,
+            group,
+            message_ids=wish.message_ids,
+            topic=wish.topic,
+            where=wish.where,
+            limit=wish.limit,
+            dry_run=wish.dry_run,
+            force=wish.force,
+            repaired=wish.repaired,
+        )
+        return values.Redriven(
+            redriven=done.redriven,
+            refused=done.refused,
+            ids=tuple(done.ids),
+            refusals=tuple(done.refusals),
+            has_more=done.has_more,
+            dry_run=wish.dry_run,
+        )
+
+    async def discard(self, group: str, wish: values.DeadWish) -> int:
+        hub, scope = await self._enter()
+        return await hub.engine.dead_letters.discard(
+            scope, group, message_ids=wish.message_ids, topic=wish.topic, where=wish.where, limit=wish.limit
+        )
+
+
+class AsyncRun(Protocol):
+    """How `AsyncEmbeddedTransport` gets a verb done."""
+
+    async def __call__(
+        self, verb: Callable[..., Coroutine[Any, Any, R]], seconds: float, *args: Any, writes: bool = True
+    ) -> R: ...
+
+
+class Run(Protocol):
+    """How `EmbeddedTransport` gets a verb done."""
+
+    def __call__(
+        self, verb: Callable[..., Coroutine[Any, Any, R]], seconds: float, *args: Any, writes: bool = True
+    ) -> R: ...
+
+
+class AsyncEmbeddedGroups:
+    """The `AsyncGroupTransport` into an engine of this process."""
+
+    def __init__(self, verbs: GroupVerbs, run: AsyncRun) -> None:
+        self._verbs = verbs
+        self._run = run
+
+    async def consume(self, wish: values.ConsumeWish, seconds: float) -> values.Consumed:
+        return await self._run(self._verbs.consume, seconds, wish)
+
+    async def answer(
+        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer], seconds: float
+    ) -> list[values.Answered | LakelogError]:
+        return await self._run(self._verbs.answer, seconds, topic, group, owner, answers)
+
+    async def join(self, wish: values.JoinWish, seconds: float) -> values.Membership:
+        return await self._run(self._verbs.join, seconds, wish)
+
+    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> values.Membership:
+        return await self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
+
+    async def leave(self, group: str, member_id: str, seconds: float) -> None:
+        await self._run(self._verbs.leave, seconds, group, member_id)
+
+    async def list_groups(self, after: str, seconds: float) -> list[values.GroupInfo]:
+        return await self._run(self._verbs.list_groups, seconds, after, writes=False)
+
+    async def describe(self, group: str, seconds: float) -> values.GroupDescription:
+        return await self._run(self._verbs.describe, seconds, group, writes=False)
+
+    async def alter(self, group: str, wish: GroupWish, seconds: float) -> values.GroupInfo:
+        return await self._run(self._verbs.alter, seconds, group, wish)
+
+    async def delete(self, group: str, seconds: float) -> None:
+        await self._run(self._verbs.delete, seconds, group)
+
+    async def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
+        await self._run(self._verbs.pause, seconds, group, topic)
+
+    async def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
+        await self._run(self._verbs.resume, seconds, group, topic)
+
+    async def lag(self, group: str, topic: str | None, seconds: float) -> list[values.PartitionProgress]:
+        return await self._run(self._verbs.lag, seconds, group, topic, writes=False)
+
+    async def stats(self, topic: str, seconds: float) -> values.TopicStats:
+        return await self._run(self._verbs.stats, seconds, topic, writes=False)
+
+    async def seek(
+        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
+    ) -> list[values.Sought]:
+        return await self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
+
+    async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
+        return await self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
+
+    async def find_dead(self, group: str, message_id: str, seconds: float) -> values.DeadLetter:
+        return await self._run(self._verbs.find_dead, seconds, group, message_id, writes=False)
+
+    async def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> values.Redriven:
+        return await self._run(self._verbs.redrive, seconds, group, wish)
+
+    async def discard(self, group: str, wish: values.DeadWish, seconds: float) -> int:
+        return await self._run(self._verbs.discard, seconds, group, wish)
+
+
+class EmbeddedGroups:
+    """The `GroupTransport` into an engine of this process."""
+
+    def __init__(self, verbs: GroupVerbs, run: Run) -> None:
+        self._verbs = verbs
+        self._run = run
+
+    def consume(self, wish: values.ConsumeWish, seconds: float) -> values.Consumed:
+        return self._run(self._verbs.consume, seconds, wish)
+
+    def answer(
+        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer], seconds: float
+    ) -> list[values.Answered | LakelogError]:
+        return self._run(self._verbs.answer, seconds, topic, group, owner, answers)
+
+    def join(self, wish: values.JoinWish, seconds: float) -> values.Membership:
+        return self._run(self._verbs.join, seconds, wish)
+
+    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> values.Membership:
+        return self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
+
+    def leave(self, group: str, member_id: str, seconds: float) -> None:
+        self._run(self._verbs.leave, seconds, group, member_id)
+
+    def list_groups(self, after: str, seconds: float) -> list[values.GroupInfo]:
+        return self._run(self._verbs.list_groups, seconds, after, writes=False)
+
+    def describe(self, group: str, seconds: float) -> values.GroupDescription:
+        return self._run(self._verbs.describe, seconds, group, writes=False)
+
+    def alter(self, group: str, wish: GroupWish, seconds: float) -> values.GroupInfo:
+        return self._run(self._verbs.alter, seconds, group, wish)
+
+    def delete(self, group: str, seconds: float) -> None:
+        self._run(self._verbs.delete, seconds, group)
+
+    def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
+        self._run(self._verbs.pause, seconds, group, topic)
+
+    def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
+        self._run(self._verbs.resume, seconds, group, topic)
+
+    def lag(self, group: str, topic: str | None, seconds: float) -> list[values.PartitionProgress]:
+        return self._run(self._verbs.lag, seconds, group, topic, writes=False)
+
+    def stats(self, topic: str, seconds: float) -> values.TopicStats:
+        return self._run(self._verbs.stats, seconds, topic, writes=False)
+
+    def seek(
+        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
+    ) -> list[values.Sought]:
+        return self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
+
+    def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
+        return self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
+
+    def find_dead(self, group: str, message_id: str, seconds: float) -> values.DeadLetter:
+        return self._run(self._verbs.find_dead, seconds, group, message_id, writes=False)
+
+    def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> values.Redriven:
+        return self._run(self._verbs.redrive, seconds, group, wish)
+
+    def discard(self, group: str, wish: values.DeadWish, seconds: float) -> int:
+        return self._run(self._verbs.discard, seconds, group, wish)

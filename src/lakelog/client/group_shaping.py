@@ -1,0 +1,333 @@
+"""Between the client's values about groups and the shapes of HTTP."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from lakelog.client.group_values import (
+    Answer,
+    Answered,
+    ConsumeWish,
+    DeadLetter,
+    GroupDescription,
+    GroupInfo,
+    GroupStats,
+    JoinWish,
+    LeaseInfo,
+    MemberInfo,
+    Membership,
+    PartitionProgress,
+    Redriven,
+    RedriveWish,
+    Sought,
+    TopicStats,
+)
+from lakelog.errors import LakelogError
+from lakelog.model.group import (
+    Assignor,
+    Exponential,
+    Fixed,
+    GroupKind,
+    GroupSettings,
+    GroupWish,
+    NoStart,
+    Order,
+    RetryPolicy,
+    Start,
+)
+from lakelog.model.position import AtOffset, AtTime, Earliest
+from lakelog.wire import consume_shapes, group_shapes, problems
+from lakelog.wire.leases import to_ranges
+
+
+def consume_shape(wish: ConsumeWish) -> consume_shapes.Consume:
+    return consume_shapes.Consume(
+        topic=wish.topic,
+        group=wish.group,
+        owner=wish.owner,
+        max_messages=wish.max_messages,
+        lease_ms=wish.lease_ms,
+        wait_ms=int(wish.wait_seconds * 1000),
+        member_id=wish.member_id,
+        generation=wish.generation,
+        request_id=wish.request_id,
+        isolates=wish.isolates,
+        start_from=_start(wish.wish.start),
+        **_settings(wish.wish),
+    )
+
+
+def join_shape(wish: JoinWish) -> group_shapes.Join:
+    return group_shapes.Join(
+        topics=list(wish.topics),
+        member_id=wish.member_id,
+        session_timeout_ms=wish.session_ms,
+        kind=None if wish.wish.kind is None else wish.wish.kind.value,
+        start_from=_start(wish.wish.start),
+        **_settings(wish.wish),
+    )
+
+
+def alter_shape(wish: GroupWish) -> consume_shapes.SettingsShape:
+    return consume_shapes.SettingsShape(**_settings(wish))
+
+
+def answer_shape(answer: Answer) -> consume_shapes.AnswerShape:
+    offsets: list[int | list[int]] | None = None
+    if answer.offsets:
+        ranges = to_ranges(answer.offsets)
+        offsets = [first if first == last else [first, last] for first, last in ranges]
+    shape = consume_shapes.AnswerShape(
+        verb=answer.verb,
+        partition=answer.partition,
+        token=answer.token,
+        offsets=offsets,
+        delay_ms=answer.delay_ms,
+        reason=answer.reason,
+        alone=answer.alone,
+    )
+    return shape if answer.lease_ms is None else msgspec.structs.replace(shape, lease_ms=answer.lease_ms)
+
+
+def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
+    if result.error is not None:
+        return problems.error_of(result.error)
+    expires_ms = None if result.expires_at is None else round(result.expires_at.timestamp() * 1000)
+    return Answered(expires_ms=expires_ms, dead=tuple(result.dead or ()))
+
+
+def membership_of(shape: group_shapes.MembershipShape) -> Membership:
+    return Membership(
+        member_id=shape.member_id,
+        generation=shape.generation,
+        assigned=shape.assigned_partitions,
+        revoked=shape.revoked_partitions,
+        heartbeat_ms=shape.heartbeat_interval_ms,
+    )
+
+
+def group_of(shape: group_shapes.GroupShape) -> GroupInfo:
+    settings = GroupSettings(
+        order=Order(shape.settings.order),
+        filter=shape.settings.filter,
+        retries=_retries_of(shape.settings.retries),
+        dead_letter=shape.settings.dead_letter,
+        assignor=Assignor(shape.settings.assignor),
+        window=shape.settings.window,
+    )
+    return GroupInfo(
+        name=shape.group_id,
+        kind=GroupKind(shape.kind),
+        settings=settings,
+        version=shape.version,
+        paused=frozenset(shape.paused),
+        created_at=shape.created_at,
+    )
+
+
+def description_of(shape: group_shapes.GroupDescribed, held: Sequence[group_shapes.HeldShape] = ()) -> GroupDescription:
+    return GroupDescription(
+        group=group_of(shape),
+        state=shape.state,
+        generation=shape.generation,
+        members=tuple(_member(member) for member in shape.members),
+        idle=tuple(shape.idle),
+        progress=tuple(progress_of(each, held) for each in shape.progress),
+        dead_letters=shape.dead_letters,
+        rebalances=shape.rebalances,
+    )
+
+
+def progress_of(shape: group_shapes.ProgressShape, held: Sequence[group_shapes.HeldShape] = ()) -> PartitionProgress:
+    fields = msgspec.structs.asdict(shape)
+    mine = [lease for lease in held if (lease.topic, lease.partition) == (shape.topic, shape.partition)]
+    return PartitionProgress(**fields, leases=tuple(_lease(lease) for lease in mine))
+
+
+def sought_of(shape: group_shapes.Sought) -> list[Sought]:
+    return [Sought(moved.partition, moved.from_, moved.to) for moved in shape.partitions]
+
+
+def seek_shape(topic: str, to: Start | str, partition: int | None, dry_run: bool) -> group_shapes.Seek:
+    if isinstance(to, str):
+        return group_shapes.Seek(topic=topic, message_id=to, partition=partition, dry_run=dry_run)
+    if isinstance(to, AtOffset):
+        return group_shapes.Seek(topic=topic, offset=to.offset, partition=partition, dry_run=dry_run)
+    if isinstance(to, AtTime):
+        return group_shapes.Seek(topic=topic, timestamp=to.time, partition=partition, dry_run=dry_run)
+    position = "earliest" if isinstance(to, Earliest) else "latest"
+    return group_shapes.Seek(topic=topic, position=position, partition=partition, dry_run=dry_run)  # type: ignore[arg-type]
+
+
+def stats_of(shape: group_shapes.TopicStats) -> TopicStats:
+    return TopicStats(
+        messages=shape.messages,
+        partitions=shape.partitions,
+        oldest_at=shape.oldest_at,
+        newest_at=shape.newest_at,
+        groups=tuple(
+            GroupStats(
+                group=group.group_id,
+                lag=group.lag,
+                pending=group.pending,
+                dead_letters=group.dead_letters,
+                committed=group.committed,
+            )
+            for group in shape.groups
+        ),
+    )
+
+
+class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`DeadLetterShape` as it is decoded: whether a value was text or JSON, its content type says."""
+
+    id: str
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    deliveries: int
+    failures: int
+    dead_at: datetime
+    owner: str
+    state: str
+    key: str | None = None
+    key_base64: str | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    value_base64: str | None = None
+    headers: dict[str, str] | None = None
+    content_type: str | None = None
+    lineage: str | None = None
+    redriven_to: str | None = None
+
+
+class DeadLettersReply(msgspec.Struct, frozen=True, kw_only=True):
+    dead_letters: list[DeadLetterReply]
+    next: str | None = None
+
+
+def dead_of(shape: DeadLetterReply) -> DeadLetter:
+    key = base64.b64decode(shape.key_base64) if shape.key_base64 is not None else None
+    return DeadLetter(
+        id=shape.id,
+        topic=shape.topic,
+        partition=shape.partition,
+        offset=shape.offset,
+        error=shape.error,
+        deliveries=shape.deliveries,
+        failures=shape.failures,
+        at=shape.dead_at,
+        owner=shape.owner,
+        state=shape.state,
+        key=shape.key.encode() if shape.key is not None else key,
+        raw=_raw_value(shape),
+        headers=shape.headers or {},
+        content_type=shape.content_type,
+        lineage=shape.lineage,
+        redriven_to=shape.redriven_to,
+    )
+
+
+def _raw_value(shape: DeadLetterReply) -> bytes | None:
+    if shape.value_base64 is not None:
+        return base64.b64decode(shape.value_base64)
+    raw = bytes(shape.value)
+    if raw == b"null":
+        return None
+    is_text = raw[:1] == b'"' and (shape.content_type or "").startswith("text/")
+    return msgspec.json.decode(raw, type=str).encode() if is_text else raw
+
+
+def redriven_of(shape: group_shapes.RedrivenShape) -> Redriven:
+    return Redriven(
+        redriven=shape.redriven,
+        refused=shape.refused,
+        ids=tuple(shape.ids),
+        refusals=tuple((refusal.id, refusal.reason) for refusal in shape.refusals),
+        has_more=shape.has_more,
+        dry_run=shape.dry_run,
+    )
+
+
+def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
+    values = {
+        message_id: group_shapes.Repaired(value_base64=base64.b64encode(raw).decode())
+        for message_id, raw in (wish.repaired or {}).items()
+    }
+    return group_shapes.Redrive(
+        message_ids=None if wish.message_ids is None else list(wish.message_ids),
+        topic=wish.topic,
+        where=wish.where,
+        limit=wish.limit,
+        dry_run=wish.dry_run,
+        force=wish.force,
+        values=values or None,
+    )
+
+
+def _member(shape: group_shapes.MemberShape) -> MemberInfo:
+    return MemberInfo(
+        member_id=shape.member_id,
+        client_host=shape.client_host,
+        topics=tuple(shape.topics),
+        assigned=shape.assigned_partitions,
+        session_ms=shape.session_timeout_ms,
+        seen_at=shape.seen_at,
+    )
+
+
+def _lease(shape: group_shapes.HeldShape) -> LeaseInfo:
+    return LeaseInfo(
+        token=shape.token,
+        owner=shape.owner,
+        offsets=tuple((first, last) for first, last in shape.offsets),
+        granted_at=shape.granted_at,
+        expires_at=shape.expires_at,
+        suspect=shape.suspect,
+    )
+
+
+def _settings(wish: GroupWish) -> dict[str, Any]:
+    return {
+        "order": None if wish.order is None else wish.order.value,
+        "filter": wish.filter,
+        "retries": None if wish.retries is None else _retries(wish.retries),
+        "dead_letter": wish.dead_letter,
+        "assignor": None if wish.assignor is None else wish.assignor.value,
+        "window": wish.window,
+    }
+
+
+def _retries(policy: RetryPolicy) -> consume_shapes.Retries:
+    if isinstance(policy, Fixed):
+        return consume_shapes.Retries(max=policy.max, strategy="fixed", base_ms=round(policy.seconds * 1000))
+    return consume_shapes.Retries(
+        max=policy.max,
+        base_ms=round(policy.base_seconds * 1000),
+        max_ms=round(policy.max_seconds * 1000),
+        jitter=policy.jitter,
+    )
+
+
+def _retries_of(shape: consume_shapes.Retries) -> RetryPolicy:
+    if shape.strategy == "fixed":
+        return Fixed(max=shape.max, seconds=shape.base_ms / 1000)
+    return Exponential(
+        max=shape.max, base_seconds=shape.base_ms / 1000, max_seconds=shape.max_ms / 1000, jitter=shape.jitter
+    )
+
+
+def _start(start: Start | None) -> int | str | None:
+    if start is None or isinstance(start, NoStart):
+        return None if start is None else "none"
+    if isinstance(start, AtOffset):
+        return start.offset
+    if isinstance(start, AtTime):
+        time: datetime = start.time
+        return time.isoformat()
+    return "earliest" if isinstance(start, Earliest) else "latest"

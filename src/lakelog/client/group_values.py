@@ -1,0 +1,300 @@
+"""What the calls about groups take and give: plain frozen values. A group's settings are in `lakelog.model.group`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from lakelog.model.group import DEFAULT_LEASE_MS, DEFAULT_SESSION_MS, GroupKind, GroupSettings, GroupWish
+from lakelog.wire.leases import LeaseHead, LeasesHead
+
+Payload = bytes | memoryview
+Verb = Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeWish:
+    """One call for messages. A repeat with the same owner and request id gets the leases of the first try again."""
+
+    topic: str
+    group: str
+    owner: str
+    request_id: str
+    max_messages: int = 1
+    lease_ms: int = DEFAULT_LEASE_MS
+    wait_seconds: float = 0.0
+    member_id: str | None = None
+    generation: int | None = None
+    isolates: bool = False
+    """The caller runs a suspect alone in its process, and says so by an extend (`alone`)."""
+    wish: GroupWish = field(default_factory=GroupWish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """Leases before their messages are decoded: `payloads` are those of all pieces, in the head's order."""
+
+    head: LeasesHead
+    payloads: Sequence[Payload]
+
+    @property
+    def leases(self) -> Sequence[LeaseHead]:
+        return self.head.leases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One thing that an owner says about messages of one lease; an extend is about the lease, and names none."""
+
+    verb: Verb
+    partition: int
+    token: int | None
+    offsets: tuple[int, ...] = ()
+    delay_ms: int | None = None
+    reason: str = ""
+    lease_ms: int | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What became of an answer: `dead` says which messages it made dead letters."""
+
+    expires_ms: int | None = None
+    dead: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinWish:
+    """A member that wants to read these topics. Joining again with the same id is harmless."""
+
+    group: str
+    topics: tuple[str, ...]
+    member_id: str
+    session_ms: int = DEFAULT_SESSION_MS
+    client_host: str = ""
+    wish: GroupWish = field(default_factory=GroupWish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A member's view of its group in a generation; partitions by topic."""
+
+    member_id: str
+    generation: int
+    assigned: Mapping[str, Sequence[int]]
+    revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    heartbeat_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """A group as it is listed. `paused` has topics by name; `*` means all."""
+
+    name: str
+    kind: GroupKind
+    settings: GroupSettings
+    version: int
+    paused: frozenset[str]
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInfo:
+    """A member of a group, and the partitions that it is to read."""
+
+    member_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    assigned: Mapping[str, Sequence[int]]
+    session_ms: int
+    seen_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseInfo:
+    """Who holds which messages; `offsets` are (first, last) pairs, both included."""
+
+    token: int
+    owner: str
+    offsets: tuple[tuple[int, int], ...]
+    granted_at: datetime | None
+    expires_at: datetime | None
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProgress:
+    """How far a group is in one partition; `stuck` says why it stands still, if it does."""
+
+    topic: str
+    partition: int
+    committed: int
+    high_watermark: int
+    lag: int
+    """Messages that are not finished."""
+    frontier: int = 0
+    log_start: int = 0
+    epoch: int = 0
+    leased: int = 0
+    waiting: int = 0
+    skipped: int = 0
+    acked: int = 0
+    dead: int = 0
+    discarded: int = 0
+    filtered: int = 0
+    expired: int = 0
+    cut: int = 0
+    oldest_at: datetime | None = None
+    next_due_at: datetime | None = None
+    leases: tuple[LeaseInfo, ...] = ()
+    stuck: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """All that is known of a group: members, progress, who holds what, and why anything stands still."""
+
+    group: GroupInfo
+    state: str
+    generation: int
+    members: tuple[MemberInfo, ...]
+    idle: tuple[str, ...]
+    """Members without a partition."""
+    progress: tuple[PartitionProgress, ...]
+    dead_letters: int
+    rebalances: int = 0
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.progress)
+
+    @property
+    def stuck(self) -> tuple[str, ...]:
+        return tuple(f"{each.topic}/{each.partition}: {each.stuck}" for each in self.progress if each.stuck)
+
+    def __str__(self) -> str:
+        """For a person who prints it."""
+        leases = sum(len(each.leases) for each in self.progress)
+        paused = f", paused: {', '.join(sorted(self.group.paused))}" if self.group.paused else ""
+        lines = [
+            f"group {self.group.name} ({self.group.kind}, {self.state}{paused}): {len(self.members)} members, "
+            f"lag {self.lag}, {leases} leases, {self.dead_letters} dead letters"
+        ]
+        lines += [f"  member {each.member_id} on {each.client_host}: {_partitions(each)}" for each in self.members]
+        for each in self.progress:
+            if each.lag or each.leases:
+                lines.append(f"  {each.topic}/{each.partition}: {each.committed} of {each.high_watermark}")
+            lines += [
+                f"    leased to {lease.owner}: {_ranges(lease)} until {lease.expires_at}" for lease in each.leases
+            ]
+        return "\n".join([*lines, *(f"  stands still: {why}" for why in self.stuck)])
+
+
+def _partitions(member: MemberInfo) -> str:
+    return "; ".join(f"{topic} {', '.join(map(str, some))}" for topic, some in member.assigned.items()) or "idle"
+
+
+def _ranges(lease: LeaseInfo) -> str:
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lease.offsets)
+
+
+class Sought(NamedTuple):
+    """One partition of a seek: where the group was, and where it goes on."""
+
+    partition: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that a group has given up, with the reason."""
+
+    id: str
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    deliveries: int
+    failures: int
+    at: datetime | None
+    owner: str
+    state: str
+    key: bytes | None = None
+    raw: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    lineage: str | None = None
+    redriven_to: str | None = None
+    """The id of the message that was published for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadWish:
+    """Which dead letters are meant."""
+
+    topic: str | None = None
+    where: str | None = None
+    message_ids: tuple[str, ...] | None = None
+    state: str = "dead"
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadPage:
+    """Some dead letters; ask again with `next` as `after`, until it is None."""
+
+    letters: Sequence[DeadLetter]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """What a redrive did, or, as a dry run, would do. `ids` and `refusals` (id and why) are the first few of each."""
+
+    redriven: int = 0
+    refused: int = 0
+    ids: tuple[str, ...] = ()
+    refusals: tuple[tuple[str, str], ...] = ()
+    has_more: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveWish:
+    """Which dead letters are published again: those named, or those that `topic` and `where` select."""
+
+    topic: str | None = None
+    where: str | None = None
+    message_ids: tuple[str, ...] | None = None
+    limit: int = 10_000
+    dry_run: bool = False
+    force: bool = False
+    repaired: Mapping[str, bytes] | None = None
+    """New values by id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStats:
+    """A group on a topic: `pending` messages are leased or wait for a retry; `committed` is by partition."""
+
+    group: str
+    lag: int
+    pending: int
+    dead_letters: int
+    committed: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStats:
+    """A topic in numbers."""
+
+    messages: int
+    partitions: int
+    oldest_at: datetime | None
+    newest_at: datetime | None
+    groups: tuple[GroupStats, ...]

@@ -1,0 +1,122 @@
+"""Which leases have to be extended now, and what is noted when they were. It does not wait.
+
+Times are those of the machine's monotonic clock, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from lakelog.client.group_values import Answer, Answered
+from lakelog.errors import LakelogError, LeaseLost, NotFound, NotOwner
+
+_OVER = (LeaseLost, NotOwner, NotFound)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose leases they are."""
+
+    topic: str
+    group: str
+    owner: str
+
+
+@dataclass(slots=True)
+class Kept:
+    """A lease to keep until `until`; `due` is when it is extended next."""
+
+    source: Source
+    partition: int
+    token: int
+    lease_seconds: float
+    until: float
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class Extends:
+    """Extensions of one source, to be sent in one call."""
+
+    source: Source
+    numbers: list[int]
+    answers: list[Answer]
+    patience: float
+
+
+Send = Callable[[Source, Sequence[Answer], float], list[Answered | LakelogError]]
+"""Sends extends of one source, within so many seconds."""
+
+
+class Extender:
+    """The leases that are kept, by number. An extension is due a third of the lease after the one before."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, number: int, kept: Kept) -> None:
+        self._kept[number] = kept
+
+    def prolong(self, number: int, until: float) -> None:
+        kept = self._kept.get(number)
+        if kept is not None:
+            kept.until = until
+
+    def drop(self, number: int) -> None:
+        self._kept.pop(number, None)
+
+    def next_due(self) -> float | None:
+        return min((kept.due for kept in self._kept.values() if kept.due <= kept.until), default=None)
+
+    def due(self, now: float) -> list[Extends]:
+        """What is to be sent. A lease whose time is over is left to its end, unless it is prolonged."""
+        found: dict[Source, list[int]] = {}
+        for number, kept in self._kept.items():
+            if kept.due <= now < kept.until:
+                found.setdefault(kept.source, []).append(number)
+        return [self._extends(source, numbers) for source, numbers in found.items()]
+
+    def settle(self, extends: Extends, results: Sequence[Answered | LakelogError], now: float) -> None:
+        """What became of them: one that was lost is dropped, one that failed is tried again soon."""
+        for number, result in zip(extends.numbers, results, strict=True):
+            kept = self._kept.get(number)
+            if kept is None:
+                continue
+            kept.due = now + kept.lease_seconds / (12 if isinstance(result, LakelogError) else 3)
+            if isinstance(result, _OVER):
+                self.drop(number)
+
+    def _extends(self, source: Source, numbers: list[int]) -> Extends:
+        leases = [self._kept[number] for number in numbers]
+        patience = min(5.0, min(kept.lease_seconds for kept in leases) / 3)
+        return Extends(source, numbers, [_answer(kept) for kept in leases], patience)
+
+
+def send_due(extender: Extender, send: Send, guard: AbstractContextManager[object]) -> LakelogError | None:
+    """Sends what is due, without holding the guard meanwhile; an error if a call failed."""
+    failed: LakelogError | None = None
+    with guard:
+        due = extender.due(time.monotonic())
+    for extends in due:
+        begun = time.monotonic()
+        results: Sequence[Answered | LakelogError]
+        try:
+            results = send(extends.source, extends.answers, extends.patience)
+        except LakelogError as error:
+            failed = error
+            results = [error] * len(extends.numbers)
+        with guard:
+            extender.settle(extends, results, begun)
+    return failed
+
+
+def _answer(kept: Kept) -> Answer:
+    # Always by the whole lease: one that ended together with the handler's time would leave none to say so.
+    lease_ms = round(kept.lease_seconds * 1000)
+    return Answer(verb="extend", partition=kept.partition, token=kept.token, lease_ms=lease_ms)

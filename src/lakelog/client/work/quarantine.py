@@ -1,0 +1,106 @@
+"""Who may run at the same time: handlers beside one another, a suspect alone in the whole process.
+
+A suspect's last owner was lost with it in hand. If the process dies again, it must have been the only one in hand, or
+nobody knows who is to blame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+from lakelog.client import processes
+
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+
+class Quarantine:
+    """One for the process, whatever event loops its workers run in. A suspect that waits goes before new handlers."""
+
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        processes.after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        self._guard = threading.Lock()
+        self._running = 0
+        self._wanting = 0
+        self._alone = False
+        self._waiters: list[_Waiter] = []
+
+    async def enter(self) -> None:
+        """Returns when a handler may begin; `leave` when it has really ended."""
+        while (waiter := self._entered()) is not None:
+            await waiter
+
+    def leave(self) -> None:
+        with self._guard:
+            self._running -= 1
+            waiters = self._taken() if not self._running else []
+        _wake(waiters)
+
+    async def enter_alone(self, seconds: float) -> bool:
+        """Whether nothing else runs; then `leave_alone` at the end. False if that did not come about in time."""
+        deadline = time.monotonic() + seconds
+        with self._guard:
+            self._wanting += 1
+        try:
+            while (waiter := self._entered_alone()) is not None:
+                try:
+                    async with asyncio.timeout(deadline - time.monotonic()):
+                        await waiter
+                except TimeoutError:
+                    return False
+            return True
+        finally:
+            with self._guard:
+                self._wanting -= 1
+                waiters = [] if self._alone else self._taken()
+            _wake(waiters)
+
+    def leave_alone(self) -> None:
+        with self._guard:
+            self._alone = False
+            waiters = self._taken()
+        _wake(waiters)
+
+    def _entered(self) -> asyncio.Future[None] | None:
+        with self._guard:
+            if not self._alone and not self._wanting:
+                self._running += 1
+                return None
+            return self._waiter()
+
+    def _entered_alone(self) -> asyncio.Future[None] | None:
+        with self._guard:
+            if not self._alone and not self._running:
+                self._alone = True
+                return None
+            return self._waiter()
+
+    def _waiter(self) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiters.append((loop, future))
+        return future
+
+    def _taken(self) -> list[_Waiter]:
+        waiters, self._waiters = self._waiters, []
+        return waiters
+
+
+def _wake(waiters: list[_Waiter]) -> None:
+    for loop, future in waiters:
+        # A loop that has ended meanwhile has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, future)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+quarantine = Quarantine()

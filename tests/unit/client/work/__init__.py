@@ -1,0 +1,1 @@
+"""The worker by itself, over verbs that tests steer."""

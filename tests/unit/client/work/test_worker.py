@@ -1,0 +1,174 @@
+"""The worker's loop when answers are lost, the server is away, members are forgotten, or owners were lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import lakelog
+from lakelog.client.group_values import ConsumeWish
+from lakelog.errors import LeaseLost
+from lakelog.model.group import GroupWish
+from lakelog.model.position import Earliest
+from tests.kit.waiting import eventually_async
+from tests.unit.client.work.faulty_groups import AWAY, HANGS, LOST, FaultyGroups, faulty_client
+
+
+@asynccontextmanager
+async def topic(count: int, partitions: int = 1) -> AsyncIterator[tuple[Any, Any, FaultyGroups]]:
+    """A client, a topic with so many messages, and the verbs to spoil."""
+    log, groups = faulty_client()
+    async with log:
+        found = log.topic("work")
+        await found.create(partitions=partitions)
+        if count:
+            await found.publish_many(list(range(count)))
+        try:
+            yield log, found, groups
+        finally:
+            await log.stop(1.0)
+
+
+async def finished(log: Any) -> None:
+    async def nothing_left() -> bool:
+        return await log.group("g").lag() == 0
+
+    await eventually_async(nothing_left, within=20, what="everything is finished")
+
+
+async def test_a_lost_consume_is_asked_again_with_the_same_request_id() -> None:
+    """S8, S12: the leases of the first try come again, and nothing is delivered twice."""
+    async with topic(20) as (log, found, groups):
+        groups.consume_faults += [LOST, LOST, "", LOST]
+        seen: list[tuple[int, int]] = []
+        found.subscribe(lambda v, d: seen.append((v, d.attempt)), group="g", concurrency=5, start_from="earliest")
+        await log.start()
+        await finished(log)
+        assert sorted(seen) == [(n, 1) for n in range(20)]
+        assert groups.wishes[0].request_id == groups.wishes[1].request_id == groups.wishes[2].request_id
+        assert groups.wishes[3].request_id != groups.wishes[0].request_id
+
+
+async def test_answers_are_repeated_until_they_are_answered() -> None:
+    """S10: an ack whose answer was lost, or that could not be sent, is said again, and counts once."""
+    async with topic(6) as (log, found, groups):
+        groups.answer_faults += [LOST, AWAY, LOST]
+        seen: list[int] = []
+        found.subscribe(seen.append, group="g", concurrency=2, start_from="earliest")
+        await log.start()
+        await finished(log)
+        assert sorted(seen) == list(range(6))
+        await eventually_async(lambda: log.counts["work/g"].acked == 6, what="all were answered")
+        assert log.counts["work/g"].lost == 0
+
+
+async def test_acks_that_come_together_go_together() -> None:
+    async with topic(21) as (log, found, groups):
+        groups.gate = asyncio.Event()
+        seen: list[int] = []
+
+        @found.subscribe(group="g", concurrency=21, start_from="earliest")
+        async def handle(value: int) -> None:
+            # One ends before the others, and its answer takes its time.
+            await asyncio.sleep(0 if value == 0 else 0.05)
+            seen.append(value)
+
+        await log.start()
+        await eventually_async(lambda: len(seen) == 21, what="all were run")
+        assert log.counts["work/g"].acked == 0 and len(groups.wishes) == 1, "no place is free before its answer"
+        groups.gate.set()
+        await finished(log)
+        acks = [[answer for answer in call if answer.verb == "ack"] for call in groups.said]
+        assert [len(call) for call in acks if call] == [1, 1]
+        assert sorted(offset for call in acks for ack in call for offset in ack.offsets) == list(range(21))
+
+
+async def test_a_lost_lease_is_counted_and_not_said_again() -> None:
+    """S9: a refused ack is final here; the later messages of its key are not run."""
+    async with topic(0) as (log, found, groups):
+        for n in range(3):
+            await found.publish(n, key="k")
+        groups.answer_faults.append(LeaseLost("over"))
+        seen: list[int] = []
+        found.subscribe(seen.append, group="g", concurrency=3, start_from="earliest")
+        await log.start()
+        await eventually_async(lambda: log.counts["work/g"].lost == 1, what="the refusal arrived")
+        assert seen == [0] and len(groups.said) == 1
+
+
+async def test_an_outage_is_survived_without_spinning() -> None:
+    async with topic(1) as (log, found, groups):
+        groups.consume_faults += [AWAY] * 6
+        seen: list[int] = []
+        found.subscribe(seen.append, group="g", start_from="earliest")
+        begun = time.monotonic()
+        await log.start()
+        await eventually_async(lambda: seen, within=20, what="it goes on")
+        # Half of 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1.6 at least.
+        assert time.monotonic() - begun > 1.5
+
+
+async def test_a_forgotten_member_joins_again() -> None:
+    async with topic(0) as (log, found, groups):
+        found.subscribe(print, group="g", session_timeout=2.0, heartbeat=0.05)
+        await log.start()
+        groups.forgotten = True
+        await eventually_async(lambda: len(groups.joined) == 2, what="it joined again")
+        assert groups.joined[0].member_id == groups.joined[1].member_id
+        assert len((await log.group("g").describe()).members) == 1
+
+
+async def test_leases_that_come_too_late_for_a_stopping_worker_are_given_back() -> None:
+    """S11: nobody waits for the end of a lease that its owner never saw."""
+    async with topic(3) as (log, found, groups):
+        groups.consume_faults.append(HANGS)
+        found.subscribe(print, group="g", concurrency=3, start_from="earliest")
+        await log.start()
+
+        async def leased() -> int:
+            return sum(each.leased for each in await log.group("g").progress())
+
+        async def is_leased() -> bool:
+            return await leased() == 3
+
+        await eventually_async(is_leased, what="they were leased")
+        await log.stop(5.0)
+        assert await leased() == 0
+        (release,) = [answer for call in groups.said for answer in call]
+        assert release.verb == "release" and release.offsets == (0, 1, 2)
+
+
+async def test_a_suspect_runs_alone_in_the_process() -> None:
+    """S12: no other handler of any subscription runs beside it, and the server is told before it begins."""
+    async with topic(1) as (log, found, groups):
+        begin = GroupWish(start=Earliest())
+        wish = ConsumeWish(topic="work", group="g", owner="dead", request_id="r", lease_ms=150, wish=begin)
+        other = log.topic("other")
+        await other.create()
+        await other.publish_many(list(range(200)))
+        running: set[str] = set()
+        suspect: list[set[str]] = []
+        told: list[bool] = []
+
+        @found.subscribe(group="g", start_from="earliest")
+        async def handle(value: int, delivery: lakelog.AsyncDelivery[int]) -> None:
+            told.append(any(answer.alone for call in groups.said for answer in call))
+            for _ in range(10):
+                suspect.append(set(running))
+                await asyncio.sleep(0.002)
+
+        @other.subscribe(group="o", concurrency=8, start_from="earliest")
+        async def handle_other(value: int) -> None:
+            running.add(str(value))
+            await asyncio.sleep(0.005)
+            running.discard(str(value))
+
+        taken = await groups.consume(wish, 5.0)
+        assert len(taken.leases) == 1
+        await log.start()
+        await finished(log)
+        assert told == [True] and suspect == [set()] * 10
+        assert log.counts["other/o"].acked > 0
