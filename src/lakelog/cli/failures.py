@@ -1,6 +1,6 @@
 """What a command that failed says, and its exit code.
 
-    0  done                         3  there is no such topic, partition or token
+    0  done                         3  there is no such topic, partition, group, dead letter or token
     1  refused, or failed           4  the server or PostgreSQL cannot be reached, or is overloaded: try again
     2  wrong usage                130  ended by Ctrl-C
 

@@ -26,8 +26,8 @@ def shape(message: ReceivedMessage[Any]) -> dict[str, object]:
         "partition": message.partition,
         "offset": message.offset,
         "appended_at": message.appended_at,
-        **_key(message.key),
-        **_value(message.raw, message.content_type),
+        **key_shape(message.key),
+        **value_shape(message.raw, message.content_type),
     }
     further = {
         "headers": dict(message.headers) or None,
@@ -48,10 +48,11 @@ def text_line(message: ReceivedMessage[Any]) -> str:
     """Place, time, key and value; all of the value when piped, what fits a line or so when a person reads it."""
     key = "-" if message.key is None else clean(message.key.decode(errors="replace"))
     place = f"{message.partition}:{message.offset}"
-    return f"{place:<10} {show_time(message.appended_at)}  {key:<16} {_shown(message.raw)}"
+    return f"{place:<10} {show_time(message.appended_at)}  {key:<16} {shown(message.raw)}"
 
 
-def _shown(raw: bytes | None) -> str:
+def shown(raw: bytes | None) -> str:
+    """A value on one line."""
     if raw is None:
         return "(no value)"
     try:
@@ -67,7 +68,8 @@ def _longest() -> int:
     return 1000 if sys.stdout.isatty() else sys.maxsize
 
 
-def _key(key: bytes | None) -> dict[str, object]:
+def key_shape(key: bytes | None) -> dict[str, object]:
+    """`key` where it is text, else `key_base64`."""
     if key is None:
         return {}
     try:
@@ -76,7 +78,8 @@ def _key(key: bytes | None) -> dict[str, object]:
         return {"key_base64": base64.b64encode(key).decode()}
 
 
-def _value(raw: bytes | None, content_type: str | None) -> dict[str, object]:
+def value_shape(raw: bytes | None, content_type: str | None) -> dict[str, object]:
+    """`value` where it is JSON or text, else `value_base64`."""
     if raw is None:
         return {"value": None}
     try:

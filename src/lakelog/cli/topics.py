@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.output import print_fields, print_json, print_line, print_table, say
+from lakelog.cli.asking import YesOption, confirm
+from lakelog.cli.output import print_fields, print_json, print_line, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_size, show_time
 
@@ -26,7 +27,6 @@ BytesOption = Annotated[
 KeyFieldOption = Annotated[str | None, typer.Option(help="Take keys from this field of JSON values.")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")]
 MetadataOption = Annotated[list[str] | None, typer.Option("--metadata", metavar="NAME=TEXT", help="May be repeated.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
@@ -142,7 +142,7 @@ def delete(
     with open_log(url, token) as log:
         topic = log.topic(name)
         if not yes:
-            _confirm(f"Delete topic {name} with {_count(topic.describe())}, for good?")
+            confirm(f"Delete topic {name} with {_count(topic.describe())}, for good?")
         topic.delete()
     if json:
         print_json({"deleted": name})
@@ -162,7 +162,7 @@ def purge(
     with open_log(url, token) as log:
         topic = log.topic(name)
         if not yes:
-            _confirm(f"Remove {_count(topic.describe())} of topic {name}, for good?")
+            confirm(f"Remove {_count(topic.describe())} of topic {name}, for good?")
         purged = topic.purge()
     if json:
         print_json({"removed": purged.removed, "partitions": [_partition(one) for one in purged.partitions]})
@@ -243,17 +243,6 @@ def _kept(info: TopicInfo) -> str:
         kept.max_bytes and show_size(kept.max_bytes),
     ]
     return ", ".join(str(limit) for limit in limits if limit) or "everything"
-
-
-def _confirm(question: str) -> None:
-    import sys
-
-    if not sys.stdin.isatty():
-        say("lakelog: This asks first, and nobody is there to answer; give --yes to go ahead.")
-        raise typer.Exit(2)
-    if not typer.confirm(question, err=True):
-        say("Nothing was changed.")
-        raise typer.Exit(1)
 
 
 def _count(info: TopicInfo) -> str:

@@ -1,4 +1,4 @@
-"""Durations, sizes, times and pairs as people type them. The only place that parses or writes them."""
+"""Durations, sizes, rates, times and pairs as people type them. The only place that parses or writes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
 _BYTES = {"": 1} | {
     letter + i: (1024 if i else 1000) ** power for power, letter in enumerate("kmgt", 1) for i in ("", "i")
@@ -62,6 +63,15 @@ def show_size(size: int) -> str:
 
 def show_count(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def parse_rate(text: str) -> float:
+    """`100/s`, `30/m`, or a bare number: messages a second, more than zero."""
+    match = _RATE.fullmatch(text.strip())
+    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
+    if rate <= 0:
+        raise typer.BadParameter(f"{text!r} is not a rate; write it as 100/s or 30/m.")
+    return rate
 
 
 def parse_time(text: str, now: datetime | None = None) -> datetime:

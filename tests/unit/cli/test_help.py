@@ -45,7 +45,10 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
     topics = {f"topics {verb}" for verb in ("create", "list", "describe", "alter", "delete", "purge")}
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
-    assert leaves == {"dev", "serve", "migrate", "publish", "fetch", "tail", "version"} | topics | tokens
+    groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "pause", "resume", "alter", "delete")}
+    dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard")}
+    alone = {"dev", "serve", "migrate", "publish", "fetch", "tail", "worker", "version"}
+    assert leaves == alone | topics | tokens | groups | dead
 
 
 def test_without_arguments_it_shows_help() -> None:

@@ -1,4 +1,4 @@
-"""Durations, sizes, times and pairs as people type them."""
+"""Durations, sizes, rates, times and pairs as people type them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lakelog.cli.units import (
     parse_duration,
     parse_pairs,
+    parse_rate,
     parse_size,
     parse_time,
     show_duration,
@@ -35,6 +36,17 @@ from lakelog.cli.units import (
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(("text", "rate"), [("100/s", 100), ("30/m", 0.5), ("7.5", 7.5), ("36/h", 0.01)])
+def test_rates_are_read(text: str, rate: float) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0/s", "-1/s", "100/d", "100 a second", "/s", "fast"])
+def test_other_texts_are_no_rates(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="100/s"):
+        parse_rate(text)
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "7days", "-1d", "0s", "1d!", "9" * 30 + "d", "٣d"])

@@ -1,0 +1,285 @@
+"""`lakelog dead`: what groups have given up; looked at, published again for its group, or discarded."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakelog.cli.asking import YesOption, confirm
+from lakelog.cli.output import clean, print_fields, print_json, print_line, print_table, say
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.units import parse_rate, show_count, show_time
+
+if TYPE_CHECKING:
+    from lakelog import Lakelog
+    from lakelog.client._sync.dead_letters import DeadLetters
+    from lakelog.client.group_values import DeadLetter, Redriven
+
+app = typer.Typer(no_args_is_help=True, help="List, show, redrive and discard dead letters.")
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group that gave them up.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The message's id, as `dead list` shows it.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
+WhereOption = Annotated[
+    str | None,
+    typer.Option("--where", metavar="FILTER", help="Only these, such as: error like '%timeout%' and failures > 3"),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also those that were redriven too often.")]
+
+_FEW = 10
+"""So many may be discarded by their ids without a question."""
+_MOST_COUNTED = 10_000
+
+
+class State(StrEnum):
+    """What became of a dead letter."""
+
+    DEAD = "dead"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+
+
+@app.command("list")
+def list_dead(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    where: WhereOption = None,
+    state: Annotated[State, typer.Option(help="Which: still dead, or what became of them.")] = State.DEAD,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what a group has given up, and why."""
+    with open_log(url, token) as log:
+        found = _chosen(log, group, topic, where).list(limit, state=state)
+    if json:
+        print_json({"dead_letters": [shape(letter) for letter in found]})
+        return
+    print_table(
+        ["id", "topic", "key", "deliveries", "failures", "at", "error"],
+        [
+            (
+                letter.id,
+                letter.topic,
+                "-" if letter.key is None else letter.key.decode(errors="replace"),
+                letter.deliveries,
+                letter.failures,
+                show_time(letter.at),
+                letter.error,
+            )
+            for letter in found
+        ],
+        empty=f"Group {group} has none that are {state}.",
+    )
+    if len(found) == limit:
+        say(f"There may be more; --limit {limit * 10} shows them.")
+
+
+@app.command()
+def show(
+    group: GroupArgument,
+    id: IdArgument,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one dead letter, with its message."""
+    with open_log(url, token) as log:
+        letter = log.group(group).dead_letters().find(id)
+    if json:
+        print_json(shape(letter))
+    else:
+        _print_letter(letter)
+
+
+@app.command()
+def retry(
+    group: GroupArgument,
+    id: IdArgument,
+    value: Annotated[str | None, typer.Option(help="Publish this text instead of the message's own value.")] = None,
+    force: ForceOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Publish one dead letter again for its group, as it is or with another value."""
+    with open_log(url, token) as log:
+        done = log.group(group).dead_letters().retry(id, value=None if value is None else value.encode(), force=force)
+    if json:
+        print_json(_redriven_shape(done))
+    else:
+        print_line(f"dead letter {id} is published again for group {group}")
+
+
+@app.command()
+def redrive(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    where: WhereOption = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Not faster than this, as 100/s or 30/m.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; at most 10,000.")] = False,
+    force: ForceOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Publish dead letters again for their group; other groups do not get them.
+
+    On a terminal it shows its progress; piped, or with --json, it prints a summary as JSON.
+    """
+    per_second = parse_rate(rate) if rate else None
+    json = json or not sys.stdout.isatty()
+    with open_log(url, token, patient=True) as log:
+        letters = _chosen(log, group, topic, where)
+        if dry_run:
+            done = letters.redrive(dry_run=True, limit=limit, force=force)
+        else:
+            done = _redrive(letters, {"rate": per_second, "limit": limit, "force": force})
+    if json:
+        print_json(_redriven_shape(done))
+    else:
+        verb = "would be published" if dry_run else "published"
+        more = ", and more" if dry_run and done.has_more else ""
+        print_line(f"{show_count(done.redriven, 'dead letter')}{more} {verb} again for group {group}")
+    _report_refused(done, group, is_stopped=done.has_more and (limit is None or done.redriven < limit))
+
+
+def _report_refused(done: Redriven, group: str, *, is_stopped: bool) -> None:
+    for id, why in done.refusals[:_FEW]:
+        say(f"lakelog: {clean(id)} is left out: {clean(why)}")
+    if done.refused:
+        say(
+            f"lakelog: {show_count(done.refused, 'dead letter')} refused; `lakelog dead show {group} ID` has the story."
+        )
+    if done.refused and is_stopped and not done.dry_run:
+        say("lakelog: There are more behind those refused: leave the refused ones out with --where, or give --force.")
+    if done.refused and not done.dry_run:
+        raise typer.Exit(1)
+
+
+@app.command()
+def discard(
+    group: GroupArgument,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="These; else those that --topic and --where choose.")
+    ] = None,
+    topic: TopicOption = None,
+    where: WhereOption = None,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Give dead letters up for good. They stay listed with --state discarded."""
+    if ids and (topic or where):
+        raise typer.BadParameter("Give IDs, or --topic and --where, not both.")
+    with open_log(url, token) as log:
+        letters = _chosen(log, group, topic, where)
+        if not yes:
+            _ask(letters, group, ids or [])
+        count = letters.discard(*(ids or ()))
+    if json:
+        print_json({"discarded": count})
+    else:
+        print_line(f"discarded {show_count(count, 'dead letter')} of group {group}")
+
+
+def shape(letter: DeadLetter) -> dict[str, object]:
+    """As in the HTTP API; fields without content are left out."""
+    from lakelog.cli import messages
+
+    fields: dict[str, object] = {
+        "id": letter.id,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        **messages.key_shape(letter.key),
+        **messages.value_shape(letter.raw, letter.content_type),
+        "state": letter.state,
+        "error": letter.error,
+        "deliveries": letter.deliveries,
+        "failures": letter.failures,
+        "dead_at": letter.at,
+        "owner": letter.owner,
+    }
+    further = {
+        "headers": dict(letter.headers) or None,
+        "content_type": letter.content_type,
+        "lineage": letter.lineage,
+        "redriven_to": letter.redriven_to,
+    }
+    return fields | {name: found for name, found in further.items() if found is not None}
+
+
+def _chosen(log: Lakelog, group: str, topic: str | None, where: str | None) -> DeadLetters:
+    letters = log.group(group).dead_letters(topic)
+    return letters.where(where) if where else letters
+
+
+def _redrive(letters: DeadLetters, options: dict[str, Any]) -> Redriven:
+    from lakelog.cli.progress import Progress
+
+    expected = None
+    if sys.stderr.isatty():
+        look = letters.redrive(dry_run=True, limit=options["limit"], force=options["force"])
+        expected = None if look.has_more else look.redriven
+    with Progress(total_bytes=expected) as bar:
+
+        def advance(total: Redriven) -> None:
+            while bar.count < total.redriven:
+                bar.add(1)
+
+        try:
+            return letters.redrive(**options, progress=advance)
+        except KeyboardInterrupt:
+            say(f"Stopped; {show_count(bar.count, 'dead letter')} published again.")
+            raise
+
+
+def _ask(letters: DeadLetters, group: str, ids: list[str]) -> None:
+    """A few that are named need no question, and none that are chosen need no answer."""
+    count = len(ids) or len(letters.list(_MOST_COUNTED + 1))
+    if 0 < len(ids) <= _FEW or not count:
+        return
+    many = f"more than {_MOST_COUNTED:,} dead letters" if count > _MOST_COUNTED else show_count(count, "dead letter")
+    confirm(f"Discard {many} of group {group}, for good?")
+
+
+def _redriven_shape(done: Redriven) -> dict[str, object]:
+    return {
+        "dry_run": done.dry_run,
+        "redriven": done.redriven,
+        "refused": done.refused,
+        "ids": done.ids,
+        "refusals": [{"id": id, "reason": why} for id, why in done.refusals],
+        "has_more": done.has_more,
+    }
+
+
+def _print_letter(letter: DeadLetter) -> None:
+    from lakelog.cli import messages
+
+    fields: dict[str, object] = {
+        "id": letter.id,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "state": letter.state,
+        "error": letter.error,
+        "deliveries": letter.deliveries,
+        "failures": letter.failures,
+        "given up": show_time(letter.at),
+        "last owner": letter.owner or "none",
+        "key": "none" if letter.key is None else letter.key.decode(errors="replace"),
+    }
+    if letter.lineage:
+        fields["redriven from"] = letter.lineage
+    if letter.redriven_to:
+        fields["redriven to"] = letter.redriven_to
+    fields |= {f"header {name}": text for name, text in letter.headers.items()}
+    print_fields(fields | {"value": messages.shown(letter.raw)})

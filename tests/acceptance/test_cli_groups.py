@@ -1,0 +1,274 @@
+"""Groups and dead letters from the command line, through a server and straight to a database."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakelog
+from tests.acceptance.cli_kit import LAKELOG, Cli
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+GROUP, TOPIC = "billing", "orders"
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster) -> Iterator[Fleet]:
+    with Fleet(cluster, servers=1) as started:
+        yield started
+
+
+@pytest.fixture(params=["http", "postgresql"])
+def cli(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> Cli:
+    """Both lead to the same database."""
+    url = fleet.url if request.param == "postgresql" else f"http://127.0.0.1:{fleet.ports[0]}"
+    return Cli(folder=tmp_path, env={"LAKELOG_URL": url})
+
+
+@pytest.fixture
+def log(cli: Cli) -> Iterator[lakelog.Lakelog]:
+    """A client of the same, with an empty topic and no group."""
+    with lakelog.connect(cli.env["LAKELOG_URL"]) as opened:
+        opened.topic(TOPIC).create(partitions=2)
+        yield opened
+        opened.topic(TOPIC).delete()
+        for group in opened.groups():
+            opened.group(group.name).delete()
+
+
+def publish(log: lakelog.Lakelog, count: int, **headers: str) -> None:
+    for n in range(count):
+        log.topic(TOPIC).publish({"n": n}, partition=n % 2, headers=headers or None)
+
+
+def work(cli: Cli, *, fails: bool, until: Any, group: str = GROUP) -> None:
+    """A worker of the group on all of the topic, until the condition is met."""
+    with lakelog.connect(cli.env["LAKELOG_URL"]) as log:
+
+        @log.topic(TOPIC).subscribe(group=group, start_from="earliest", retries=0, concurrency=4)
+        def handle(value: Any) -> None:
+            if fails:
+                raise TimeoutError(f"no answer for {value['n']}")
+
+        log.start()
+        eventually(until, within=30)
+
+
+def dead(cli: Cli, *choice: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cli.run("dead", "list", GROUP, "--json", *choice).json["dead_letters"]
+    return found
+
+
+def with_dead(cli: Cli, log: lakelog.Lakelog, count: int) -> list[str]:
+    """The ids of so many dead letters."""
+    publish(log, count, source="checkout")
+    work(cli, fails=True, until=lambda: len(log.group(GROUP).dead_letters().list(1000)) == count)
+    return [letter["id"] for letter in dead(cli)]
+
+
+def test_list_and_describe_say_how_far_a_group_is(cli: Cli, log: lakelog.Lakelog) -> None:
+    assert "No groups yet" in cli.run("groups", "list").err
+    missing = cli.run("groups", "describe", GROUP, code=3)
+    assert "is made when its first member" in missing.err and missing.out == ""
+    publish(log, 10)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    assert GROUP in cli.run("groups", "list").out
+    (listed,) = cli.run("groups", "list", "--json").json["groups"]
+    assert (listed["group_id"], listed["kind"], listed["settings"]["retries"]["max"]) == (GROUP, "lease", 0)
+    publish(log, 3)
+    described = cli.run("groups", "describe", GROUP, "--json").json
+    assert described["lag"] == sum(each["lag"] for each in described["progress"]) == 3
+    assert sum(each["acked"] for each in described["progress"]) == 10
+    text = cli.run("groups", "describe", GROUP).out
+    assert "3 messages" in text and "Stands still:" in text and "No consumer has asked for it" in text
+
+
+def test_describe_shows_members_and_leases(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(value: Any) -> None:
+        started.set()
+        go_on.wait(60)
+
+    with lakelog.connect(cli.env["LAKELOG_URL"]) as worker:
+        worker.topic(TOPIC).subscribe(handle, group=GROUP, start_from="earliest")
+        worker.start()
+        try:
+            assert started.wait(30)
+            described = cli.run("groups", "describe", GROUP, "--json").json
+            text = cli.run("groups", "describe", GROUP).out
+            assert "stop them first" in cli.run("groups", "delete", GROUP, "--yes", code=1).err
+        finally:
+            go_on.set()
+    (lease,), (member,) = described["leases"], described["members"]
+    assert lease["offsets"] == [[0, 0]] and lease["owner"] in text and member["member_id"] in text
+    assert described["lag"] == 1 and sorted(member["assigned_partitions"][TOPIC]) == [0, 1]
+
+
+def test_seek_by_every_way_to_name_a_place(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 10)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+
+    def lag() -> int:
+        return log.group(GROUP).lag()
+
+    before = cli.run("groups", "seek", GROUP, TOPIC, "--to", "earliest", "--dry-run")
+    assert "10 messages would be handed out again (dry run)" in before.err and lag() == 0
+    moved = cli.run("groups", "seek", GROUP, TOPIC, "--to", "earliest", "--json").json
+    assert moved["dry_run"] is False and sum(each["from"] - each["to"] for each in moved["partitions"]) == 10
+    assert lag() == 10
+    assert "left out" in cli.run("groups", "seek", GROUP, TOPIC, "--to", "latest").err and lag() == 0
+    cli.run("groups", "seek", GROUP, TOPIC, "--to", "1h")
+    assert lag() == 10
+    cli.run("groups", "seek", GROUP, TOPIC, "--to", "1", "--partition", "0")
+    cli.run("groups", "seek", GROUP, TOPIC, "--to", "latest", "--partition", "1")
+    (first, second) = log.group(GROUP).progress(TOPIC)
+    assert (first.committed, second.lag) == (1, 0)
+    third = log.topic(TOPIC).fetch(0, offset=2, limit=1).messages[0].id
+    cli.run("groups", "seek", GROUP, TOPIC, "--to", third)
+    assert log.group(GROUP).progress(TOPIC)[0].committed == 2
+    assert "message's id" in cli.run("groups", "seek", GROUP, TOPIC, "--to", "sometime", code=2).err
+    assert "partitions 0 to 1" in cli.run("groups", "seek", GROUP, TOPIC, "--to", "0", "--partition", "9", code=3).err
+    assert cli.run("groups", "seek", "nobody", TOPIC, "--to", "0", code=3).out == ""
+
+
+def test_pause_and_resume(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 1)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    assert "paused group billing, topic orders" in cli.run("groups", "pause", GROUP, "--topic", TOPIC).out
+    assert "orders" in cli.run("groups", "list").out
+    publish(log, 1)
+    assert "lakelog groups resume billing" in cli.run("groups", "describe", GROUP).out
+    assert cli.run("groups", "resume", GROUP, "--topic", TOPIC, "--json").json == {"resumed": GROUP, "topic": TOPIC}
+    assert cli.run("groups", "list", "--json").json["groups"][0]["paused"] == []
+    assert "all topics" in cli.run("groups", "pause", GROUP).out
+    assert "all topics" in cli.run("groups", "describe", GROUP).out
+    assert "paused as a whole" in cli.run("groups", "resume", GROUP, "--topic", TOPIC, code=1).err
+    assert "resumed group billing, all topics" in cli.run("groups", "resume", GROUP).out
+    assert cli.run("groups", "list", "--json").json["groups"][0]["paused"] == []
+
+
+def test_alter_changes_what_is_given(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 1)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    changed = cli.run(
+        *("groups", "alter", GROUP, "--retries", "5", "--retry-base", "2s", "--retry-max-delay", "5m"),
+        *("--order", "none", "--filter", "headers.source = 'checkout'", "--no-dead-letter", "--window", "50"),
+        *("--assignor", "range", "--json"),
+    ).json["settings"]
+    assert changed["retries"] == {
+        "max": 5,
+        "strategy": "exponential",
+        "base_ms": 2000,
+        "max_ms": 300_000,
+        "jitter": 0.2,
+    }
+    assert (changed["order"], changed["window"], changed["assignor"]) == ("none", 50, "range")
+    assert changed["filter"] == "headers.source = 'checkout'" and changed["dead_letter"] is False
+    again = cli.run("groups", "alter", GROUP, "--filter", "", "--retries", "1", "--dead-letter", "--json").json
+    assert again["settings"]["filter"] is None and again["settings"]["dead_letter"] is True
+    assert (again["settings"]["retries"]["max"], again["settings"]["retries"]["base_ms"]) == (1, 2000)
+    assert "1, after 2s and then twice as long" in cli.run("groups", "alter", GROUP, "--window", "60").out
+    assert "--retries" in cli.run("groups", "alter", GROUP, code=2).err
+    assert cli.run("groups", "alter", GROUP, "--filter", "headers.source =", code=1).err.startswith("lakelog: ")
+    assert cli.run("groups", "alter", "nobody", "--window", "1", code=3)
+
+
+def test_delete_asks(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 1)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    assert "--yes" in cli.run("groups", "delete", GROUP, code=2).err
+    assert "deleted" in cli.run("groups", "delete", GROUP, "--yes").out
+    cli.run("groups", "describe", GROUP, code=3)
+
+
+def test_dead_letters_are_listed_and_shown(cli: Cli, log: lakelog.Lakelog) -> None:
+    ids = with_dead(cli, log, 6)
+    text = cli.run("dead", "list", GROUP).out
+    assert all(id in text for id in ids) and "no answer for 3" in text
+    assert [letter["value"] for letter in dead(cli, "--where", "value.n = 3")] == [{"n": 3}]
+    assert "may be more" in cli.run("dead", "list", GROUP, "--limit", "2").err
+    assert len(dead(cli, "--topic", TOPIC, "--limit", "5")) == 5
+    assert "none that are redriven" in cli.run("dead", "list", GROUP, "--state", "redriven").err
+    shown = cli.run("dead", "show", GROUP, ids[0], "--json").json
+    assert shown["headers"] == {"source": "checkout"} and shown["failures"] == 1 and shown["state"] == "dead"
+    assert "no answer for" in cli.run("dead", "show", GROUP, ids[0]).out
+    assert "lakelog dead list billing" in cli.run("dead", "show", GROUP, "1-0-999999", code=3).err
+    refused = cli.run("dead", "list", GROUP, "--where", "error like", code=1)
+    assert refused.err.startswith("lakelog: ") and refused.out == ""
+
+
+def test_redrive_publishes_them_again_for_their_group(cli: Cli, log: lakelog.Lakelog) -> None:
+    ids = with_dead(cli, log, 6)
+    looked = cli.run("dead", "redrive", GROUP, "--where", "value.n < 2", "--dry-run").json
+    assert (looked["dry_run"], looked["redriven"]) == (True, 2) and len(dead(cli)) == 6
+    assert "published again" in cli.run("dead", "retry", GROUP, ids[0], "--value", '{"n": 100}').out
+    assert cli.run("dead", "retry", GROUP, ids[0], code=1).err.startswith("lakelog: ")
+    assert cli.run("dead", "redrive", GROUP, "--limit", "2").json["redriven"] == 2
+    assert cli.run("dead", "redrive", GROUP, "--rate", "1000/s", "--topic", TOPIC).json["redriven"] == 3
+    assert dead(cli) == [] and len(dead(cli, "--state", "redriven")) == 6
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    assert sum(each.acked for each in log.group(GROUP).progress()) == 6
+    assert "100/s" in cli.run("dead", "redrive", GROUP, "--rate", "fast", code=2).err
+
+
+def test_discard_asks_before_many(cli: Cli, log: lakelog.Lakelog) -> None:
+    ids = with_dead(cli, log, 5)
+    assert cli.run("dead", "discard", GROUP, *ids[:2], "--json").json == {"discarded": 2}
+    assert "--yes" in cli.run("dead", "discard", GROUP, "--where", "failures = 1", code=2).err
+    assert len(dead(cli)) == 3
+    assert "discarded 3 dead letters" in cli.run("dead", "discard", GROUP, "--where", "failures = 1", "--yes").out
+    assert "discarded 0 dead letters" in cli.run("dead", "discard", GROUP).out
+    assert len(dead(cli, "--state", "discarded")) == 5
+    assert "not both" in cli.run("dead", "discard", GROUP, ids[0], "--topic", TOPIC, code=2).err
+
+
+def test_a_person_sees_progress_and_is_asked(cli: Cli, log: lakelog.Lakelog) -> None:
+    if not cli.env["LAKELOG_URL"].startswith("http"):
+        pytest.skip("the terminal is the same for both")
+    with_dead(cli, log, 3)
+    code, shown = at_terminal(cli, ["dead", "discard", GROUP], answer=b"n\n")
+    assert code == 1 and "Discard 3 dead letters" in shown and "Nothing was changed." in shown
+    code, shown = at_terminal(cli, ["dead", "redrive", GROUP])
+    assert code == 0 and "3 dead letters published again for group billing" in shown
+    assert len(dead(cli, "--state", "redriven")) == 3
+    code, shown = at_terminal(cli, ["groups", "list", "--json"])
+    assert code == 0 and json.loads(shown)["groups"][0]["group_id"] == GROUP
+
+
+def at_terminal(cli: Cli, arguments: Sequence[str], answer: bytes = b"") -> tuple[int, str]:
+    master, slave = pty.openpty()
+    env = {name: text for name, text in os.environ.items() if not name.startswith("LAKELOG_")} | dict(cli.env)
+    try:
+        process = subprocess.Popen(
+            [LAKELOG, *arguments], stdin=slave, stdout=slave, stderr=slave, cwd=cli.folder, env=env
+        )
+        os.close(slave)
+        os.write(master, answer)
+        shown = b""
+        while chunk := _read(master):
+            shown += chunk
+        return process.wait(60), shown.decode()
+    finally:
+        os.close(master)
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:
+        # The other end of a terminal is closed.
+        return b""

@@ -1,0 +1,75 @@
+"""`lakelog worker module:log`: finds the client, works until SIGTERM, says what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import lakelog
+from tests.acceptance.cli_kit import LAKELOG, Cli
+from tests.acceptance.client_kit import ThreadServer
+from tests.kit.process import Command, Process
+from tests.kit.waiting import eventually
+
+SHOP = """
+import asyncio, lakelog
+log = lakelog.{connect}()
+orders = log.topic("orders")
+
+@orders.subscribe(group="billing", start_from="earliest", retries=0)
+{handler}
+    if order == "bad":
+        raise ValueError("no such account")
+    print("billed", order, flush=True)
+
+empty = lakelog.connect()
+number = 3
+"""
+HANDLERS = {"connect": "def bill(order):", "connect_async": "async def bill(order):"}
+
+
+@pytest.mark.parametrize("connect", HANDLERS)
+def test_it_works_until_sigterm(connect: str, http_server: ThreadServer, tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/app.py").write_text(SHOP.format(connect=connect, handler=HANDLERS[connect]))
+    with lakelog.connect(http_server.url) as log:
+        orders = log.topic("orders")
+        orders.create()
+        for order in ("one", "bad", "two"):
+            orders.publish(order)
+        output = tmp_path / "output"
+        command = Command(argv=[LAKELOG, "worker", "shop.app:log"], cwd=tmp_path, env={"LAKELOG_URL": http_server.url})
+        process = Process(command, log_path=output)
+        process.start()
+        try:
+            eventually(lambda: "billed two" in output.read_text(), within=30, what="all were run")
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill9()
+        said = output.read_text()
+        assert "orders/billing: started as" in said and "orders/billing: stopped, 2 acked, 1 failed" in said
+        assert said.count("dead letter: orders, group billing") == 1 and "ValueError: no such account" in said
+        assert "Traceback" not in said
+        assert log.group("billing").describe().members == () and orders.lag("billing") == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("shop_missing:log", "no module 'shop_missing'"),
+        ("shop_cli", "module:name"),
+        ("shop_cli:nothing", "no 'nothing'"),
+        ("shop_cli:number", "is a int, not what `lakelog.connect` returned"),
+        ("shop_cli:empty", "has no subscriptions"),
+        ("shop_broken:log", "cannot be imported: No module named 'not_there_at_all'"),
+    ],
+)
+def test_it_says_what_is_missing(target: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "shop_cli.py").write_text(SHOP.format(connect="connect", handler="def bill(order):"))
+    (tmp_path / "shop_broken.py").write_text("import not_there_at_all")
+    done = Cli(folder=tmp_path, env={"LAKELOG_URL": "memory://"}).run("worker", target, code=1)
+    assert said in done.err and len(done.err.splitlines()) == 1 and done.out == ""
