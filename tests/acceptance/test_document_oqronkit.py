@@ -1,0 +1,352 @@
+"""Document 002, durable topics with groups (OqronKit), its first part: topics, publishing, subscriptions, manual ack.
+
+Its examples are client code, so they run by the public client. Failures are in `test_document_oqronkit_failures.py`,
+offsets, operations and the tables of defaults in `test_document_oqronkit_operations.py`. That retention removes what is
+too old or too many, which the document has its leader do, is proved in `test_log_retention.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import lakelog
+from lakelog.errors import InvalidRequest, TopicExists
+from tests.acceptance.documents import Installation, Seen, connected, fresh, in_background
+from tests.kit.waiting import eventually
+
+
+@dataclass(frozen=True)
+class OrderEvent:
+    """What the document's topic carries; `total` and `payment_id` by its type."""
+
+    type: str
+    order_id: str
+    account_id: str
+    total: float | None = None
+    payment_id: str | None = None
+
+
+def _created(number: int, account: str = "acct_1") -> OrderEvent:
+    return OrderEvent(type="order.created", order_id=f"ord_{number}", account_id=account, total=99.99)
+
+
+def _paid(number: int) -> OrderEvent:
+    return OrderEvent(type="order.paid", order_id=f"ord_{number}", account_id="acct_1", payment_id=f"pay_{number}")
+
+
+def _order_events(log: lakelog.Lakelog, partitions: int = 16) -> lakelog.Topic[OrderEvent]:
+    """The topic of the document's first example."""
+    events = log.topic(
+        fresh("order-events"),
+        type=OrderEvent,
+        key=lambda event: event.account_id,
+        validate=lambda event: True if event.order_id else "order_id is required",
+    )
+    events.create(partitions=partitions, tags=["orders", "billing"], max_age=timedelta(days=7), max_count=100_000)
+    return events
+
+
+# Topics and publishing ------------------------------------------------------------------------------------------------
+
+
+def test_the_topic_example(lake: Installation) -> None:
+    """A topic has a name, tags, retention by age and count, partitions and a key of the message's own."""
+    with connected(lake) as log:
+        info = _order_events(log).describe()
+    assert (info.partitions, tuple(info.tags)) == (16, ("orders", "billing"))
+    assert (info.retention.max_age, info.retention.max_count) == (timedelta(days=7), 100_000)
+
+
+def test_a_topic_has_one_partition_by_default(lake: Installation) -> None:
+    """The number of partitions is 1 unless said otherwise."""
+    with connected(lake) as log:
+        assert log.topic(fresh("t")).create().partitions == 1
+
+
+def test_a_topics_name_is_unique(lake: Installation) -> None:
+    """Two topics cannot have one name; making sure that there is one is no error."""
+    with connected(lake) as log:
+        events = _order_events(log, 1)
+        with pytest.raises(TopicExists):
+            events.create()
+        assert events.create(partitions=7, if_missing=True).partitions == 1
+
+
+def test_validation_comes_before_anything_is_sent(lake: Installation) -> None:
+    """Step 1 of a publish: what `validate` rejects is not published, and the reason is told."""
+    with connected(lake) as log:
+        events = _order_events(log, 1)
+        with pytest.raises(InvalidRequest, match="order_id is required"):
+            events.publish(OrderEvent(type="order.created", order_id="", account_id="acct_1"))
+        assert list(events.read()) == []
+
+
+def test_the_publish_example(lake: Installation) -> None:
+    """A publish takes idempotency key, partition key, correlation id and headers, and answers the message's id."""
+    with connected(lake) as log:
+        events = _order_events(log)
+        options: dict[str, Any] = {
+            "idempotency_key": "order-created:ord_123",
+            "key": "acct_1",
+            "correlation_id": "req_abc",
+            "headers": {"source": "checkout"},
+        }
+        receipt = events.publish(_created(123), **options)
+        (message,) = events.read()
+        assert (message.id, message.value, message.key) == (receipt.id, _created(123), b"acct_1")
+        assert (message.correlation_id, dict(message.headers)) == ("req_abc", {"source": "checkout"})
+        # Step 2: a duplicate is skipped, and has the id of the first.
+        again = events.publish(_created(123), **options)
+        assert (again.id, again.duplicate) == (receipt.id, True)
+        assert len(list(events.read())) == 1
+
+
+def test_the_batch_example(lake: Installation) -> None:
+    """Several messages, each with options of its own, are persisted by one call."""
+    with connected(lake) as log:
+        events = _order_events(log)
+        batch = [
+            lakelog.Outgoing(_created(124), idempotency_key="order-created:ord_124"),
+            lakelog.Outgoing(_paid(124), idempotency_key="order-paid:ord_124"),
+        ]
+        receipts = events.publish_many(batch)
+        assert len({receipt.partition for receipt in receipts}) == 1, "they have the same account"
+        assert [message.value for message in events.read()] == [_created(124), _paid(124)]
+        assert all(receipt.duplicate for receipt in events.publish_many(batch))
+
+
+def test_a_key_decides_the_partition_and_no_key_takes_turns(lake: Installation) -> None:
+    """Step 3: a hash of the key modulo partitions; without a key the partitions in turn. Step 4: offsets rise."""
+    topic = lake.topic(4)
+    keyed = lake.publish(topic, range(8), key="acct_1")
+    assert len({place["partition"] for place in keyed}) == 1
+    assert [place["offset"] for place in keyed] == list(range(8))
+    assert {place["partition"] for place in lake.publish(topic, range(8))} == {0, 1, 2, 3}
+
+
+def test_the_key_can_be_overridden_per_publish(lake: Installation) -> None:
+    """A publish may name another key than the topic's function gives."""
+    with connected(lake) as log:
+        accounts = _order_events(log, 32)
+        own = accounts.publish(_created(1, "acct_1"))
+        others = {accounts.publish(_created(1, "acct_1"), key=f"k{n}").partition for n in range(20)}
+        same = accounts.publish(_created(1, "acct_2"), key="acct_1")
+    assert same.partition == own.partition
+    assert len(others) > 5
+
+
+def test_a_publish_wakes_subscribers(lake: Installation) -> None:
+    """Step 6: who waits is told, on whichever server; nobody polls at an interval."""
+    topic, group = lake.topic(), fresh("g")
+    lake.begin(topic, group)
+    waits = [in_background(lake.consume, topic, group, owner, wait_ms=15_000) for owner in ("w1", "w2")]
+    lake.publish(topic, ["one", "two"])
+    assert {wait.result(3)[0].value for wait in waits} == {"one", "two"}
+
+
+def test_project_and_environment_separate_everything(lake: Installation) -> None:
+    """Topics, offsets, group state and dead letters of one environment do not show in another."""
+    topic, group = lake.topic(), fresh("g")
+    lake.publish(topic, ["live"])
+    (leased,) = lake.consume(topic, group, "w", start_from="earliest")
+    lake.nack(leased, kind="fatal")
+    with lakelog.connect(lake.fleet.url, project="billing-platform", environment="staging") as other:
+        assert topic not in [info.name for info in other.topics()]
+        assert group not in [info.name for info in other.groups()]
+        same = other.topic(topic)
+        same.create()
+        same.publish("staged")
+        assert [message.value for message in same.read()] == ["staged"]
+    assert len(lake.dead(group)) == 1
+    assert lake.committed(group, topic) == [1]
+
+
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_isolation_diagram(lake: Installation) -> None:
+    """Groups have independent offsets: billing and shipping have finished 142, analytics 89 and is catching up."""
+    topic = lake.topic()
+    groups = {fresh("billing-service"): 142, fresh("analytics-service"): 89, fresh("shipping-service"): 142}
+    lake.publish(topic, range(143))
+    for group, count in groups.items():
+        lake.consume(topic, group, "w", count, start_from="earliest")
+        lake.post("/v1/ack-cumulative", {"topic": topic, "group": group, "owner": "w", "offset": count - 1})
+    assert [lake.committed(group, topic)[0] for group in groups] == [142, 89, 142]
+    assert [lake.total(group, topic, "lag") for group in groups] == [1, 54, 1]
+
+
+def test_processes_of_a_group_keep_the_order_of_a_key(lake: Installation) -> None:
+    """S15: processes of a group compete, and a key's messages are with one of them at a time."""
+    topic, group = lake.topic(), fresh("g")
+    lake.publish(topic, ["a1", "a2"], key="a")
+    lake.publish(topic, ["b1"], key="b")
+    first = lake.consume(topic, group, "w1", start_from="earliest")
+    second = lake.consume(topic, group, "w2", 5)
+    assert ([each.value for each in first], [each.value for each in second]) == (["a1"], ["b1"])
+    lake.ack(first[0])
+    assert [each.value for each in lake.consume(topic, group, "w2", 5)] == ["a2"]
+
+
+def test_one_process_per_partition_is_a_choice(lake: Installation) -> None:
+    """The document's rule, a partition's messages to one process at a time, is the order `partition` here."""
+    topic, group = lake.topic(), fresh("g")
+    lake.publish(topic, ["a1"], key="a")
+    lake.publish(topic, ["b1"], key="b")
+    first = lake.consume(topic, group, "w1", start_from="earliest", order="partition")
+    assert lake.consume(topic, group, "w2", 5) == []
+    lake.ack(first[0])
+    assert [each.value for each in lake.consume(topic, group, "w2", 5)] == ["b1"]
+
+
+def test_the_subscription_examples(lake: Installation) -> None:
+    """billing reads from the earliest what its filter lets through, analytics from the latest: each the same topic."""
+    invoices, tracked = Seen(), Seen()
+    with connected(lake) as log:
+        events = _order_events(log)
+        events.publish_many([_created(1), _paid(1)])
+
+        @events.subscribe(
+            group=fresh("billing-service"),
+            concurrency=8,
+            batch_size=50,
+            max_in_flight=200,
+            start_from="earliest",
+            filter=lambda event: event.type == "order.paid",
+        )
+        async def bill(event: OrderEvent) -> None:
+            invoices.append(event.order_id)
+
+        @events.subscribe(group=fresh("analytics-service"), concurrency=20)
+        async def track(event: OrderEvent) -> None:
+            tracked.append(event.order_id)
+
+        log.start()
+        events.publish_many([_created(2), _paid(2)])
+        assert sorted(tracked.until(2)) == ["ord_2", "ord_2"]
+        assert invoices.until(2) == ["ord_1", "ord_2"]
+
+
+def test_a_filter_may_be_the_groups_own(lake: Installation) -> None:
+    """Messages that do not match are skipped: by a text on the server, which counts them."""
+    topic, group = lake.topic(), fresh("g")
+    lake.publish(topic, [{"type": "order.created"}, {"type": "order.paid"}])
+    leased = lake.drain(topic, group, start_from="earliest", filter="value.type = 'order.paid'")
+    assert [each.value["type"] for each in leased] == ["order.paid"]
+    (progress,) = lake.progress(group, topic).values()
+    assert (progress["filtered"], progress["acked"], progress["committed"]) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "together", "held"),
+    [({}, 1, 1), ({"concurrency": 6, "batch_size": 2}, 6, 6), ({"concurrency": 2, "max_in_flight": 5}, 2, 5)],
+)
+def test_concurrency_and_in_flight(lake: Installation, options: Mapping[str, Any], together: int, held: int) -> None:
+    """So many handlers run at once, by default one; at most `max_in_flight` messages, by default as many, are out."""
+    topic, group = lake.topic(2), fresh("g")
+    lake.publish(topic, range(12))
+    began, go_on = Seen(), threading.Event()
+    with connected(lake) as log:
+
+        @log.topic(topic).subscribe(group=group, start_from="earliest", **options)
+        def handle(value: int) -> None:
+            began.append(value)
+            go_on.wait(20)
+
+        log.start()
+        began.until(together)
+        eventually(lambda: lake.total(group, topic, "leased") == held)
+        assert len(began) == together
+        # `batchSize`: so many at most are claimed by one call.
+        claims = [lease["offsets"] for lease in lake.get(f"/v1/groups/{group}/leases")["leases"]]
+        assert all(last - first < options.get("batch_size", 50) for claim in claims for first, last in claim)
+        go_on.set()
+        began.until(12)
+
+
+# Where a group starts -------------------------------------------------------------------------------------------------
+
+
+def test_start_from(lake: Installation) -> None:
+    """`latest` by default, or `earliest`, a date or an offset: where a group begins that is new."""
+    topic = lake.topic()
+    lake.publish(topic, ["a"])
+    # Times are kept in milliseconds, and one at which a message came is its own.
+    (before,) = lake.get(f"/v1/topics/{topic}/partitions/0/messages")["messages"]
+    eventually(lambda: datetime.now(UTC) > datetime.fromisoformat(before["appended_at"]) + timedelta(milliseconds=5))
+    between = datetime.now(UTC).isoformat()
+    lake.publish(topic, ["b", "c"])
+    found = {
+        start: [each.value for each in lake.drain(topic, fresh("g"), start_from=start)]
+        for start in ("earliest", "latest", between, 2)
+    }
+    assert found == {"earliest": ["a", "b", "c"], "latest": [], between: ["b", "c"], 2: ["c"]}
+    assert lake.drain(topic, fresh("g")) == []
+
+
+# Manual ack -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_manual_ack_example(lake: Installation) -> None:
+    """With manual acks a message is done only when the handler says so; it nacks with a reason what failed."""
+    group, tries, reserved = fresh("warehouse-service"), Seen(), Seen()
+    with connected(lake) as log:
+        events = _order_events(log, 1)
+
+        @events.subscribe(group=group, ack="manual", ack_timeout=60, retries=lakelog.Fixed(seconds=0.05))
+        async def reserve(event: OrderEvent, delivery: lakelog.AsyncDelivery[OrderEvent]) -> None:
+            tries.append((delivery.attempt, delivery.failures))
+            try:
+                if delivery.attempt == 1:
+                    raise LookupError("out of stock")
+                await delivery.ack()
+                reserved.append(event.order_id)
+            except LookupError as error:
+                await delivery.nack(reason=str(error))
+
+        log.start()
+        events.publish(_created(1))
+        assert reserved.until(1) == ["ord_1"]
+        assert list(tries) == [(1, 0), (2, 1)]
+        eventually(lambda: lake.committed(group, events.name) == [1])
+
+
+def test_a_manual_handler_that_forgets_is_nacked(lake: Installation) -> None:
+    """Returning without ack, nack or discard is a nack, so that nothing is stranded."""
+    group, tries = fresh("g"), Seen()
+    with connected(lake) as log:
+        events = _order_events(log, 1)
+
+        @events.subscribe(group=group, ack="manual", retries=lakelog.Fixed(max=1, seconds=0.05))
+        def forget(event: OrderEvent, delivery: lakelog.Delivery[OrderEvent]) -> None:
+            tries.append(delivery.attempt)
+
+        log.start()
+        events.publish(_created(1))
+        assert tries.until(2) == [1, 2]
+        (letter,) = eventually(lambda: lake.dead(group))
+    assert "without an answer" in letter["error"]
+
+
+def test_the_automatic_mode_acks_and_nacks(lake: Installation) -> None:
+    """The default: acked when the handler resolves, nacked when it rejects; the offset is committed after the ack."""
+    group, tries = fresh("g"), Seen()
+    with connected(lake) as log:
+        events = _order_events(log, 1)
+
+        @events.subscribe(group=group, retries=lakelog.Fixed(max=3, seconds=0.05))
+        def handle(event: OrderEvent, delivery: lakelog.Delivery[OrderEvent]) -> None:
+            tries.append((event.order_id, delivery.attempt))
+            if delivery.attempt == 1 and event.order_id == "ord_1":
+                raise RuntimeError("once")
+
+        log.start()
+        events.publish_many([_created(1), _created(2)])
+        assert tries.until(3) == [("ord_1", 1), ("ord_1", 2), ("ord_2", 1)], "the key's order is kept"
+        eventually(lambda: lake.committed(group, events.name) == [2])
