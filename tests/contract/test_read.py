@@ -162,3 +162,18 @@ async def test_offsets_of_an_empty_partition(backing: Backing) -> None:
         for pid in (await create_one(store), missing):
             assert await store.offset_at_time(pid, await store.clock()) == 0
             assert await store.offset_at_bytes(pid, 0) == 0
+
+
+async def test_many_reads_at_once_answer_what_each_would(backing: Backing) -> None:
+    """In the order asked, also where there is nothing, where it is in another roll, and where it is out of range."""
+    async with backing.store() as store:
+        old = await tens(store)
+        await store.roll()
+        new, empty = await tens(store, 2), await create_one(store)
+        (missing,) = new_pids(1)
+        asks = [(new, 5), (missing, 0), (old, 12), (empty, 0), (await tens(store, 1), 11)]
+        limits = {"max_messages": 15, "max_bytes": EVERYTHING}
+        *found, refusal = await store.read_many(asks, **limits)
+        assert found == [await store.read(pid, offset, **limits) for pid, offset in asks[:-1]]
+        assert isinstance(refusal, OffsetOutOfRange) and refusal.subject["high_watermark"] == 10
+        assert await store.read_many([], **limits) == []

@@ -86,9 +86,16 @@ class Outcome(NamedTuple):
 class Committer:
     """The one way into the log of a cell, for all publishers of this process."""
 
-    def __init__(self, store: PartitionStore, grew: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        store: PartitionStore,
+        grew: Callable[[int], None],
+        appended: Callable[[Append, Appended], None] | None = None,
+    ) -> None:
+        """`appended` is told first what went in, then `grew` which partition."""
         self._store = store
         self._grew = grew
+        self._appended = appended
         self._waiting: dict[int, deque[Part]] = {}
         self._ready: dict[int, None] = {}
         self._busy: set[int] = set()
@@ -182,6 +189,8 @@ class Committer:
             for part in parts:
                 _resolve(part, Outcome(base=base))
                 base += part.count
+            if self._appended is not None:
+                self._appended(append, answer)
             self._grew(answer.pid)
         elif answer.refusal is Refusal.PARTS:
             self._settle_parts(parts, append, answer.verdicts)

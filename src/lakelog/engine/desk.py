@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakelog.coordinator.leasing import Granted, Take
+from lakelog.coordinator.leasing import Granted, Reply, Take
 from lakelog.engine.clock import Clock
 from lakelog.engine.ledger import Ledger
 from lakelog.engine.ledgers import Ledgers
@@ -24,7 +24,7 @@ from lakelog.model.group import Group, Reading
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
-MAX_PARTITIONS_PER_ASK = 16
+MAX_PARTITIONS_PER_ASK = 64
 LOOK_EVERY_SECONDS = 1.0
 """So often a desk with a line looks for what other processes did, in case no announcement came."""
 _LAST_TRY_SECONDS = 10.0
@@ -59,6 +59,18 @@ class _Place:
     """How many messages are being asked for now."""
 
 
+@dataclass(slots=True, eq=False)
+class _Try:
+    """One ask at one partition, on its way."""
+
+    place: _Place
+    partition: int
+    share: int
+    marks: int
+    alone: bool
+    reply: asyncio.Future[Reply]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """What all desks of an engine share."""
@@ -78,12 +90,15 @@ class Desk:
         self._known: tuple[int, int, int] | None = None
         self._places: list[_Place] = []
         self._hot: dict[int, None] = {}
+        self._urgent: dict[int, None] = {}
+        """Hot partitions where a lease is over, or a retry is due."""
+        self._members: dict[int, Ask] = {}
+        """Who asked last for the member that a partition is assigned to."""
         self._line: dict[Ask, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._kicked = False
-        self._has_members = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.used_at = time.monotonic()
 
@@ -130,7 +145,7 @@ class Desk:
 
     async def _stand_in_line(self, ask: Ask, seconds: float) -> Got:
         self.used_at = time.monotonic()
-        self._has_members = self._has_members or bool(ask.own)
+        self._members.update(dict.fromkeys(ask.own, ask))
         ask.is_last = seconds <= 0
         self._line[ask] = None
         self._kick()
@@ -162,7 +177,6 @@ class Desk:
     # What happens -----------------------------------------------------------------------------------------------------
 
     def _grew(self, pid: int) -> None:
-        self._room.shelf.grew(pid)
         self._heat(partition_of_id(pid))
 
     def _heat(self, partition: int) -> None:
@@ -202,6 +216,7 @@ class Desk:
                 continue
             in_ms = due - self._room.clocks[place.ledger.cell].now_ms()
             if in_ms <= 0:
+                self._urgent[partition] = None
                 self._heat(partition)
             else:
                 later.append(in_ms)
@@ -248,64 +263,50 @@ class Desk:
                 ask.done.set_result([])
 
     def _match(self) -> dict[Ask, dict[int, int]]:
-        """Who tries which partitions, and for how many messages. Partitions take turns, so that all work at once."""
-        chosen: dict[Ask, dict[int, int]] = {}
-        line = [ask for ask in self._line if not ask.is_tried and not ask.done.done()]
-        # A member helps out elsewhere only while there is nothing in its own partitions.
-        busy = {ask for ask in line if ask.own and not ask.own.isdisjoint(self._hot)}
+        """Who tries which partitions, and for how many messages."""
+        line = {ask: None for ask in self._line if not ask.is_tried and not ask.done.done()}
+        if not line or not self._hot:
+            return {}
         # First where an owner was lost: among many partitions, their turns would come too late for what it held.
-        hot = sorted(self._hot_places(), key=lambda each: not self._has_lost(each[0]))
-        room = {partition: self._available(place) - place.wanted for partition, place in hot}
-        while line and room:
-            for partition, left in list(room.items()):
-                ask = self._next(partition, line, busy, chosen) if left > 0 else None
-                if ask is None:
-                    del room[partition]
-                    continue
-                shares = chosen.setdefault(ask, {})
-                wants = ask.take.max_messages - sum(shares.values())
-                apart = self._may_get_suspect(ask, partition)
-                shares[partition] = share = 1 if apart else min(wants, max(left, wants // len(self._hot), 1))
-                room[partition] = left - share
-                if apart or share == wants or len(shares) == MAX_PARTITIONS_PER_ASK:
-                    line.remove(ask)
-        return chosen
+        hot = [*self._urgent, *(partition for partition in self._hot if partition not in self._urgent)]
+        hand_out = _HandOut(self, len(hot))
+        busy = self._match_own(hand_out, hot, line)
+        # A member helps out elsewhere only while there is nothing in its own partitions.
+        free = [ask for ask in line if ask not in busy and not ask.strict and hand_out.has_room(ask)]
+        for number, ask in enumerate(free):
+            # Each begins elsewhere, so that all partitions work at once.
+            at = number % len(hot)
+            for partition in (*hot[at:], *hot[:at]):
+                if not hand_out.give(ask, partition):
+                    break
+        return hand_out.chosen
 
-    def _hot_places(self) -> list[tuple[int, _Place]]:
-        return [(partition, self._places[partition]) for partition in self._hot]
+    def _match_own(self, hand_out: _HandOut, hot: Sequence[int], line: Mapping[Ask, None]) -> set[Ask]:
+        """Gives hot partitions to their own members, where those are in line: who got something."""
+        busy: set[Ask] = set()
+        if self._members:
+            for partition in hot:
+                ask = self._members.get(partition)
+                if ask is not None and ask in line:
+                    hand_out.give(ask, partition)
+                    busy.add(ask)
+        return busy
 
-    def _next(
-        self, partition: int, line: Sequence[Ask], busy: set[Ask], chosen: Mapping[Ask, Mapping[int, int]]
-    ) -> Ask | None:
-        """Whose turn it is at this partition: its own member's, else the first in line."""
-        marks = self._places[partition].marks
-        first = None
-        for ask in line:
-            if partition in chosen.get(ask, ()) or ask.seen.get(partition) == marks:
-                continue
-            if ask in chosen and self._may_get_suspect(ask, partition):
-                continue
-            if partition in ask.own:
-                return ask
-            if first is None and not ask.strict and ask not in busy:
-                first = ask
-            if first is not None and not self._has_members:
-                break
-        return first
+    def room(self, partition: int) -> int:
+        """How many messages there may be that nobody is asking for yet."""
+        place = self._places[partition]
+        return self._available(place) - place.wanted
 
-    def _may_get_suspect(self, ask: Ask, partition: int) -> bool:
+    def is_seen(self, ask: Ask, partition: int) -> bool:
+        """Whether there was nothing for this owner since anything happened there."""
+        return ask.seen.get(partition) == self._places[partition].marks
+
+    def may_get_suspect(self, ask: Ask, partition: int) -> bool:
         """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
         state, owner = self._places[partition].ledger.state, ask.take.owner
         if state is None or ask.take.isolates or not self._is_suspect_due(partition):
             return False
         return not state.held_by(owner) and not self._hands(owner, partition)[0]
-
-    def _has_lost(self, partition: int) -> bool:
-        """Whether a lease is over, or what was in one waits for its next owner."""
-        ledger = self._places[partition].ledger
-        until = ledger.state.first_until() if ledger.state is not None else None
-        over = until is not None and until <= self._room.clocks[ledger.cell].now_ms()
-        return over or self._is_suspect_due(partition)
 
     def _is_suspect_due(self, partition: int) -> bool:
         ledger = self._places[partition].ledger
@@ -329,18 +330,21 @@ class Desk:
         )
 
     async def _try(self, ask: Ask, shares: Mapping[int, int]) -> None:
-        results: Sequence[Granted | BaseException | None] = await asyncio.gather(
-            *(self._take(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items()),
-            return_exceptions=True,
-        )
+        tries = [self._begin(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items()]
+        pending = [each.reply for each in tries if each is not None]
+        if pending:
+            await asyncio.wait(pending)
         ask.is_tried = False
         got: Got = []
         refusal: BaseException | None = None
-        for partition, result in zip(shares, results, strict=True):
-            if isinstance(result, BaseException):
-                refusal = result
-            elif result is not None:
-                got.append((self._places[partition].ledger, result))
+        for each in tries:
+            if each is None:
+                continue
+            granted = self._end(ask, each)
+            if granted is not None:
+                got.append((each.place.ledger, granted))
+            else:
+                refusal = each.reply.exception() or refusal
         if ask.done.done():
             for ledger, granted in got:
                 self._room.ledgers.release(ledger, ask.take.owner, granted)
@@ -350,35 +354,40 @@ class Desk:
             ask.done.set_exception(refusal)
         self._kick()
 
-    async def _take(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Granted | None:
+    def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> _Try | None:
         place = self._places[partition]
-        marks = place.marks
         hands, suspect = (0, False) if ask.take.isolates else self._hands(ask.take.owner, partition)
         if suspect:
-            ask.seen[partition] = marks
+            ask.seen[partition] = place.marks
             return None
         if not alone:
             # What comes from here is in the owner's hands together with what comes from elsewhere.
             hands = max(hands, 1)
         place.wanted += share
-        try:
-            reply = await self._room.ledgers.ask(place.ledger, replace(ask.take, max_messages=share, hands=hands))
-        finally:
-            place.wanted -= share
+        take = replace(ask.take, max_messages=share, hands=hands)
+        return _Try(place, partition, share, place.marks, alone, self._room.ledgers.submit(place.ledger, take))
+
+    def _end(self, ask: Ask, tried: _Try) -> Granted | None:
+        place, partition = tried.place, tried.partition
+        place.wanted -= tried.share
+        if tried.reply.exception() is not None:
+            return None
+        self._urgent.pop(partition, None)
         if self._hot.pop(partition, 0) is None:
             # To the end: partitions take turns.
             self._hot[partition] = None
+        reply = tried.reply.result()
         if isinstance(reply, Granted):
             return reply
-        if place.marks == marks:
-            self._cool(ask, partition, alone=alone)
+        if place.marks == tried.marks:
+            self._cool(ask, partition, alone=tried.alone)
         return None
 
     def _cool(self, ask: Ask, partition: int, *, alone: bool) -> None:
         """Nothing here, for anybody; or only a suspect, which somebody else may take, or this one when tried apart."""
         if ask.take.isolates or not self._is_suspect_due(partition):
             self._hot.pop(partition, None)
-        elif alone or not self._may_get_suspect(ask, partition):
+        elif alone or not self.may_get_suspect(ask, partition):
             ask.seen[partition] = self._places[partition].marks
 
     def _hands(self, owner: str, partition: int) -> tuple[int, bool]:
@@ -391,3 +400,41 @@ class Desk:
                     count += len(lease.open)
                     suspect = suspect or lease.suspect
         return count, suspect
+
+
+class _HandOut:
+    """One round of matching: what each ask gets so far, and what is left in each partition."""
+
+    def __init__(self, desk: Desk, hot: int) -> None:
+        self._desk = desk
+        self._hot = hot
+        self._left: dict[int, int] = {}
+        self._wants: dict[Ask, int] = {}
+        self.chosen: dict[Ask, dict[int, int]] = {}
+
+    def has_room(self, ask: Ask) -> bool:
+        return self._wants.get(ask, 1) > 0
+
+    def give(self, ask: Ask, partition: int) -> bool:
+        """Lets the ask try the partition, if there is something left; whether it may try further ones."""
+        wants = self._wants.get(ask)
+        if wants is None:
+            wants = self._wants[ask] = ask.take.max_messages
+        left = self._left.get(partition)
+        if left is None:
+            left = self._left[partition] = self._desk.room(partition)
+        if wants <= 0:
+            return False
+        if left <= 0 or self._desk.is_seen(ask, partition):
+            return True
+        shares = self.chosen.get(ask)
+        apart = self._desk.may_get_suspect(ask, partition)
+        if apart and shares:
+            return True
+        if shares is None:
+            shares = self.chosen[ask] = {}
+        shares[partition] = share = 1 if apart else min(wants, max(left, wants // self._hot, 1))
+        self._left[partition] = left - share
+        full = apart or len(shares) == MAX_PARTITIONS_PER_ASK
+        self._wants[ask] = 0 if full else wants - share
+        return self._wants[ask] > 0

@@ -7,6 +7,7 @@ way, and who waits for what.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from lakelog.engine.budget import Budget
 from lakelog.engine.clock import Clock
@@ -48,8 +49,11 @@ class Engine:
         self.cells = cells
         self.budget = Budget(self.settings.memory_bytes)
         self.waiters = Waiters()
-        self._announcers = {cell: Announcer(store, self.waiters) for cell, store in cells.items()}
-        self._committers = {cell: Committer(store, self._announcers[cell].grew) for cell, store in cells.items()}
+        self._shelf = Shelf(cells)
+        self._announcers = {cell: Announcer(store, self.waiters, self._heard) for cell, store in cells.items()}
+        self._committers = {
+            cell: Committer(store, self._announcers[cell].grew, self._shelf.appended) for cell, store in cells.items()
+        }
         reservers = {
             (cell, durable): Reserver(store, durable=durable)
             for cell, store in cells.items()
@@ -64,7 +68,7 @@ class Engine:
 
     def _begin_groups(self) -> None:
         cells = self.cells
-        shelf = Shelf(cells)
+        shelf = self._shelf
         clocks = {cell: Clock() for cell in cells}
         self._ledgers = Ledgers(cells, shelf, clocks)
         self.groups = Groups(self.catalog, cells, self.topics, self._group_changed)
@@ -72,9 +76,8 @@ class Engine:
         self.groups.ledgers, self.groups.members = self._ledgers, self.members
         room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
         self.leases = Leases(room, self.topics, self.groups, self.members)
-        grew = {cell: announcer.grew for cell, announcer in self._announcers.items()}
+        grew = {cell: partial(self._redriven, cell) for cell in cells}
         self.dead_letters = DeadLetters(self.catalog, cells, self.topics, self.groups, grew)
-        self.waiters.watch_all(self._heard)
 
     def _group_changed(self, group_id: int) -> None:
         """Tells everybody, in this process and in others."""
@@ -82,9 +85,19 @@ class Engine:
         for announcer in self._announcers.values():
             announcer.grew(-group_id)
 
-    def _heard(self, number: int) -> None:
-        if number < 0:
+    def _redriven(self, cell: int, pid: int) -> None:
+        self._shelf.grew(pid)
+        self._announcers[cell].grew(pid)
+
+    def _heard(self, number: int | None) -> None:
+        """Another process said that a partition grew or a group changed; None: any may have."""
+        if number is None:
+            self._shelf.grew_all()
+            self.groups.forget_all()
+        elif number < 0:
             self.groups.forget(-number)
+        else:
+            self._shelf.grew(number)
 
     async def start(self) -> None:
         for announcer in self._announcers.values():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Return, Settle, Take
+from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Reply, Return, Settle, Take
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership, Verb
 from lakelog.engine.desk import Ask, Desk, Got, Room
 from lakelog.engine.ledger import Ledger
@@ -116,24 +116,24 @@ class Leases:
         found = await self._topics.find(scope, topic)
         its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
         reading = await self._groups.reading(its, found)
-        return list(
-            await asyncio.gather(*(self._answer(its, reading, found, owner, each, generation) for each in answers))
-        )
+        pending = [await self._begin_answer(its, reading, found, owner, each, generation) for each in answers]
+        waiting = [each for each in pending if not isinstance(each, LakelogError)]
+        if waiting:
+            await asyncio.wait(waiting)
+        return [_answered(each) for each in pending]
 
-    async def _answer(
+    async def _begin_answer(
         self, group: Group, reading: Reading, topic: Topic, owner: str, answer: Answer, generation: int | None
-    ) -> Answered | LakelogError:
+    ) -> asyncio.Future[Reply] | LakelogError:
         try:
             if not 0 <= answer.partition < topic.partitions:
                 topic = await self._topics.find(topic.scope, topic.name, partition=answer.partition)
                 if not 0 <= answer.partition < topic.partitions:
                     raise no_partition(topic, answer.partition)
-            operation = _operation(owner, answer, generation)
-            reply = await self._room.ledgers.run(group, reading, topic, answer.partition, operation)
+            ledger = self._room.ledgers.ledger(group, reading, topic, answer.partition)
+            return self._room.ledgers.submit(ledger, _operation(owner, answer, generation))
         except LakelogError as refusal:
             return refusal
-        assert isinstance(reply, Done)
-        return Answered(expires_ms=reply.until_ms, dead=reply.dead)
 
     # Desks ------------------------------------------------------------------------------------------------------------
 
@@ -236,6 +236,17 @@ class Leases:
             failures=granted.failures,
             pieces=pieces,
         )
+
+
+def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | LakelogError:
+    if isinstance(reply, LakelogError):
+        return reply
+    refusal = reply.exception()
+    if isinstance(refusal, LakelogError):
+        return refusal
+    done = reply.result()
+    assert isinstance(done, Done)
+    return Answered(expires_ms=done.until_ms, dead=done.dead)
 
 
 def _only(granted: Granted, readable: set[int]) -> Granted:

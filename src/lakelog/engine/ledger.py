@@ -21,7 +21,6 @@ class Asked:
     operation: Operation
     done: asyncio.Future[Reply]
     tries: int = 0
-    reply: Reply | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +45,12 @@ class Ledger:
     @property
     def pid(self) -> int:
         return self.topic.pid(self.partition)
+
+    @property
+    def frontier(self) -> int:
+        """Of a state that was read."""
+        assert self.state is not None
+        return self.state.frontier
 
     @property
     def cell(self) -> int:
@@ -79,19 +84,17 @@ def alive(ledger: Ledger) -> list[Asked]:
     return asked
 
 
-def reply_to(turn: Turn) -> list[Asked]:
-    """Answers everybody; those who are no longer there are returned."""
+def reply_to(turn: Turn) -> list[tuple[Operation, Reply]]:
+    """Answers everybody; what was decided for those who are no longer there is returned."""
     assert turn.step is not None
     gone = []
     for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
         if asked.done.done():
             if not isinstance(reply, LakelogError):
-                asked.reply = reply
-                gone.append(asked)
+                gone.append((asked.operation, reply))
         elif isinstance(reply, LakelogError):
             asked.done.set_exception(reply)
         else:
-            asked.reply = reply
             asked.done.set_result(reply)
     return gone
 

@@ -87,7 +87,7 @@ class Ledgers:
             self._make_room()
             ledger = Ledger(group, reading, topic, partition)
             self._ledgers[place] = ledger
-        ledger.group = group
+        ledger.group, ledger.topic = group, topic
         if reading.epoch >= ledger.reading.epoch:
             ledger.reading = reading
         return ledger
@@ -97,18 +97,25 @@ class Ledgers:
         return await self.ask(self.ledger(group, reading, topic, partition), operation)
 
     async def ask(self, ledger: Ledger, operation: Operation) -> Reply:
+        """As `submit`, for a caller who may give up: a lease that was granted to nobody goes back at once."""
+        done = self.submit(ledger, operation)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if done.done() and not done.cancelled() and done.exception() is None:
+                self._give_back(ledger, operation, done.result())
+            raise
+
+    def submit(self, ledger: Ledger, operation: Operation) -> asyncio.Future[Reply]:
+        """Puts the operation in line. If the future is cancelled before it is decided, it never is."""
         if isinstance(operation, Take) and not operation.request:
             # So that a commit of unknown outcome can be found again.
             operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
-        asked = Asked(operation, asyncio.get_running_loop().create_future())
-        ledger.asked.append(asked)
+        done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        ledger.asked.append(Asked(operation, done))
         self._ready[ledger.cell][ledger] = None
         self._pump_soon(ledger.cell)
-        try:
-            return await asked.done
-        except asyncio.CancelledError:
-            self._give_up(ledger, asked)
-            raise
+        return done
 
     async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
         """The progress as the store has it now, in that order."""
@@ -195,7 +202,7 @@ class Ledgers:
 
     async def _decide_and_commit(self, cell: int, turns: list[Turn]) -> None:
         await self._load(cell, [turn.ledger for turn in turns if turn.ledger.state is None])
-        await asyncio.gather(*(self._fill(turn) for turn in turns))
+        await self._fill(turns)
         for turn in turns:
             if turn.asked:
                 self._decide(turn)
@@ -241,22 +248,30 @@ class Ledgers:
                     ledger.changed(ledger)
         return missed
 
-    async def _fill(self, turn: Turn) -> None:
-        """Reads the log where somebody wants messages of it. A partition that cannot be read fails its own askers."""
-        ledger = turn.ledger
-        assert ledger.state is not None
+    async def _fill(self, turns: list[Turn]) -> None:
+        """Reads the log where somebody wants messages of it. What cannot be read fails its own askers."""
+        by_topic: dict[tuple[int, int], list[Turn]] = {}
+        for turn in turns:
+            ledger = turn.ledger
+            if ledger.group.kind is GroupKind.CURSOR or any(isinstance(each.operation, Take) for each in turn.asked):
+                by_topic.setdefault((ledger.group.group_id, ledger.topic.incarnation), []).append(turn)
+        await asyncio.gather(*(self._fill_topic(each) for each in by_topic.values()))
+
+    async def _fill_topic(self, turns: list[Turn]) -> None:
+        # Some may have been asked before partitions were added.
+        topic = max((turn.ledger.topic for turn in turns), key=lambda each: each.partitions)
         try:
-            if ledger.group.kind is GroupKind.CURSOR:
-                await self._shelf.look(ledger.topic, ledger.partition)
+            if turns[0].ledger.group.kind is GroupKind.CURSOR:
+                await asyncio.gather(*(self._shelf.look(topic, turn.ledger.partition) for turn in turns))
                 return
-            if not any(isinstance(each.operation, Take) for each in turn.asked):
-                return
-            row = await self._shelf.fill(ledger.topic, ledger.partition, ledger.state.frontier)
-            if row.log_start > ledger.state.frontier:
-                # Retention took what was to come next: the decision will move there.
-                await self._shelf.fill(ledger.topic, ledger.partition, row.log_start)
+            frontiers = {turn.ledger.partition: turn.ledger.frontier for turn in turns}
+            await self._shelf.fill(topic, frontiers)
+            # Where retention took what was to come next, the decision will move to the log start.
+            starts = {partition: self._shelf.row(topic.pid(partition)).log_start for partition in frontiers}
+            await self._shelf.fill(topic, {n: start for n, start in starts.items() if start > frontiers[n]})
         except LakelogError as error:
-            fail(turn, error)
+            for turn in turns:
+                fail(turn, error)
 
     # Deciding ---------------------------------------------------------------------------------------------------------
 
@@ -364,8 +379,8 @@ class Ledgers:
         orphans = reply_to(turn)
         if ledger.changed:
             ledger.changed(ledger)
-        for orphan in orphans:
-            self._give_back(ledger, orphan)
+        for operation, reply in orphans:
+            self._give_back(ledger, operation, reply)
 
     def _again(self, turn: Turn, error: LakelogError) -> None:
         """Decides anew, after reading the journal: the state has events that were perhaps not written."""
@@ -402,13 +417,7 @@ class Ledgers:
 
     # Callers that gave up ---------------------------------------------------------------------------------------------
 
-    def _give_up(self, ledger: Ledger, asked: Asked) -> None:
-        """A lease that was granted to nobody goes back at once. One not yet decided is never granted."""
-        if asked.done.done() and not asked.done.cancelled() and asked.done.exception() is None:
-            self._give_back(ledger, asked)
-
-    def _give_back(self, ledger: Ledger, asked: Asked) -> None:
-        operation, reply = asked.operation, asked.reply
+    def _give_back(self, ledger: Ledger, operation: Operation, reply: Reply) -> None:
         if isinstance(operation, Take) and isinstance(reply, Granted):
             self.release(ledger, operation.owner, reply)
 

@@ -6,7 +6,7 @@ All groups of a partition share it. It is a cache: whatever is missing is read a
 from __future__ import annotations
 
 import time
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +23,11 @@ from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.filter import Filter, Subject
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import HeadState, HotBatch, PartitionStore
+from lakelog.storage.store import Append, Appended, HeadState, HotBatch, PartitionStore
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
+READ_TOGETHER_BYTES = 64 << 10
 CANDIDATE_BYTES = 8 << 20
 """At most so much is offered to one decision, and so handed out by it."""
 KEEP_BYTES = 64 << 20
@@ -124,6 +125,32 @@ class Shelf:
         if row is not None:
             row.grown = True
 
+    def grew_all(self) -> None:
+        for row in self._rows.values():
+            row.grown = True
+
+    def appended(self, append: Append, answer: Appended) -> None:
+        """What this process just appended: where it continues what is known here, nobody has to read it."""
+        row = self._rows.get(answer.pid)
+        if row is None:
+            return
+        if row.grown or not row.looked_at or answer.base != row.high_watermark:
+            row.grown = True
+            return
+        base = answer.base
+        for payload in append.payloads:
+            batch = HotBatch(
+                base=base,
+                count=payload.count,
+                appended_at=answer.appended_at,
+                epoch=append.epoch,
+                bytes_end=0,
+                payload=payload.data,
+            )
+            self._add(row, [batch])
+            base = batch.end
+        row.high_watermark = base
+
     def backlog(self, pid: int, frontier: int) -> int:
         """How many messages from the frontier on are known of; at least one if there may be any."""
         row = self._rows.get(pid)
@@ -131,14 +158,19 @@ class Shelf:
             return max(1, row.high_watermark - frontier if row else 0)
         return max(0, row.high_watermark - frontier)
 
-    async def fill(self, topic: Topic, partition: int, offset: int) -> Row:
-        """Reads on from the offset, unless what lies there is known. What retention did is known within a second."""
-        row = self.row(topic.pid(partition))
-        if row.at(offset) is not None and time.monotonic() - row.looked_at > LOOK_EVERY_SECONDS:
-            await self.look(topic, partition)
-        if not row.is_current(offset):
-            await self._read(row, topic, partition, offset)
-        return row
+    async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """Reads on from these offsets, by partition of one cell, unless what lies there is known.
+
+        What retention did is known within a second.
+        """
+        rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
+        old = time.monotonic() - LOOK_EVERY_SECONDS
+        for partition, row in rows.items():
+            if row.looked_at < old and row.at(offsets[partition]) is not None:
+                await self.look(topic, partition)
+        missing = {n: offsets[n] for n, row in rows.items() if not row.is_current(offsets[n])}
+        if missing:
+            await self._read(topic, missing)
 
     async def look(self, topic: Topic, partition: int) -> Row:
         """How far the log reaches, without reading it."""
@@ -193,9 +225,7 @@ class Shelf:
             if hot is None:
                 at += 1
                 continue
-            last = at
-            while last < len(offsets) and offsets[last] < hot.end:
-                last += 1
+            last = bisect_left(offsets, hot.end, at)
             found.append(Piece(batch=hot, offsets=offsets[at:last]))
             at = last
         return found
@@ -211,22 +241,29 @@ class Shelf:
             return None
         return next((batch for batch in read.batches if batch.base <= offset < batch.end), None) if read else None
 
-    async def _read(self, row: Row, topic: Topic, partition: int, offset: int) -> None:
-        store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
-        row.grown = False
+    async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        rows = [self.row(topic.pid(partition)) for partition in offsets]
+        for row in rows:
+            row.grown = False
+        # Many at once have little each, and shall not fill the memory if not.
+        size = READ_BYTES if len(rows) == 1 else READ_TOGETHER_BYTES
+        store = self._cells[topic.cells[next(iter(offsets))]]
+        asks = [(topic.pid(partition), offset) for partition, offset in offsets.items()]
         try:
-            read = await store.read(pid, offset, max_messages=READ_MESSAGES, max_bytes=READ_BYTES)
-        except OffsetOutOfRange:
-            await self.look(topic, partition)
-            return
+            reads = await store.read_many(asks, max_messages=READ_MESSAGES, max_bytes=size)
         except BaseException:
-            row.grown = True
+            for row in rows:
+                row.grown = True
             raise
-        if read is None or read.head.state is HeadState.DELETED:
-            raise _gone(topic)
-        row.log_start, row.high_watermark = read.head.log_start, read.head.next_offset
-        row.looked_at = time.monotonic()
-        self._add(row, read.batches)
+        for partition, row, read in zip(offsets, rows, reads, strict=True):
+            if isinstance(read, OffsetOutOfRange):
+                await self.look(topic, partition)
+                continue
+            if read is None or read.head.state is HeadState.DELETED:
+                raise _gone(topic)
+            row.log_start, row.high_watermark = read.head.log_start, read.head.next_offset
+            row.looked_at = time.monotonic()
+            self._add(row, read.batches)
 
     def _add(self, row: Row, batches: Sequence[HotBatch]) -> None:
         for hot in batches:

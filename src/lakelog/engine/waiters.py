@@ -27,7 +27,6 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
         self._watching: defaultdict[int, list[Callable[[int], None]]] = defaultdict(list)
-        self._all: list[Callable[[int], None]] = []
 
     @contextmanager
     def waiting(self, pid: int) -> Iterator[asyncio.Event]:
@@ -53,13 +52,7 @@ class Waiters:
         if not calls:
             self._watching.pop(number, None)
 
-    def watch_all(self, call: Callable[[int], None]) -> None:
-        """Calls back for every number."""
-        self._all.append(call)
-
     def wake(self, number: int) -> None:
-        for call in self._all:
-            call(number)
         for event in self._waiting.get(number, ()):
             event.set()
         for call in list(self._watching.get(number, ())):
@@ -73,9 +66,13 @@ class Waiters:
 class Announcer:
     """Passes wake-ups between this process and the others on one cell."""
 
-    def __init__(self, store: PartitionStore, waiters: Waiters) -> None:
+    def __init__(
+        self, store: PartitionStore, waiters: Waiters, heard: Callable[[int | None], None] | None = None
+    ) -> None:
+        """`heard` is told first which number another process announced; None: any may have changed."""
         self._store = store
         self._waiters = waiters
+        self._heard = heard or (lambda _: None)
         self._grown: set[int] = set()
         self._tell = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,7 +106,9 @@ class Announcer:
     async def _listen(self) -> None:
         async for grown in self._store.announcements():
             if grown:
-                for pid in grown:
-                    self._waiters.wake(pid)
+                for number in grown:
+                    self._heard(number)
+                    self._waiters.wake(number)
             else:
+                self._heard(None)
                 self._waiters.wake_all()

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from lakelog.errors import OffsetOutOfRange
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 
@@ -313,6 +314,12 @@ class PartitionStore(Protocol):
         Stops after the batch that reaches `max_messages` or `max_bytes`, or earlier: less is never the end of the log.
         `OffsetOutOfRange` below the log start or above the next offset.
         """
+        ...
+
+    async def read_many(
+        self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
+    ) -> list[Read | OffsetOutOfRange | None]:
+        """`read` of many (pid, offset) at once, with the limits for each; each pid once. What it raises is answered."""
         ...
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:

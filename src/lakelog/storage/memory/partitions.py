@@ -157,6 +157,17 @@ class MemoryStore:
         found = next(filter(None, (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())), [])
         return Read(head=head, batches=_up_to(found, max_messages, max_bytes))
 
+    async def read_many(
+        self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
+    ) -> list[Read | OffsetOutOfRange | None]:
+        found: list[Read | OffsetOutOfRange | None] = []
+        for pid, offset in asks:
+            try:
+                found.append(await self.read(pid, offset, max_messages=max_messages, max_bytes=max_bytes))
+            except OffsetOutOfRange as refusal:
+                found.append(refusal)
+        return found
+
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         await asyncio.sleep(0)
         return self._first_offset(pid, lambda head, batch: batch.appended_at >= time)

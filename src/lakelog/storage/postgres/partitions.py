@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString
 
@@ -48,6 +50,7 @@ class PostgresStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._name = secrets.token_hex(4)
         self._appender = Appender(database)
         self._groups = PostgresGroups(database, self._appender)
 
@@ -99,40 +102,46 @@ class PostgresStore:
         ]
 
     async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
-        for _ in range(_READ_TRIES):
-            plan = await self._database.read(_SQL["read_plan"], pid, offset)
-            if not plan:
-                return None
-            head = _head(plan[0])
-            if not head.log_start <= offset <= head.next_offset:
-                raise OffsetOutOfRange(
-                    f"Offset {offset} is not between the log start {head.log_start} and the high watermark "
-                    f"{head.next_offset}; read from 'earliest' or 'latest'.",
-                    offset=offset,
-                    log_start=head.log_start,
-                    high_watermark=head.next_offset,
-                )
-            if offset == head.next_offset:
-                return Read(head=head, batches=())
-            batches = await self._read_planned(plan[0], head, offset, max_messages, max_bytes)
-            if batches and batches[0].base <= offset:
-                return Read(head=head, batches=batches)
-            # Fewer than planned is never the end: the table went between the two statements. Plan again.
-        raise Unavailable(f"The log moved away from offset {offset} again and again; try again.", offset=offset)
+        (found,) = await self.read_many([(pid, offset)], max_messages=max_messages, max_bytes=max_bytes)
+        if isinstance(found, OffsetOutOfRange):
+            raise found
+        return found
 
-    async def _read_planned(
-        self, plan: asyncpg.Record, head: Head, offset: int, max_messages: int, max_bytes: int
-    ) -> list[HotBatch]:
-        if plan["span_roll"] is None:
-            return []
-        until = head.next_offset if plan["span_end"] is None else min(plan["span_end"], head.next_offset)
-        query = on_roll("read_batches", plan["span_roll"])
+    async def read_many(
+        self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
+    ) -> list[Read | OffsetOutOfRange | None]:
+        found: dict[int, Read | OffsetOutOfRange | None] = {pid: None for pid, _ in asks}
+        left = dict(asks)
+        for _ in range(_READ_TRIES):
+            plans = await self._database.read(_SQL["read_plans"], list(left), list(left.values()))
+            by_roll = _by_roll(plans, left, found)
+            rolls = await asyncio.gather(
+                *(self._read_roll(roll, planned, max_messages, max_bytes) for roll, planned in by_roll.items())
+            )
+            for planned, batches in zip(by_roll.values(), rolls, strict=True):
+                for plan in planned:
+                    mine = batches.get(plan.head.pid, [])
+                    if mine and mine[0].base <= plan.offset:
+                        found[plan.head.pid] = Read(head=plan.head, batches=mine)
+                        del left[plan.head.pid]
+            left = {plan.head.pid: plan.offset for each in by_roll.values() for plan in each if plan.head.pid in left}
+            if not left:
+                return [found[pid] for pid, _ in asks]
+            # Fewer than planned is never the end: the table went between the two statements. Plan again.
+        raise Unavailable("The log moved away from where it was read again and again; try again.")
+
+    async def _read_roll(
+        self, roll: int, plans: Sequence[_Plan], max_messages: int, max_bytes: int
+    ) -> dict[int, list[HotBatch]]:
+        pids, offsets, ends = ([getattr(plan, name) for plan in plans] for name in ("pid", "offset", "until"))
+        arguments = (pids, offsets, ends, max(1, max_messages), max(1, max_bytes))
         try:
-            rows = await self._database.read(query, head.pid, offset, until, max(1, max_messages), max(1, max_bytes))
+            rows = await self._database.read(on_roll("read_batches", roll), *arguments)
         except asyncpg.UndefinedTableError:
-            return []
-        return [
-            HotBatch(
+            return {}
+        found: dict[int, list[HotBatch]] = {}
+        for row in rows:
+            batch = HotBatch(
                 base=row["end_offset"] - row["count"],
                 count=row["count"],
                 appended_at=row["appended_at"],
@@ -140,8 +149,8 @@ class PostgresStore:
                 bytes_end=row["bytes_end"],
                 payload=row["payload"],
             )
-            for row in rows
-        ]
+            found.setdefault(row["pid"], []).append(batch)
+        return found
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         return await self._search(_SQL["offset_at_time"], pid, time)
@@ -192,13 +201,15 @@ class PostgresStore:
 
     async def announce(self, pids: Collection[int]) -> None:
         text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
-        await self._database.read(_SQL["announce"], text)
+        await self._database.read(_SQL["announce"], f"{self._name}:{text}")
 
     async def announcements(self) -> AsyncIterator[set[int]]:
         heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
 
         def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
-            heard.put_nowait({int(pid) for pid in str(text).split(",") if pid})
+            sender, _, pids = str(text).partition(":")
+            if sender != self._name:
+                heard.put_nowait({int(pid) for pid in pids.split(",") if pid})
 
         while True:
             try:
@@ -221,6 +232,43 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._database.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Where a partition is read: in one roll, from `offset` up to, not including, `until`."""
+
+    head: Head
+    offset: int
+    until: int
+
+    @property
+    def pid(self) -> int:
+        return self.head.pid
+
+
+def _by_roll(
+    rows: Sequence[asyncpg.Record], offsets: Mapping[int, int], found: dict[int, Read | OffsetOutOfRange | None]
+) -> dict[int, list[_Plan]]:
+    """What is to be read in which roll. Where nothing is to be read, the answer is noted in `found`."""
+    planned: dict[int, list[_Plan]] = {}
+    for row in rows:
+        head = _head(row)
+        offset = offsets[head.pid]
+        if not head.log_start <= offset <= head.next_offset:
+            found[head.pid] = OffsetOutOfRange(
+                f"Offset {offset} is not between the log start {head.log_start} and the high watermark "
+                f"{head.next_offset}; read from 'earliest' or 'latest'.",
+                offset=offset,
+                log_start=head.log_start,
+                high_watermark=head.next_offset,
+            )
+        elif offset == head.next_offset:
+            found[head.pid] = Read(head=head, batches=())
+        else:
+            until = head.next_offset if row["span_end"] is None else min(row["span_end"], head.next_offset)
+            planned.setdefault(row["span_roll"] or 0, []).append(_Plan(head=head, offset=offset, until=until))
+    return planned
 
 
 def _head(row: asyncpg.Record) -> Head:

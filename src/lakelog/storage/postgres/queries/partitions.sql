@@ -41,31 +41,33 @@ select lakelog.heads_change($1, 0::smallint, $2);
 -- log_start_raise: how many messages went out of reach
 select pid, removed from lakelog.log_start_raise($1, $2);
 
--- read_plan: the newest head, and the roll that holds the offset, with where its span ends
-select h.*, s.first_offset as span_start, s.roll as span_roll, s.span_end
-from (select * from lakelog.head where pid = $1 order by version desc limit 1) h
+-- read_plans: the newest heads, and the roll that holds each offset, with where its span ends
+select h.*, s.roll as span_roll, s.span_end
+from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
+cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
 left join lateral (
-    select c.first_offset, c.roll, (
+    select c.roll, (
         select n.first_offset from lakelog.span n
         where n.pid = c.pid and n.first_offset > c.first_offset order by n.first_offset limit 1
     ) as span_end
-    from lakelog.span c where c.pid = $1 and c.first_offset <= $2 order by c.first_offset desc limit 1
+    from lakelog.span c where c.pid = a.pid and c.first_offset <= a.first order by c.first_offset desc limit 1
 ) s on true;
 
--- read_batches: batches of one hot table from an offset on, up to the one that reaches a limit
-select b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
-from (
+-- read_batches: batches of one hot table from offsets on, each up to the one that reaches a limit
+select a.pid, b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
+from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
+cross join lateral (
     select end_offset, sum(count) over run - count as messages_before,
            sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
     from (
         select end_offset, count, payload from lakelog.hot_{roll}
-        where pid = $1 and end_offset > $2 and end_offset <= $3 order by end_offset limit 1000
+        where pid = a.pid and end_offset > a.first and end_offset <= a.until order by end_offset limit 1000
     ) found
     window run as (order by end_offset rows unbounded preceding)
 ) chosen
-join lakelog.hot_{roll} b on b.pid = $1 and b.end_offset = chosen.end_offset
+join lakelog.hot_{roll} b on b.pid = a.pid and b.end_offset = chosen.end_offset
 where chosen.messages_before < $4 and chosen.bytes_before < $5
-order by b.end_offset;
+order by a.pid, b.end_offset;
 
 -- offset_at_time: the first offset appended then or later
 select lakelog.offset_search($1, $2, null);
