@@ -1,0 +1,277 @@
+"""Members come, go and die under load: who is not involved does not notice, and the rest is soon shared out again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from tests.kit.async_http import JsonConnection, Refused
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.kit.size import Size
+
+SESSION_MS = 2000
+CONVERGED_SECONDS = 1.5
+PAUSE_SECONDS = 1.0
+TOPIC, GROUP = "orders", "billing"
+
+
+@dataclass(eq=False)
+class Member:
+    """One member: heartbeats, waits in long polls, acks what it gets, and notes when it heard what."""
+
+    name: str
+    port: int
+    assigned: frozenset[int] = frozenset()
+    generation: int = 0
+    heard_at: float = 0.0
+    beat_at: float = 0.0
+    deliveries: list[tuple[int, float, float]] = field(default_factory=list)
+    """(partition, published, delivered)"""
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    connections: list[JsonConnection] = field(default_factory=list)
+
+    async def join(self) -> None:
+        calls, polls = JsonConnection(self.port), JsonConnection(self.port)
+        self.connections += [calls, polls]
+        ask = {"member_id": self.name, "topics": [TOPIC], "session_timeout_ms": SESSION_MS, "start_from": "earliest"}
+        self._hear(await calls.call("POST", f"/v1/groups/{GROUP}/join", ask))
+        self.beat_at = time.monotonic()
+        self.beats = asyncio.Lock()
+        self.tasks = [asyncio.create_task(self._beat(calls)), asyncio.create_task(self._work(calls, polls))]
+
+    async def leave(self) -> None:
+        await self._end()
+        connection = JsonConnection(self.port)
+        await connection.call("POST", f"/v1/groups/{GROUP}/leave", {"member_id": self.name})
+        connection.close()
+
+    async def die(self) -> None:
+        """No goodbye: its connections break off."""
+        await self._end()
+
+    async def _end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for connection in self.connections:
+            connection.close()
+
+    def _hear(self, answer: dict[str, object]) -> None:
+        assigned = answer["assigned_partitions"]
+        assert isinstance(assigned, dict)
+        self.generation = int(str(answer["generation"]))
+        self.assigned = frozenset(assigned.get(TOPIC, ()))
+        self.heard_at = time.monotonic()
+
+    async def _heartbeat(self, calls: JsonConnection) -> None:
+        async with self.beats:
+            began = time.monotonic()
+            body = {"member_id": self.name, "generation": self.generation}
+            self._hear(await calls.call("POST", f"/v1/groups/{GROUP}/heartbeat", body))
+            self.beat_at = began
+
+    async def _beat(self, calls: JsonConnection) -> None:
+        while True:
+            await asyncio.sleep(SESSION_MS / 4000)
+            await self._heartbeat(calls)
+
+    async def _work(self, calls: JsonConnection, polls: JsonConnection) -> None:
+        while True:
+            ask = {
+                "topic": TOPIC,
+                "group": GROUP,
+                "owner": self.name,
+                "member_id": self.name,
+                "generation": self.generation,
+                "max_messages": 200,
+                "wait_ms": 10_000,
+                "isolates": True,
+            }
+            try:
+                got = await polls.call("POST", "/v1/consume", ask)
+            except Refused as refusal:
+                assert refusal.code == "stale_generation", refusal
+                await self._heartbeat(calls)
+                continue
+            now = time.monotonic()
+            answers = [
+                {
+                    "verb": "ack",
+                    "partition": lease["partition"],
+                    "token": lease["token"],
+                    "offsets": [message["offset"] for message in lease["messages"]],
+                }
+                for lease in got["leases"]
+            ]
+            for lease in got["leases"]:
+                self.deliveries += [(lease["partition"], m["value"]["at"], now) for m in lease["messages"]]
+            if answers:
+                said = await polls.call(
+                    "POST", f"/v1/topics/{TOPIC}/groups/{GROUP}/answers", {"owner": self.name, "answers": answers}
+                )
+                assert all(result.get("ok") for result in said["results"]), said
+            if got.get("generation") != self.generation:
+                await self._heartbeat(calls)
+
+
+async def publish(port: int, partitions: int) -> None:
+    """Each partition gets two messages a second."""
+    connection = JsonConnection(port)
+    turn, rounds = 0, 10
+    began = time.monotonic()
+    try:
+        while True:
+            chosen = range(turn % rounds, partitions, rounds)
+            messages = [{"value": {"at": time.monotonic()}, "partition": partition} for partition in chosen]
+            await connection.call("POST", f"/v1/topics/{TOPIC}/messages", {"messages": messages})
+            turn += 1
+            await asyncio.sleep(max(0.0, began + turn * 0.5 / rounds - time.monotonic()))
+    finally:
+        connection.close()
+
+
+def is_balanced(members: Sequence[Member], partitions: int) -> bool:
+    """S17: each partition has one member, as the members have heard it, and nobody has two more than another."""
+    sizes = [len(member.assigned) for member in members]
+    held = {partition for member in members for partition in member.assigned}
+    return sum(sizes) == len(held) == partitions and max(sizes) - min(sizes) <= 1
+
+
+async def balanced_after(members: Sequence[Member], partitions: int, since: float) -> float:
+    """How long after `since` the last member heard what makes it balanced."""
+    deadline = time.monotonic() + 15
+    while not is_balanced(members, partitions):
+        assert time.monotonic() < deadline, [(member.name, len(member.assigned)) for member in members]
+        await asyncio.sleep(0.01)
+    return max(0.0, max(member.heard_at for member in members if member.heard_at) - since)
+
+
+async def rebalances(port: int) -> int:
+    connection = JsonConnection(port)
+    try:
+        return int((await connection.call("GET", f"/v1/groups/{GROUP}"))["rebalances"])
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def crew(fleet: Fleet, count: int, partitions: int) -> AsyncIterator[list[Member]]:
+    """Members in their polls, while messages come in. Whoever is in the list at the end is ended."""
+    members = [Member(f"m{number}", fleet.ports[number % 2]) for number in range(count)]
+    publishing = asyncio.create_task(publish(fleet.ports[0], partitions))
+    try:
+        for member in members:
+            await member.join()
+        yield members
+        for task in [publishing, *(task for member in members for task in member.tasks)]:
+            if task.done():
+                task.result()
+    finally:
+        publishing.cancel()
+        await asyncio.gather(publishing, return_exceptions=True)
+        for member in members:
+            with contextlib.suppress(Exception):
+                await member.die()
+
+
+def longest_delay(members: Sequence[Member], unaffected: set[int], since: float) -> float:
+    """From publish to delivery, in partitions whose member did not change."""
+    delays = [
+        delivered - published
+        for member in members
+        for partition, published, delivered in member.deliveries
+        if partition in unaffected and published >= since
+    ]
+    assert delays
+    return max(delays)
+
+
+async def settled(members: Sequence[Member]) -> None:
+    """A second of quiet, in which everybody works."""
+    before = sum(len(member.deliveries) for member in members)
+    await asyncio.sleep(1.0)
+    assert sum(len(member.deliveries) for member in members) > before
+
+
+def kept(before: dict[int, str], members: Sequence[Member]) -> set[int]:
+    after = owners(members)
+    return {partition for partition, name in before.items() if after.get(partition) == name}
+
+
+def owners(members: Sequence[Member]) -> dict[int, str]:
+    return {partition: member.name for member in members for partition in member.assigned}
+
+
+def test_join_leave_and_death_are_settled_quickly_and_disturb_nobody_else(cluster: Cluster, size: Size) -> None:
+    """S17, S18: balanced 1.5 s after a join, a leave and an eviction; unaffected partitions never pause a second."""
+    partitions = size.pick(ci=90, full=900)
+
+    async def scenario(fleet: Fleet) -> None:
+        async with crew(fleet, 10, partitions) as members:
+            await balanced_after(members, partitions, 0.0)
+            await settled(members)
+            changes, before_rebalances = 0, await rebalances(fleet.ports[0])
+            for change in ("join", "leave", "death"):
+                before, began = owners(members), time.monotonic()
+                since = began
+                if change == "join":
+                    members.append(Member("m10", fleet.ports[1]))
+                    await members[-1].join()
+                elif change == "leave":
+                    await members.pop(3).leave()
+                else:
+                    victim = members.pop(5)
+                    await victim.die()
+                    since = victim.beat_at + SESSION_MS / 1000
+                changes += 1
+                took = await balanced_after(members, partitions, since)
+                await settled(members)
+                delay = longest_delay(members, kept(before, members), began)
+                print(f"{change}: balanced after {took:.2f} s, longest delay elsewhere {delay:.2f} s")
+                assert took < CONVERGED_SECONDS, change
+                assert delay < PAUSE_SECONDS, change
+            assert await rebalances(fleet.ports[1]) - before_rebalances <= 2 * changes
+
+    with Fleet(cluster) as fleet:
+        fleet.create_topic(TOPIC, partitions)
+        asyncio.run(scenario(fleet))
+
+
+def test_members_that_come_and_go_all_the_time_converge(cluster: Cluster, size: Size) -> None:
+    """S18: 64 members, one joining or leaving every 200 ms; balanced 1.5 s after the last change."""
+    partitions = 128
+    count = size.pick(ci=16, full=64)
+    seconds = size.pick(ci=5, full=60)
+    dice = random.Random(7)
+
+    async def scenario(fleet: Fleet) -> None:
+        async with crew(fleet, count, partitions) as members:
+            await balanced_after(members, partitions, 0.0)
+            before, changes, away = await rebalances(fleet.ports[0]), 0, list[Member]()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                await asyncio.sleep(0.2)
+                if away and dice.random() < 0.5:
+                    member = Member(away.pop().name, dice.choice(fleet.ports))
+                    members.append(member)
+                    await member.join()
+                else:
+                    member = members.pop(dice.randrange(len(members)))
+                    away.append(member)
+                    await member.leave()
+                changes += 1
+            took = await balanced_after(members, partitions, time.monotonic())
+            rises = await rebalances(fleet.ports[1]) - before
+            print(f"{changes} changes, {rises} rebalances, converged {took:.2f} s after the last")
+            assert took < CONVERGED_SECONDS
+            assert rises <= 2 * changes
+
+    with Fleet(cluster) as fleet:
+        fleet.create_topic(TOPIC, partitions)
+        asyncio.run(scenario(fleet))
