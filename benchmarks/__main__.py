@@ -24,6 +24,12 @@ _MODULES = (
     "fetch_objects",
     "held_snapshot",
     "disk",
+    "consume_objects",
+    "consume_arrow",
+    "consume_handler",
+    "delivery_latency",
+    "fan_out",
+    "consume_held_snapshot",
 )
 
 
@@ -32,7 +38,7 @@ def main() -> int:
     benchmarks = {found.name: found for found in (import_module(f"benchmarks.{name}").BENCHMARK for name in _MODULES)}
     if arguments.list or arguments.name is None:
         for benchmark in benchmarks.values():
-            print(f"{benchmark.name:<16} {benchmark.about} ({benchmark.unit}; {_targets(benchmark)})")
+            print(f"{benchmark.name:<22} {benchmark.about} ({benchmark.unit}; {_targets(benchmark)})")
         return 0
     benchmark = benchmarks.get(arguments.name)
     if benchmark is None:

@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.load import HttpBatches, generate
-from benchmarks.stage import Served, Stage
+from benchmarks.stage import Stage
 from benchmarks.topics import fresh_topic
 from tests.kit.size import Size
 
@@ -36,16 +36,16 @@ def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
                 epoch=topic.describe().epoch,
                 messages=MESSAGES,
             )
-            with _snapshot(served) if held else nullcontext():
+            with held_snapshot(served.database) if held else nullcontext():
                 return generate(load, messages=MESSAGES)
 
     yield {"undisturbed": lambda: publish(held=False), OURS: lambda: publish(held=True)}
 
 
 @contextmanager
-def _snapshot(served: Served) -> Iterator[None]:
+def held_snapshot(database: str) -> Iterator[None]:
     """A session that has read our tables and does not end its transaction."""
-    with psycopg.connect(served.database) as connection:
+    with psycopg.connect(database) as connection:
         connection.execute("set idle_in_transaction_session_timeout = 0")
         connection.commit()
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

@@ -68,6 +68,15 @@ class Stage:
 
         database = self.cluster.create_database()
         asyncio.run(migrate(database))
+        try:
+            with self.serve_on(database) as served:
+                yield served
+        finally:
+            self.cluster.drop_database(database)
+
+    @contextmanager
+    def serve_on(self, database: str) -> Iterator[Served]:
+        """One server process on a database that has others, or none yet."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         process = self._supervisor.start(
@@ -77,7 +86,6 @@ class Stage:
             yield Served(url=url, port=port, database=database, process=process)
         finally:
             process.terminate()
-            self.cluster.drop_database(database)
 
     @contextmanager
     def peer_database(self) -> Iterator[str]:

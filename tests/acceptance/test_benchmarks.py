@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,8 +18,14 @@ _NAMES = {
     "fetch-objects",
     "held-snapshot",
     "disk",
+    "consume-objects",
+    "consume-arrow",
+    "consume-handler",
+    "delivery-latency",
+    "fan-out",
+    "consume-held-snapshot",
 }
-_RATIOS = {"copy", "insert", "redis", "kafka", "share", "parquet", "undisturbed"}
+_RATIOS = {"copy", "insert", "jobs", "redis", "kafka", "share", "parquet", "undisturbed"}
 _CONDITIONS = {"cores", "fsync_us", "postgresql", "messages", "corpus_ratio", "rounds", "python"}
 
 
@@ -45,6 +52,31 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
     for peer, theirs in report["peers"].items():
         better = theirs / report["ours"] if name == "disk" else report["ours"] / theirs
         assert report["ratios"][peer] == pytest.approx(better, rel=0.01)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("name", "peers", "less_is_better"),
+    [
+        ("consume-objects", {"jobs"}, False),
+        ("consume-arrow", {"jobs"}, False),
+        ("consume-handler", {"redis"}, False),
+        ("delivery-latency", {"redis"}, True),
+        ("fan-out", {"redis"}, True),
+        ("consume-held-snapshot", {"undisturbed"}, False),
+    ],
+)
+def test_what_groups_cost_is_measured_against_a_peer_in_the_same_run(
+    name: str, peers: set[str], less_is_better: bool
+) -> None:
+    """None of them counts a message that was lost or came twice: that ends the run."""
+    report = json.loads(_bench(name, "--json", "--size", "ci").stdout)
+    assert report["name"] == name and report["ours"] > 0
+    expected = peers - (set() if shutil.which("redis-server") else {"redis"})
+    assert set(report["peers"]) == set(report["ratios"]) == expected
+    for peer, theirs in report["peers"].items():
+        better = theirs / report["ours"] if less_is_better else report["ours"] / theirs
+        assert report["ratios"][peer] == pytest.approx(better, rel=0.05, abs=0.005)
 
 
 def _bench(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

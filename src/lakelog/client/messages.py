@@ -108,13 +108,15 @@ def leased_messages(
     topic: str, codec: Codec[T], incarnation: int, lease: LeaseHead, payloads: Iterable[bytes | memoryview]
 ) -> list[ReceivedMessage[T]]:
     """The messages of a lease, in the order in which to run them."""
-    found: dict[int, ReceivedMessage[T]] = {}
+    messages: list[ReceivedMessage[T]] = []
     place = (topic, codec, incarnation, lease.partition)
     for piece, payload in zip(lease.pieces, payloads, strict=True):
         offsets = list(from_ranges(piece.offsets))
         at = _EPOCH + timedelta(microseconds=piece.appended_us)
-        for message in _messages(place, at, _picked(decode(payload), piece, offsets), offsets):
-            found[message.offset] = message
+        messages.extend(_messages(place, at, _picked(decode(payload), piece, offsets), offsets))
+    if lease.order is None:
+        return messages
+    found = {message.offset: message for message in messages}
     return [found[offset] for offset in lease.offsets()]
 
 

@@ -24,7 +24,7 @@ from lakelog.model.group import Group, Reading
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
-MAX_PARTITIONS_PER_ASK = 64
+MAX_PARTITIONS_PER_ASK = 128
 LOOK_EVERY_SECONDS = 1.0
 """So often a desk with a line looks for what other processes did, in case no announcement came."""
 _LAST_TRY_SECONDS = 10.0

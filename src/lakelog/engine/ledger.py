@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import Operation, Reply, State, Step, decode_state, replay
+from lakelog.coordinator.leasing import Config, Operation, Reply, State, Step, decode_state, replay
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
@@ -41,6 +41,24 @@ class Ledger:
     asked: deque[Asked] = field(default_factory=deque)
     changed: Callable[[Ledger], None] | None = None
     """Called after each commit, by whoever hands out messages here."""
+    _config: tuple[int, Config] | None = None
+
+    def config(self) -> Config:
+        """The group's settings, as decisions need them; made anew when they change."""
+        group = self.group
+        if self._config is None or self._config[0] != group.version:
+            settings = group.settings
+            self._config = (
+                group.version,
+                Config(
+                    order=settings.order,
+                    retries=settings.retries,
+                    dead_letter=settings.dead_letter,
+                    window=settings.window,
+                    paused=group.is_paused(self.topic.name),
+                ),
+            )
+        return self._config[1]
 
     @property
     def pid(self) -> int:

@@ -20,7 +20,6 @@ from itertools import count, islice
 from lakelog import failpoints
 from lakelog.coordinator.leasing import (
     Candidates,
-    Config,
     Context,
     Death,
     GiveBack,
@@ -50,7 +49,7 @@ from lakelog.storage.groups import CommitStatus, Committed, JournalAsk, JournalE
 from lakelog.storage.store import PartitionStore
 
 COMMITS_IN_FLIGHT = 2
-MAX_LEDGERS_PER_COMMIT = 32
+MAX_LEDGERS_PER_COMMIT = 128
 SNAPSHOT_EVERY = 256
 KEEP_LEDGERS = 20_000
 _TRIES = 40
@@ -262,7 +261,7 @@ class Ledgers:
         topic = max((turn.ledger.topic for turn in turns), key=lambda each: each.partitions)
         try:
             if turns[0].ledger.group.kind is GroupKind.CURSOR:
-                await asyncio.gather(*(self._shelf.look(topic, turn.ledger.partition) for turn in turns))
+                await self._shelf.look(topic, [turn.ledger.partition for turn in turns])
                 return
             frontiers = {turn.ledger.partition: turn.ledger.frontier for turn in turns}
             await self._shelf.fill(topic, frontiers)
@@ -297,25 +296,18 @@ class Ledgers:
     def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation]) -> Context:
         row = self._shelf.row(ledger.pid)
         group = ledger.group
-        settings = group.settings
         wants = [each.max_messages for each in operations if isinstance(each, Take)]
         if wants:
-            wanted = parse(settings.filter) if settings.filter else None
+            wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
-            look = sum(wants) + settings.window
+            look = sum(wants) + group.settings.window
             candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
         else:
             candidates = Candidates(start=state.frontier, keys=())
         return Context(
             now_ms=self._clocks[ledger.cell].now_ms(),
             chance=self._random.random(),
-            config=Config(
-                order=settings.order,
-                retries=settings.retries,
-                dead_letter=settings.dead_letter,
-                window=settings.window,
-                paused=group.is_paused(ledger.topic.name),
-            ),
+            config=ledger.config(),
             candidates=candidates,
             log_start=row.log_start,
             high_watermark=row.high_watermark,

@@ -23,7 +23,7 @@ from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.filter import Filter, Subject
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Append, Appended, HeadState, HotBatch, PartitionStore
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
@@ -165,23 +165,25 @@ class Shelf:
         """
         rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
         old = time.monotonic() - LOOK_EVERY_SECONDS
-        for partition, row in rows.items():
-            if row.looked_at < old and row.at(offsets[partition]) is not None:
-                await self.look(topic, partition)
+        await self.look(topic, [n for n, row in rows.items() if row.looked_at < old and row.at(offsets[n]) is not None])
         missing = {n: offsets[n] for n, row in rows.items() if not row.is_current(offsets[n])}
         if missing:
             await self._read(topic, missing)
 
-    async def look(self, topic: Topic, partition: int) -> Row:
-        """How far the log reaches, without reading it."""
-        pid = topic.pid(partition)
-        row = self.row(pid)
-        heads = await self._cells[topic.cells[partition]].heads_read([pid])
-        if not heads or heads[0].state is HeadState.DELETED:
+    async def look(self, topic: Topic, partitions: Sequence[int]) -> None:
+        """How far the log reaches in these partitions of one cell, without reading it."""
+        if not partitions:
+            return
+        pids = [topic.pid(partition) for partition in partitions]
+        heads = await self._cells[topic.cells[partitions[0]]].heads_read(pids)
+        if len(heads) < len(pids) or any(head.state is HeadState.DELETED for head in heads):
             raise _gone(topic)
-        row.log_start, row.high_watermark = heads[0].log_start, heads[0].next_offset
+        for head in heads:
+            self._saw(self.row(head.pid), head)
+
+    def _saw(self, row: Row, head: Head) -> None:
+        row.log_start, row.high_watermark = head.log_start, head.next_offset
         row.looked_at = time.monotonic()
-        return row
 
     async def grown(self, topic: Topic) -> list[int]:
         """Partitions that reach further than was known."""
@@ -257,12 +259,11 @@ class Shelf:
             raise
         for partition, row, read in zip(offsets, rows, reads, strict=True):
             if isinstance(read, OffsetOutOfRange):
-                await self.look(topic, partition)
+                await self.look(topic, [partition])
                 continue
             if read is None or read.head.state is HeadState.DELETED:
                 raise _gone(topic)
-            row.log_start, row.high_watermark = read.head.log_start, read.head.next_offset
-            row.looked_at = time.monotonic()
+            self._saw(row, read.head)
             self._add(row, read.batches)
 
     def _add(self, row: Row, batches: Sequence[HotBatch]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from lakelog.server.bodies import time_of
 from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
-from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, to_ranges, write_leases
+from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, rises, to_ranges, write_leases
 
 WHOLE_SHARE = 4
 """A stored batch is sent whole if at least one in so many of its messages is wanted: that spares the decoding."""
@@ -179,13 +178,12 @@ def _piece(piece: Piece) -> tuple[bytes, PieceHead]:
 
 def _lease_head(leased: Leased, pieces: list[PieceHead]) -> LeaseHead:
     offsets = leased.offsets
-    rises = all(first < second for first, second in pairwise(offsets))
     return LeaseHead(
         token=leased.token,
         partition=leased.partition,
         expires_ms=leased.expires_ms,
         suspect=leased.suspect,
-        order=None if rises else to_ranges(offsets),
+        order=None if rises(offsets) else to_ranges(offsets),
         deliveries=dict(leased.deliveries),
         failures=dict(leased.failures),
         pieces=pieces,

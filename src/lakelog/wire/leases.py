@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, islice
+from operator import lt
 
 import msgspec
 from msgspec import Struct
@@ -107,11 +108,16 @@ def read_leases(body: bytes | memoryview) -> tuple[LeasesHead, list[memoryview]]
     return head, payloads
 
 
+def rises(offsets: Sequence[int]) -> bool:
+    """Whether each is above the one before."""
+    return all(map(lt, offsets, islice(offsets, 1, None)))
+
+
 def to_ranges(offsets: Sequence[int]) -> list[Range]:
     """The offsets, in the order given, as runs."""
     if not offsets:
         return []
-    if offsets[-1] - offsets[0] == len(offsets) - 1 and _rises(offsets):
+    if offsets[-1] - offsets[0] == len(offsets) - 1 and rises(offsets):
         return [(offsets[0], offsets[-1])]
     ranges: list[Range] = []
     first = last = offsets[0]
@@ -126,12 +132,7 @@ def to_ranges(offsets: Sequence[int]) -> list[Range]:
 
 def from_ranges(ranges: Iterable[Range]) -> Iterator[int]:
     """The offsets of these runs, in their order."""
-    for first, last in ranges:
-        yield from range(first, last + 1)
-
-
-def _rises(offsets: Sequence[int]) -> bool:
-    return all(after > before for before, after in pairwise(offsets))
+    return chain.from_iterable(range(first, last + 1) for first, last in ranges)
 
 
 def _padding(length: int) -> bytes:

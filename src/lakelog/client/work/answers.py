@@ -34,8 +34,6 @@ class Answerer:
     def say(self, answer: Answer) -> asyncio.Future[Answered]:
         """Ends when the server has answered: with an error if it refused."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        # Not everybody waits for what is said while a worker stops.
-        future.add_done_callback(_look)
         self._said.append((answer, future))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_all(), name="lakelog-answers")
@@ -81,19 +79,22 @@ class Answerer:
 def _merged(said: Sequence[_Said]) -> tuple[list[Answer], list[list[asyncio.Future[Answered]]]]:
     """Acks of one lease as one answer, and so what is given back without a word; everything else by itself."""
     answers: list[Answer] = []
+    offsets: list[list[int]] = []
     futures: list[list[asyncio.Future[Answered]]] = []
-    places: dict[Answer, int] = {}
+    places: dict[object, int] = {}
     for answer, future in said:
-        bare = replace(answer, offsets=())
-        place = places.get(bare) if answer.verb in ("ack", "release") else None
+        alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason)
+        place = places.get(alike) if answer.verb in ("ack", "release") else None
         if place is None:
-            places[bare] = len(answers)
+            places[alike] = len(answers)
             answers.append(answer)
+            offsets.append([*answer.offsets])
             futures.append([future])
         else:
-            answers[place] = replace(bare, offsets=(*answers[place].offsets, *answer.offsets))
+            offsets[place] += answer.offsets
             futures[place].append(future)
-    return [replace(answer, offsets=tuple(sorted(answer.offsets))) for answer in answers], futures
+    merged = [replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in zip(answers, offsets, strict=True)]
+    return merged, futures
 
 
 def _resolve(
@@ -107,8 +108,5 @@ def _resolve(
                 future.set_result(result)
             else:
                 future.set_exception(result)
-
-
-def _look(future: asyncio.Future[Answered]) -> None:
-    if not future.cancelled():
-        future.exception()
+                # Not everybody waits for what is said while a worker stops.
+                future.exception()

@@ -40,6 +40,8 @@ class Hand:
         self.open: set[int] = set()
         self.deadlines: dict[int, float] = {}
         """Until when the handlers that run may take, by offset."""
+        self.stretched = False
+        """Whether a handler was given another time than the usual."""
         self.lost = False
 
 
@@ -93,6 +95,7 @@ class Held:
         await self._answerer.say(self.prolonging())
         if self.message.offset in self.hand.deadlines:
             self.hand.deadlines[self.message.offset] = time.monotonic() + more
+            self.hand.stretched = True
             self._prolonged(self.hand)
 
     def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> Answer:

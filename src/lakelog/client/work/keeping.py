@@ -26,6 +26,8 @@ from lakelog.client.work.extending import Extender, Kept, Send, Source, send_due
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _RETRY_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
+"""Handlers begin much more often than the process ends: it is looked after so often."""
 _READY_SECONDS = 15.0
 
 
@@ -63,6 +65,7 @@ class ProcessKeeper:
         self._lines: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._start_after = 0.0
+        self._look_after = 0.0
 
     def begin(self) -> None:
         if self._process is None:
@@ -103,6 +106,9 @@ class ProcessKeeper:
         self._lines += [f"[{number}]" for number in dropped]
 
     def flush(self) -> None:
+        if not self._lines and time.monotonic() < self._look_after:
+            return
+        self._look_after = time.monotonic() + _LOOK_SECONDS
         if self._process is not None and self._process.poll() is not None:
             self._end(f"it ended with code {self._process.returncode}")
         if self._process is None:

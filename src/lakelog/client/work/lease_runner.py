@@ -67,6 +67,7 @@ class LeaseRunner:
         """Set when a message has been answered."""
         self._subscription = subscription
         self._options = subscription.options
+        self._timeout = subscription.options.timeout_seconds
         self._answerer = answerer
         self._tools = tools
         self._slots = asyncio.Semaphore(self._options.concurrency)
@@ -109,10 +110,12 @@ class LeaseRunner:
 
     def prolonged(self, hand: Hand) -> None:
         """Tells the keeper how long the hand's leases may be kept: no longer than its handlers may take."""
-        timeout = self._options.timeout_seconds
-        until = min(hand.deadlines.values(), default=time.monotonic() + timeout)
+        latest = time.monotonic() + self._timeout
+        if not hand.stretched and latest - hand.until <= self._timeout / 10:
+            return
+        until = min(hand.deadlines.values(), default=latest)
         # Not for every message that takes its turn: the keeper would have more to do than the handlers.
-        if abs(until - hand.until) > timeout / 10:
+        if abs(until - hand.until) > self._timeout / 10:
             hand.until = until
             self._tools.keeper.prolong(hand.kept, until)
 
@@ -120,7 +123,10 @@ class LeaseRunner:
         held: Held | None = None
         try:
             while chain and not self.stopping and not hand.lost:
-                await self._turn(self._slots.acquire())
+                if self._slots.locked():
+                    await self._turn(self._slots.acquire())
+                else:
+                    await self._slots.acquire()
                 try:
                     if self.stopping or hand.lost:
                         break
@@ -183,11 +189,12 @@ class LeaseRunner:
             return await self._settle(held, "ack", "", None)
         if held.hand.suspect:
             return await self._run_alone(held, value)
-        await self._turn(quarantine.enter())
+        if not quarantine.enter_now():
+            await self._turn(quarantine.enter())
         return await self._run_handler(held, value, quarantine.leave)
 
     async def _run_alone(self, held: Held, value: object) -> bool:
-        if not await self._turn(quarantine.enter_alone(self._options.timeout_seconds)):
+        if not await self._turn(quarantine.enter_alone(self._timeout)):
             await self._settle(held, "release", "", None, delay_seconds=1.0)
             return False
         try:
@@ -207,7 +214,7 @@ class LeaseRunner:
             leave()
             await self._settle(held, "release", "", None)
             return False
-        hand.deadlines[offset] = time.monotonic() + self._options.timeout_seconds
+        hand.deadlines[offset] = time.monotonic() + self._timeout
         self.prolonged(hand)
         self._tools.keeper.flush()
         try:
@@ -254,7 +261,7 @@ class LeaseRunner:
         if held.verb is not None:
             running.cancel()
             return await self._settle(held, held.verb, held.reason, None)
-        reason = f"timeout: the handler did not end within {self._options.timeout_seconds:g} s"
+        reason = f"timeout: the handler did not end within {self._timeout:g} s"
         is_async = self._subscription.handler.is_async
         log.warning("%s: %s%s", self._where(held), reason, "" if is_async else "; its thread runs on")
         if is_async:
@@ -278,7 +285,8 @@ class LeaseRunner:
             return False
         held.over = True
         self._count(verb)
-        await self._tell(held, verb, answered, error)
+        if answered.dead or (verb == "ack" and self._options.on_ack is not None):
+            await self._tell(held, verb, answered, error)
         return verb in ("ack", "discard") or bool(answered.dead)
 
     def _refused(self, held: Held, error: LakelogError) -> None:
@@ -316,6 +324,8 @@ class LeaseRunner:
 
 async def _ended_by(running: asyncio.Future[Any], deadlines: dict[int, float], offset: int) -> bool:
     """Whether it ended in time; the handler may move its deadline meanwhile."""
+    # Many end at their first step: a timer for each of those would cost more than they do.
+    await asyncio.sleep(0)
     while not running.done():
         left = deadlines[offset] - time.monotonic()
         if left <= 0:

@@ -35,6 +35,13 @@ class Quarantine:
         while (waiter := self._entered()) is not None:
             await waiter
 
+    def enter_now(self) -> bool:
+        """Whether a handler may begin at once; then as `enter`."""
+        with self._guard:
+            free = not self._alone and not self._wanting
+            self._running += free
+            return free
+
     def leave(self) -> None:
         with self._guard:
             self._running -= 1

@@ -1,0 +1,94 @@
+"""consume-handler: a worker of the SDK with an empty async handler, 256 at a time; slots wait for the ack's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import perf_counter
+from typing import Any
+
+import lakelog
+from benchmarks import redis_streams
+from benchmarks.consumers import fresh_group
+from benchmarks.corpus import Corpus
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.stage import Stage
+from benchmarks.topics import filled_topic
+from tests.kit.size import Size
+
+CONCURRENCY = 256
+_LIMIT_SECONDS = 300.0
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    stage.notes["concurrency"] = CONCURRENCY
+    with (
+        stage.serve() as served,
+        filled_topic(served, plan.corpus, plan.messages) as topic,
+        stage.redis() as redis,
+    ):
+
+        def ours() -> Measured:
+            return asyncio.run(_worked(served.url, topic.name, plan.messages))
+
+        legs: dict[str, Leg] = {OURS: ours}
+        if redis is not None:
+            port = redis
+            legs["redis"] = lambda: asyncio.run(_worked_redis(port, plan.corpus, plan.messages))
+        yield legs
+
+
+async def _nothing(order: Any) -> None:
+    """What the handler does."""
+
+
+async def _worked(url: str, topic: str, messages: int) -> Measured:
+    """From the start of the worker, which has joined its group by then, to the answer to the last ack."""
+    group = fresh_group()
+    async with lakelog.connect_async(url) as log:
+        options: dict[str, Any] = {"concurrency": CONCURRENCY, "batch_size": CONCURRENCY, "start_from": "earliest"}
+        log.topic(topic).subscribe(_nothing, group=group, **options)
+        await log.start()
+        counts = log.counts[f"{topic}/{group}"]
+        start = perf_counter()
+        await _until(lambda: counts.acked >= messages)
+        seconds = perf_counter() - start
+        assert counts.acked == messages and not counts.lost, f"{counts} of {messages} messages"
+    return Measured(figure=messages / seconds)
+
+
+async def _worked_redis(port: int, corpus: Corpus, messages: int) -> Measured:
+    async with redis_streams.Redis.open(port) as reading, redis_streams.Redis.open(port) as acking:
+        await redis_streams.begin(acking, [b"bench"])
+        await redis_streams.fill(acking, corpus, messages)
+        worker = redis_streams.Worker(reading, acking, b"bench", _nothing, CONCURRENCY)
+        start = perf_counter()
+        running = asyncio.create_task(worker.run())
+        await _until(lambda: worker.acked >= messages)
+        seconds = perf_counter() - start
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    return Measured(figure=messages / seconds)
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    """Looks a hundred times a second: the worker has the rest."""
+    async with asyncio.timeout(_LIMIT_SECONDS):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+BENCHMARK = Benchmark(
+    name="consume-handler",
+    about="a worker with an empty async handler, 256 at a time, one process",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=5_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=100_000, seconds=0),
+    },
+    targets={OURS: 10_000},
+)

@@ -1,0 +1,134 @@
+"""Our side of the benchmarks about groups: leases taken and acked in batches, as the SDK carries them over HTTP.
+
+The calls are those of the client's transport: a worker with handlers is measured by `consume-handler`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from lakelog.batches import decode, with_positions
+from lakelog.client._async.http import AsyncHttpTransport
+from lakelog.client.codec import Codec
+from lakelog.client.group_values import Answer, Consumed, ConsumeWish
+from lakelog.client.messages import leased_messages
+from lakelog.client.urls import servers_of
+from lakelog.errors import LakelogError
+from lakelog.model.group import GroupWish
+from lakelog.model.position import Earliest
+from lakelog.wire.leases import from_ranges
+
+SECONDS = 30.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CODEC: Codec[dict[str, int]] = Codec(None)
+_groups = itertools.count(1)
+
+Look = Callable[[Consumed, str], int]
+"""Does with leased messages what the benchmark is about; how many they were."""
+
+
+def fresh_group() -> str:
+    return f"group-{next(_groups)}"
+
+
+@asynccontextmanager
+async def transport_to(url: str) -> AsyncIterator[AsyncHttpTransport]:
+    transport = AsyncHttpTransport(servers_of(url), None)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """One owner that takes a lease, looks at its messages, and acks them all; from the earliest message on."""
+
+    transport: AsyncHttpTransport
+    topic: str
+    group: str
+    batch: int
+    wait_seconds: float = 0.0
+    owner: str = "bench"
+
+    async def lease(self) -> Consumed:
+        wish = ConsumeWish(
+            topic=self.topic,
+            group=self.group,
+            owner=self.owner,
+            request_id=uuid.uuid4().hex,
+            max_messages=self.batch,
+            wait_seconds=self.wait_seconds,
+            isolates=True,
+            wish=GroupWish(start=Earliest()),
+        )
+        return await self.transport.groups.consume(wish, SECONDS)
+
+    async def begin(self) -> None:
+        """Makes the group and its start, where it is new; gives back nothing, for there is nothing yet."""
+        consumed = await replace(self, wait_seconds=0.0).lease()
+        assert not consumed.leases, "the topic was not empty"
+
+    async def ack(self, consumed: Consumed) -> None:
+        answers = [
+            Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+            for lease in consumed.leases
+        ]
+        for result in await self.transport.groups.answer(self.topic, self.group, self.owner, answers, SECONDS):
+            if isinstance(result, LakelogError):
+                raise result
+
+    async def run(self, look: Look, messages: int) -> None:
+        """Until so many were acked, no more and no less."""
+        count = 0
+        while count < messages:
+            consumed = await self.lease()
+            if consumed.leases:
+                count += look(consumed, self.topic)
+                await self.ack(consumed)
+        assert count == messages, f"consumed {count} of {messages} messages"
+
+
+def objects(consumed: Consumed, topic: str) -> int:
+    """Every message an object, its value decoded."""
+    count = total = 0
+    payloads = iter(consumed.payloads)
+    for lease in consumed.leases:
+        pieces = [next(payloads) for _ in lease.pieces]
+        for message in leased_messages(topic, _CODEC, consumed.head.incarnation, lease, pieces):
+            count += 1
+            total += message.value["cents"]
+    assert total > 0
+    return count
+
+
+def columns(consumed: Consumed, topic: str) -> int:
+    """Arrow batches in the schema of a fetch, each cut to the leased messages."""
+    parts = []
+    payloads = iter(consumed.payloads)
+    for lease in consumed.leases:
+        for piece in lease.pieces:
+            batch = decode(next(payloads))
+            at = _EPOCH + timedelta(microseconds=piece.appended_us)
+            first, last = piece.offsets[0][0], piece.offsets[-1][1]
+            count = sum(end - start + 1 for start, end in piece.offsets)
+            if piece.whole and count == last - first + 1:
+                batch = batch.slice(first - piece.base, count)
+            elif piece.whole:
+                picked = [offset - piece.base for offset in from_ranges(piece.offsets)]
+                batch = batch.take(pa.array(picked, pa.int64()))
+            parts.append(with_positions(batch, lease.partition, first, at))
+    return int(pa.Table.from_batches(parts).num_rows)
+
+
+def nothing(consumed: Consumed, topic: str) -> int:
+    """Counts them."""
+    ranges = (each for lease in consumed.leases for piece in lease.pieces for each in piece.offsets)
+    return sum(last - first + 1 for first, last in ranges)
