@@ -74,6 +74,8 @@ class Consumed:
     leases: Sequence[Leased]
     generation: int | None = None
     """The group's generation, for a call that named a member."""
+    has_waited: bool = False
+    """There was nothing when the call came."""
 
 
 class Verb(StrEnum):

@@ -44,6 +44,8 @@ class Ask:
     is_last: bool = False
     """It waits no longer: it is served now, or not at all."""
     is_dismissed: bool = False
+    has_waited: bool = False
+    """There was nothing when it came."""
     seen: dict[int, int] = field(default_factory=dict)
     """Partitions that had nothing for this owner, though perhaps for others, with the place's marks then."""
 
@@ -259,8 +261,10 @@ class Desk:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for ask in self._line:
-            if ask.is_last and not ask.is_tried and not ask.done.done() and not self._is_hot_for(ask):
-                ask.done.set_result([])
+            if not ask.is_tried and not ask.done.done() and not self._is_hot_for(ask):
+                ask.has_waited = True
+                if ask.is_last:
+                    ask.done.set_result([])
 
     def _match(self) -> dict[Ask, dict[int, int]]:
         """Who tries which partitions, and for how many messages."""

@@ -99,7 +99,8 @@ class Leases:
             watched()
         if member is not None:
             member = await self._members.membership(group, member.member_id)
-        return await self._consumed(group, topic, ask, got, member.generation if member else None)
+        consumed = await self._consumed(group, topic, ask, got, member.generation if member else None)
+        return replace(consumed, has_waited=place.has_waited) if place.has_waited else consumed
 
     async def answer(
         self,

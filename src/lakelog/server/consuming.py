@@ -62,18 +62,17 @@ class Consuming:
 
     async def _consumed(self, call: Call, ask: ConsumeAsk) -> Consumed | None:
         """None when the server drains before there was anything."""
-        leases = self._engine.leases
-        now = await leases.consume(call.scope, replace(ask, wait_seconds=0.0) if ask.wait_seconds else ask)
-        if now.leases or not ask.wait_seconds or self._drain.begun:
-            return now
-        call.waited = True
+        if not ask.wait_seconds or self._drain.begun:
+            return await self._engine.leases.consume(call.scope, replace(ask, wait_seconds=0.0))
 
         async def late(consumed: Consumed) -> None:
             # A caller that lost its connection may come again with the same request id, and gets the same leases.
             if ask.request_id is None:
                 await give_back(self._engine, call.scope, ask, consumed)
 
-        return await unless_ended(call, self._drain, leases.consume(call.scope, ask), late)
+        consumed = await unless_ended(call, self._drain, self._engine.leases.consume(call.scope, ask), late)
+        call.waited = consumed is None or consumed.has_waited
+        return consumed
 
     async def _told(self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str) -> Answer:
         stored = stored_bytes(consumed)
