@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from lakelog.errors import LakelogError
 from lakelog.storage.store import PartitionStore
 
-_ANNOUNCE_AFTER_SECONDS = 0.005
-_ANNOUNCE_UNDER_LOAD_SECONDS = 0.02
+_ANNOUNCE_AFTER_SECONDS = 0.001
+_ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
 """At most so often, whatever the publish rate: a NOTIFY for each commit would queue all commits behind one another."""
 
 _log = logging.getLogger(__name__)
