@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from lakelog.coordinator.leasing import Granted, Reply, Take
+from lakelog.coordinator.leasing import Granted
 from lakelog.engine.clock import Clock
 from lakelog.engine.ledger import Ledger
 from lakelog.engine.ledgers import Ledgers
+from lakelog.engine.line import Ask, Got, HandOut, Place, Try
 from lakelog.engine.shelf import Shelf
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError
@@ -24,53 +25,9 @@ from lakelog.model.group import Group, Reading
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
-MAX_PARTITIONS_PER_ASK = 128
 LOOK_EVERY_SECONDS = 1.0
 """So often a desk with a line looks for what other processes did, in case no announcement came."""
 _LAST_TRY_SECONDS = 10.0
-
-Got = list[tuple[Ledger, Granted]]
-
-
-@dataclass(slots=True, eq=False)
-class Ask:
-    """One who stands in line. `own` are the member's partitions; `strict`: it takes from no others."""
-
-    take: Take
-    done: asyncio.Future[Got]
-    own: frozenset[int] = frozenset()
-    strict: bool = False
-    is_tried: bool = False
-    is_last: bool = False
-    """It waits no longer: it is served now, or not at all."""
-    is_dismissed: bool = False
-    has_waited: bool = False
-    """There was nothing when it came."""
-    seen: dict[int, int] = field(default_factory=dict)
-    """Partitions that had nothing for this owner, though perhaps for others, with the place's marks then."""
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """What the desk knows of one partition."""
-
-    ledger: Ledger
-    marks: int = 0
-    """Rises whenever something happened here."""
-    wanted: int = 0
-    """How many messages are being asked for now."""
-
-
-@dataclass(slots=True, eq=False)
-class _Try:
-    """One ask at one partition, on its way."""
-
-    place: _Place
-    partition: int
-    share: int
-    marks: int
-    alone: bool
-    reply: asyncio.Future[Reply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +47,7 @@ class Desk:
         self._room = room
         self._topic = topic
         self._known: tuple[int, int, int] | None = None
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._hot: dict[int, None] = {}
         self._urgent: dict[int, None] = {}
         """Hot partitions where a lease is over, or a retry is due."""
@@ -114,7 +71,7 @@ class Desk:
         for partition in range(topic.partitions):
             ledger = self._room.ledgers.ledger(group, reading, topic, partition)
             if partition == len(self._places):
-                self._places.append(_Place(ledger))
+                self._places.append(Place(ledger))
                 self._room.waiters.watch(topic.pid(partition), self._grew)
             self._places[partition].ledger = ledger
             ledger.changed = self._changed
@@ -273,7 +230,7 @@ class Desk:
             return {}
         # First where an owner was lost: among many partitions, their turns would come too late for what it held.
         hot = [*self._urgent, *(partition for partition in self._hot if partition not in self._urgent)]
-        hand_out = _HandOut(self, len(hot))
+        hand_out = HandOut(self, len(hot))
         busy = self._match_own(hand_out, hot, line)
         # A member helps out elsewhere only while there is nothing in its own partitions.
         free = [ask for ask in line if ask not in busy and not ask.strict and hand_out.has_room(ask)]
@@ -285,7 +242,7 @@ class Desk:
                     break
         return hand_out.chosen
 
-    def _match_own(self, hand_out: _HandOut, hot: Sequence[int], line: Mapping[Ask, None]) -> set[Ask]:
+    def _match_own(self, hand_out: HandOut, hot: Sequence[int], line: Mapping[Ask, None]) -> set[Ask]:
         """Gives hot partitions to their own members, where those are in line: who got something."""
         busy: set[Ask] = set()
         if self._members:
@@ -317,7 +274,7 @@ class Desk:
         due = ledger.state.first_suspect_due() if ledger.state is not None else None
         return due is not None and due <= self._room.clocks[ledger.cell].now_ms()
 
-    def _available(self, place: _Place) -> int:
+    def _available(self, place: Place) -> int:
         """How many messages there may be; at least one."""
         ledger, state = place.ledger, place.ledger.state
         if state is None:
@@ -358,7 +315,7 @@ class Desk:
             ask.done.set_exception(refusal)
         self._kick()
 
-    def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> _Try | None:
+    def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Try | None:
         place = self._places[partition]
         hands, suspect = (0, False) if ask.take.isolates else self._hands(ask.take.owner, partition)
         if suspect:
@@ -369,9 +326,9 @@ class Desk:
             hands = max(hands, 1)
         place.wanted += share
         take = replace(ask.take, max_messages=share, hands=hands)
-        return _Try(place, partition, share, place.marks, alone, self._room.ledgers.submit(place.ledger, take))
+        return Try(place, partition, share, place.marks, alone, self._room.ledgers.submit(place.ledger, take))
 
-    def _end(self, ask: Ask, tried: _Try) -> Granted | None:
+    def _end(self, ask: Ask, tried: Try) -> Granted | None:
         place, partition = tried.place, tried.partition
         place.wanted -= tried.share
         if tried.reply.exception() is not None:
@@ -404,41 +361,3 @@ class Desk:
                     count += len(lease.open)
                     suspect = suspect or lease.suspect
         return count, suspect
-
-
-class _HandOut:
-    """One round of matching: what each ask gets so far, and what is left in each partition."""
-
-    def __init__(self, desk: Desk, hot: int) -> None:
-        self._desk = desk
-        self._hot = hot
-        self._left: dict[int, int] = {}
-        self._wants: dict[Ask, int] = {}
-        self.chosen: dict[Ask, dict[int, int]] = {}
-
-    def has_room(self, ask: Ask) -> bool:
-        return self._wants.get(ask, 1) > 0
-
-    def give(self, ask: Ask, partition: int) -> bool:
-        """Lets the ask try the partition, if there is something left; whether it may try further ones."""
-        wants = self._wants.get(ask)
-        if wants is None:
-            wants = self._wants[ask] = ask.take.max_messages
-        left = self._left.get(partition)
-        if left is None:
-            left = self._left[partition] = self._desk.room(partition)
-        if wants <= 0:
-            return False
-        if left <= 0 or self._desk.is_seen(ask, partition):
-            return True
-        shares = self.chosen.get(ask)
-        apart = self._desk.may_get_suspect(ask, partition)
-        if apart and shares:
-            return True
-        if shares is None:
-            shares = self.chosen[ask] = {}
-        shares[partition] = share = 1 if apart else min(wants, max(left, wants // self._hot, 1))
-        self._left[partition] = left - share
-        full = apart or len(shares) == MAX_PARTITIONS_PER_ASK
-        self._wants[ask] = 0 if full else wants - share
-        return self._wants[ask] > 0

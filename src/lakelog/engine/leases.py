@@ -10,8 +10,9 @@ from typing import Protocol
 
 from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Reply, Return, Settle, Take
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership, Verb
-from lakelog.engine.desk import Ask, Desk, Got, Room
+from lakelog.engine.desk import Desk, Room
 from lakelog.engine.ledger import Ledger
+from lakelog.engine.line import Ask, Got
 from lakelog.engine.topics import Topics, no_partition
 from lakelog.errors import InvalidRequest, LakelogError, StaleGeneration, TopicNotFound
 from lakelog.model import limits

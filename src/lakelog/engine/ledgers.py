@@ -55,6 +55,7 @@ KEEP_LEDGERS = 20_000
 _TRIES = 40
 _PAUSE_SECONDS = 0.002
 """After a conflict, on average and doubled up to sixteen times: two servers that decide in step would never agree."""
+_LOOK_FURTHER = 100
 _TRUST_SECONDS = 1.0
 """So long after the journal was last seen, `Nothing` is answered from the cache."""
 
@@ -300,7 +301,8 @@ class Ledgers:
         if wants:
             wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
-            look = sum(wants) + group.settings.window
+            # Further than is wanted, because some will be skipped; where that is not enough, the next try goes on.
+            look = 2 * sum(wants) + _LOOK_FURTHER
             candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
         else:
             candidates = Candidates(start=state.frontier, keys=())

@@ -31,7 +31,7 @@ class Appender:
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
         answers: dict[int, Appended | Refused] = {}
         waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
-        roll = await self._guess()
+        roll = await self.roll()
         while waiting:
             roll = self._sort_out(await self._write("append", roll, list(waiting.values())), waiting, answers) or roll
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
@@ -42,7 +42,7 @@ class Appender:
     ) -> tuple[Appended | Refused | None, list[bool]]:
         """As `GroupStore.dead_redrive`; keys are (offset, epoch)."""
         answers: dict[int, Appended | Refused] = {}
-        roll = await self._guess()
+        roll = await self.roll()
         leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
         while append.pid not in answers:
             rows = await self._write("redrive", roll, [append], *leading)
@@ -51,10 +51,15 @@ class Appender:
             roll = self._sort_out(rows, {append.pid: append}, answers) or roll
         return answers[append.pid], [True] * len(keys)
 
-    async def _guess(self) -> int:
+    async def roll(self) -> int:
+        """The newest roll that this process has heard of."""
         if self._roll == 0:
             self._roll = await self._active()
         return self._roll
+
+    def saw(self, roll: int) -> None:
+        """A reader found batches in that roll."""
+        self._roll = max(self._roll, roll)
 
     async def _active(self) -> int:
         return int((await self._database.read(_SQL["roll_active"]))[0]["roll"])
@@ -76,7 +81,7 @@ class Appender:
                 answers[pid] = Refused(pid=pid, refusal=Refusal(status), verdicts=verdicts.get(pid, ()))
             else:
                 roll = row["roll"]
-        self._roll = max(self._roll, roll or 0)
+        self.saw(roll or 0)
         return roll
 
     async def _write(self, query: str, roll: int, appends: Sequence[Append], *leading: object) -> list[asyncpg.Record]:

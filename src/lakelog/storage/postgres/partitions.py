@@ -111,10 +111,11 @@ class PostgresStore:
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
     ) -> list[Read | OffsetOutOfRange | None]:
         found: dict[int, Read | OffsetOutOfRange | None] = {pid: None for pid, _ in asks}
-        left = dict(asks)
-        for _ in range(_READ_TRIES):
+        left = await self._read_tail(dict(asks), found, max_messages, max_bytes)
+        for _ in range(_READ_TRIES if left else 0):
             plans = await self._database.read(_SQL["read_plans"], list(left), list(left.values()))
             by_roll = _by_roll(plans, left, found)
+            self._appender.saw(max(by_roll, default=0))
             rolls = await asyncio.gather(
                 *(self._read_roll(roll, planned, max_messages, max_bytes) for roll, planned in by_roll.items())
             )
@@ -126,9 +127,38 @@ class PostgresStore:
                         del left[plan.head.pid]
             left = {plan.head.pid: plan.offset for each in by_roll.values() for plan in each if plan.head.pid in left}
             if not left:
-                return [found[pid] for pid, _ in asks]
+                break
             # Fewer than planned is never the end: the table went between the two statements. Plan again.
-        raise Unavailable("The log moved away from where it was read again and again; try again.")
+        if left:
+            raise Unavailable("The log moved away from where it was read again and again; try again.")
+        return [found[pid] for pid, _ in asks]
+
+    async def _read_tail(
+        self,
+        asks: dict[int, int],
+        found: dict[int, Read | OffsetOutOfRange | None],
+        max_messages: int,
+        max_bytes: int,
+    ) -> dict[int, int]:
+        """Notes what the newest hot table has; what is left has to be looked for in older ones."""
+        arguments = (list(asks), list(asks.values()), max(1, max_messages), max(1, max_bytes))
+        try:
+            rows = await self._database.read(on_roll("read_tail", await self._appender.roll()), *arguments)
+        except asyncpg.UndefinedTableError:
+            return asks
+        batches: dict[int, list[HotBatch]] = {}
+        for row in rows:
+            mine = batches.setdefault(row["pid"], [])
+            if row["end_offset"] is not None:
+                mine.append(_batch(row, "batch_"))
+        firsts = {row["pid"]: row for row in reversed(rows)}
+        older = _by_roll(list(firsts.values()), asks, found)
+        left = {plan.pid: plan for plans in older.values() for plan in plans}
+        for pid, plan in list(left.items()):
+            if batches[pid] and batches[pid][0].base <= plan.offset:
+                found[pid] = Read(head=plan.head, batches=batches[pid])
+                del left[pid]
+        return {pid: plan.offset for pid, plan in left.items()}
 
     async def _read_roll(
         self, roll: int, plans: Sequence[_Plan], max_messages: int, max_bytes: int
@@ -141,15 +171,7 @@ class PostgresStore:
             return {}
         found: dict[int, list[HotBatch]] = {}
         for row in rows:
-            batch = HotBatch(
-                base=row["end_offset"] - row["count"],
-                count=row["count"],
-                appended_at=row["appended_at"],
-                epoch=row["epoch"],
-                bytes_end=row["bytes_end"],
-                payload=row["payload"],
-            )
-            found.setdefault(row["pid"], []).append(batch)
+            found.setdefault(row["pid"], []).append(_batch(row))
         return found
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
@@ -266,9 +288,23 @@ def _by_roll(
         elif offset == head.next_offset:
             found[head.pid] = Read(head=head, batches=())
         else:
-            until = head.next_offset if row["span_end"] is None else min(row["span_end"], head.next_offset)
-            planned.setdefault(row["span_roll"] or 0, []).append(_Plan(head=head, offset=offset, until=until))
+            span_end, roll = row.get("span_end"), row.get("span_roll")
+            until = head.next_offset if span_end is None else min(span_end, head.next_offset)
+            planned.setdefault(roll or 0, []).append(_Plan(head=head, offset=offset, until=until))
     return planned
+
+
+def _batch(row: asyncpg.Record, prefix: str = "") -> HotBatch:
+    """Of columns that have a prefix where a head's stand beside them."""
+    count = row[f"{prefix}count"]
+    return HotBatch(
+        base=row["end_offset"] - count,
+        count=count,
+        appended_at=row[f"{prefix}appended_at"],
+        epoch=row[f"{prefix}epoch"],
+        bytes_end=row["bytes_end"],
+        payload=row["payload"],
+    )
 
 
 def _head(row: asyncpg.Record) -> Head:

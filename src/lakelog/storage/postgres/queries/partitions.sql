@@ -69,6 +69,27 @@ join lakelog.hot_{roll} b on b.pid = a.pid and b.end_offset = chosen.end_offset
 where chosen.messages_before < $4 and chosen.bytes_before < $5
 order by a.pid, b.end_offset;
 
+-- read_tail: the newest heads, and their batches in one hot table from offsets on: one statement where that is enough
+select h.*, b.end_offset, b.batch_count, b.bytes_end, b.batch_appended_at, b.batch_epoch, b.payload
+from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
+cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
+left join lateral (
+    select t.end_offset, t.count as batch_count, t.bytes_end, t.appended_at as batch_appended_at,
+           t.epoch as batch_epoch, t.payload
+    from (
+        select end_offset, sum(count) over run - count as messages_before,
+               sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
+        from (
+            select end_offset, count, payload from lakelog.hot_{roll}
+            where pid = a.pid and end_offset > a.first and end_offset <= h.next_offset order by end_offset limit 1000
+        ) found
+        window run as (order by end_offset rows unbounded preceding)
+    ) chosen
+    join lakelog.hot_{roll} t on t.pid = a.pid and t.end_offset = chosen.end_offset
+    where chosen.messages_before < $3 and chosen.bytes_before < $4
+) b on true
+order by a.pid, b.end_offset;
+
 -- offset_at_time: the first offset appended then or later
 select lakelog.offset_search($1, $2, null);
 
