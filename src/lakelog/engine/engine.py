@@ -59,7 +59,7 @@ class Engine:
             for cell, store in cells.items()
             for durable in (True, False)
         }
-        self.topics = Topics(catalog, cells)
+        self.topics = Topics(catalog, cells, self._moved)
         self.publisher = Publisher(self.topics, self._committers, reservers)
         self.threads = Threads()
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)
@@ -76,7 +76,7 @@ class Engine:
         self.groups.ledgers, self.groups.members = self._ledgers, self.members
         room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
         self.leases = Leases(room, self.topics, self.groups, self.members)
-        grew = {cell: partial(self._redriven, cell) for cell in cells}
+        grew = {cell: partial(self._moved, cell) for cell in cells}
         self.dead_letters = DeadLetters(self.catalog, cells, self.topics, self.groups, grew)
 
     def _group_changed(self, group_id: int) -> None:
@@ -85,7 +85,8 @@ class Engine:
         for announcer in self._announcers.values():
             announcer.grew(-group_id)
 
-    def _redriven(self, cell: int, pid: int) -> None:
+    def _moved(self, cell: int, pid: int) -> None:
+        """A partition's log begins or ends elsewhere, other than by a publish."""
         self._shelf.grew(pid)
         self._announcers[cell].grew(pid)
 

@@ -231,6 +231,9 @@ class Ledgers:
             ledger.state, ledger.since_snapshot = replayed(begin(ledger.reading.start(ledger.partition)), read)
             ledger.version = read.rows[-1].version if read.rows else 0
             ledger.seen_at = time.monotonic()
+            if ledger.changed:
+                # Another server granted what is open: somebody here has to know when it is over.
+                ledger.changed(ledger)
 
     async def _catch_up(self, cell: int, ledgers: list[Ledger]) -> list[bool]:
         """Whether each had missed something."""

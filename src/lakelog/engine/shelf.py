@@ -86,11 +86,17 @@ class Row:
     looked_at: float = 0.0
     grown: bool = True
     """Somebody said that there is more than what was read."""
+    is_checked: bool = False
+    """Its head was looked at since."""
 
     def at(self, offset: int) -> int | None:
         """The number of the batch that holds the offset."""
         number = bisect_right(self.batches, offset, key=_base) - 1
         return number if number >= 0 and offset < self.batches[number].hot.end else None
+
+    def is_doubtful(self) -> bool:
+        """Whether the log start may be another by now."""
+        return not self.is_checked or time.monotonic() - self.looked_at > LOOK_EVERY_SECONDS
 
     def is_current(self, frontier: int) -> bool:
         """Whether it is known what there is from the frontier on."""
@@ -123,11 +129,11 @@ class Shelf:
     def grew(self, pid: int) -> None:
         row = self._rows.get(pid)
         if row is not None:
-            row.grown = True
+            row.grown, row.is_checked = True, False
 
     def grew_all(self) -> None:
         for row in self._rows.values():
-            row.grown = True
+            row.grown, row.is_checked = True, False
 
     def appended(self, append: Append, answer: Appended) -> None:
         """What this process just appended: where it continues what is known here, nobody has to read it."""
@@ -161,11 +167,10 @@ class Shelf:
     async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         """Reads on from these offsets, by partition of one cell, unless what lies there is known.
 
-        What retention did is known within a second.
+        What retention did is known within a second, a purge as soon as it is announced.
         """
         rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
-        old = time.monotonic() - LOOK_EVERY_SECONDS
-        await self.look(topic, [n for n, row in rows.items() if row.looked_at < old and row.at(offsets[n]) is not None])
+        await self.look(topic, [n for n, row in rows.items() if row.is_doubtful() and row.at(offsets[n]) is not None])
         missing = {n: offsets[n] for n, row in rows.items() if not row.is_current(offsets[n])}
         if missing:
             await self._read(topic, missing)
@@ -184,6 +189,7 @@ class Shelf:
     def _saw(self, row: Row, head: Head) -> None:
         row.log_start, row.high_watermark = head.log_start, head.next_offset
         row.looked_at = time.monotonic()
+        row.is_checked = True
 
     async def grown(self, topic: Topic) -> list[int]:
         """Partitions that reach further than was known."""

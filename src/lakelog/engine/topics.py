@@ -44,7 +44,14 @@ class Purge:
 class Topics:
     """The topics of all scopes, through the catalog."""
 
-    def __init__(self, catalog: Catalog, cells: dict[int, PartitionStore]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        cells: dict[int, PartitionStore],
+        cut: Callable[[int, int], None] = lambda cell, pid: None,
+    ) -> None:
+        """`cut` is told the cell and the partition of which a purge put something out of reach."""
+        self._cut = cut
         self._catalog = catalog
         self._cells = cells
         self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
@@ -143,6 +150,8 @@ class Topics:
             before.topic, lambda store, pids: store.log_start_raise([(pid, ends[pid]) for pid in pids if pid in ends])
         )
         total = sum(count for cell in removed for _, count in cell)
+        for partition, cell in enumerate(before.topic.cells):
+            self._cut(cell, before.topic.pid(partition))
         return Purge(removed=total, described=await self._described(before.topic))
 
     async def ensure_heads(self, topic: Topic) -> None:

@@ -19,6 +19,7 @@ from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import Committed, JournalEntry
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
+from tests.kit.waiting import eventually_async
 
 
 class Journal:
@@ -180,3 +181,17 @@ async def test_a_database_clock_that_was_set_back_is_noticed() -> None:
         assert await both.ack(both.one, first) == Answered()
         (second,) = await both.consume(both.one, max_messages=1)
         assert await both.ack(both.one, second) == Answered()
+
+
+async def test_a_server_that_takes_over_knows_when_the_leases_of_another_are_over() -> None:
+    """L5, also where nobody waits: it only read the journal, and wrote nothing yet."""
+    async with two_engines() as both:
+        await both.publish(1)
+        (lease,) = await both.consume(both.one, lease_ms=300)
+        assert await both.consume(both.two, "w2") == []
+
+        async def again() -> list[Leased]:
+            return await both.consume(both.two, "w2")
+
+        (found,) = await eventually_async(again, within=5, every=0.05)
+        assert found.offsets == lease.offsets and found.suspect
