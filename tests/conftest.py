@@ -12,9 +12,14 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("lakelog", deadline=None)
+settings.load_profile("lakelog")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lakelog.cli.output import print_fields, print_line, print_table
 from lakelog.cli.units import show_count, show_duration, show_time
-from lakelog.model.group import Exponential, RetryPolicy
 
 if TYPE_CHECKING:
     from lakelog.client.group_values import GroupDescription, GroupInfo, LeaseInfo, MemberInfo, PartitionProgress
+    from lakelog.model.group import RetryPolicy
 
 _FIGURES = ("committed", "frontier", "log_start", "high_watermark", "epoch", "lag", "leased", "waiting", "skipped")
 _ENDS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
@@ -82,6 +82,8 @@ def show_paused(group: GroupInfo) -> str:
 def show_retries(policy: RetryPolicy) -> str:
     if policy.max == 0:
         return "none"
+    from lakelog.model.group import Exponential
+
     if isinstance(policy, Exponential):
         first, last = _seconds(policy.base_seconds), _seconds(policy.max_seconds)
         return f"{policy.max}, after {first} and then twice as long, up to {last}"
@@ -196,6 +198,8 @@ def _lease_shape(each: PartitionProgress, lease: LeaseInfo) -> dict[str, object]
 
 
 def _retries_shape(policy: RetryPolicy) -> dict[str, object]:
+    from lakelog.model.group import Exponential
+
     if isinstance(policy, Exponential):
         return {
             "max": policy.max,

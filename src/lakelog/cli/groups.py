@@ -14,10 +14,11 @@ from lakelog.cli.asking import YesOption, confirm
 from lakelog.cli.output import print_json, print_line, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import parse_duration, parse_time, show_count, show_time
-from lakelog.model.group import Assignor, Exponential, Fixed, Order, RetryPolicy
+from lakelog.model.kinds import Assignor, Order
 
 if TYPE_CHECKING:
     from lakelog.client.group_values import Sought
+    from lakelog.model.group import RetryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, move, pause, alter and delete groups.")
 
@@ -243,6 +244,8 @@ def retry_policy(
     present: RetryPolicy, retries: int | None, base_seconds: float | None, max_seconds: float | None
 ) -> RetryPolicy:
     """The present policy with what is given. A longest delay makes a fixed delay one that doubles."""
+    from lakelog.model.group import Exponential, Fixed
+
     count = present.max if retries is None else retries
     if isinstance(present, Fixed):
         base = present.seconds if base_seconds is None else base_seconds

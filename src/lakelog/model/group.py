@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from lakelog.errors import GroupSettingsDiffer, InvalidRequest
+from lakelog.model.kinds import Assignor as Assignor
+from lakelog.model.kinds import GroupKind as GroupKind
+from lakelog.model.kinds import Order as Order
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Scope
 
@@ -18,32 +20,6 @@ MIN_LEASE_MS, MAX_LEASE_MS = 100, 12 * 3600 * 1000
 MIN_SESSION_MS, MAX_SESSION_MS = 500, 30 * 60 * 1000
 MAX_OWNER_BYTES = 200
 MAX_REASON_BYTES = 4096
-
-
-class GroupKind(StrEnum):
-    """Fixed when the group is created."""
-
-    LEASE = "lease"
-    """Per-message leases, acks and retries."""
-    CURSOR = "cursor"
-    """Positions are committed; one owner per partition."""
-
-
-class Order(StrEnum):
-    """In which order a lease group's messages are handed out."""
-
-    KEY = "key"
-    PARTITION = "partition"
-    NONE = "none"
-
-
-class Assignor(StrEnum):
-    """How partitions are shared out among members."""
-
-    RANGE = "range"
-    ROUND_ROBIN = "round-robin"
-    STICKY = "sticky"
-    COOPERATIVE = "cooperative-sticky"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
