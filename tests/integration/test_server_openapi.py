@@ -81,7 +81,8 @@ schema = schemathesis.openapi.from_dict(describe(ROUTES, VERSION)).exclude(opera
     max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )
 def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:
-    if "wait_ms" in (case.query or {}):
+    if "wait_ms" in (case.query or {}) and case.path.endswith("/messages"):
+        # Nowhere else: a parameter that a route does not have is what makes such a call wrong.
         del case.query["wait_ms"]
     if isinstance(case.body, dict) and case.body.get("wait_ms") in range(1, 30_001):
         case.body["wait_ms"] = 0
