@@ -9,13 +9,16 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("lakelog", deadline=None)
@@ -44,6 +47,15 @@ def second_cluster() -> Iterator[Cluster]:
     """Another cluster, with an identity of its own: a second cell."""
     with Cluster(own_identity=True) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The local session that tests share; one with other settings is for its own module."""
+    from tests.kit.spark import local_session
+
+    with local_session() as session:
+        yield session
 
 
 @pytest.fixture
