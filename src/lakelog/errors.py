@@ -13,7 +13,9 @@
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
     │   ├── GroupNotFound
-    │   └── DeadLetterNotFound
+    │   ├── ObjectNotFound
+    │   ├── DeadLetterNotFound
+    │   └── PipelineRunNotFound
     ├── Conflict                  a definite refusal; nothing was written
     │   ├── TopicExists
     │   ├── IdempotencyConflict
@@ -29,10 +31,14 @@
     │   ├── GroupBusy
     │   ├── NoPosition
     │   ├── PositionRefused
-    │   └── RedriveRefused
+    │   ├── RedriveRefused
+    │   ├── PipelineBusy
+    │   └── PipelineRunOver
     ├── OffsetOutOfRange
     ├── Overloaded                try again after `retry_after` seconds
     ├── Unavailable               nothing was written; try again
+    │   └── ObjectStoreUnavailable
+    ├── SegmentDamaged            a cold segment is not what was sealed
     ├── OutcomeUnknown            it may or may not have been written
     ├── PartlyPublished           some of several messages were not published; `results` says which
     ├── ConfigurationError        the installation has to be mended first
@@ -149,10 +155,22 @@ class GroupNotFound(NotFound):
     code = "group_not_found"
 
 
+class ObjectNotFound(NotFound):
+    """The object store has no such object."""
+
+    code = "object_not_found"
+
+
 class DeadLetterNotFound(NotFound):
     """The group has no such dead letter; `lakelog dead list` shows those it has."""
 
     code = "dead_letter_not_found"
+
+
+class PipelineRunNotFound(NotFound):
+    """There is no such run of a pipeline; `lakelog pipelines runs` shows those that are remembered."""
+
+    code = "pipeline_run_not_found"
 
 
 class Conflict(LakelogError):
@@ -252,6 +270,18 @@ class RedriveRefused(Conflict):
     code = "redrive_refused"
 
 
+class PipelineBusy(Conflict):
+    """Another run of this pipeline is going on; wait for its end, or stop it. `lakelog pipelines runs` shows it."""
+
+    code = "pipeline_busy"
+
+
+class PipelineRunOver(Conflict):
+    """The run has ended, or was taken for lost and another may have begun; what it did stays valid. Begin a new one."""
+
+    code = "pipeline_run_over"
+
+
 class OffsetOutOfRange(LakelogError):
     """The offset is below the log start or above the high watermark."""
 
@@ -270,6 +300,18 @@ class Unavailable(LakelogError):
 
     code = "unavailable"
     retryable = True
+
+
+class ObjectStoreUnavailable(Unavailable):
+    """The object store cannot be reached, or does not answer as it should; try again."""
+
+    code = "object_store_unavailable"
+
+
+class SegmentDamaged(LakelogError):
+    """A cold segment is not what was sealed; nothing of it was used."""
+
+    code = "segment_damaged"
 
 
 class OutcomeUnknown(LakelogError):

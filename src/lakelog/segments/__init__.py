@@ -1,0 +1,28 @@
+"""The sealed segment: a stretch of one partition as a Parquet file. Written once, read in parts, verified whole.
+
+It decides nothing about which offsets go into which file, and registers nothing.
+"""
+
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.layout import SegmentPath, parse_segment_path, segment_path
+from lakelog.segments.reader import SegmentFile
+from lakelog.segments.runs import Run, runs
+from lakelog.segments.schema import FORMAT, SCHEMA, conform
+from lakelog.segments.verification import verify
+from lakelog.segments.writer import Sealed, SegmentWriter
+
+__all__ = [
+    "FORMAT",
+    "SCHEMA",
+    "ContentHash",
+    "Run",
+    "Sealed",
+    "SegmentFile",
+    "SegmentPath",
+    "SegmentWriter",
+    "conform",
+    "parse_segment_path",
+    "runs",
+    "segment_path",
+    "verify",
+]

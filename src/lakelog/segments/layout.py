@@ -1,0 +1,45 @@
+"""Where the file of a segment lies in the object store. Names are unique: no two attempts ever share one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+_PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPath:
+    """What a path says about its segment."""
+
+    environment_id: int
+    incarnation: int
+    partition: int
+    first: int
+    end: int
+    unique: str
+
+
+def segment_path(
+    environment_id: int, incarnation: int, partition: int, first: int, end: int, unique: str | None = None
+) -> str:
+    """A path for a new file; `unique` has 16 hex digits, random unless given."""
+    unique = unique or secrets.token_hex(8)
+    return f"e{environment_id}/t{incarnation}/p{partition:05d}/{first:020d}-{end:020d}-{unique}.parquet"
+
+
+def parse_segment_path(path: str) -> SegmentPath | None:
+    """What the path says, or None if it is no segment's."""
+    match = _PATH.fullmatch(path)
+    if match is None:
+        return None
+    environment_id, incarnation, partition, first, end = map(int, match.groups()[:5])
+    return SegmentPath(
+        environment_id=environment_id,
+        incarnation=incarnation,
+        partition=partition,
+        first=first,
+        end=end,
+        unique=match[6],
+    )

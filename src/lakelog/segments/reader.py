@@ -1,0 +1,151 @@
+"""Reads the file of a segment in parts: the footer once, then only the row groups that are asked for.
+
+Every page is checked against its checksum, and the offsets against what the footer promises: damage is an error and
+never wrong messages. Where a file is to be had from is the caller's concern.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelog.errors import OffsetOutOfRange, SegmentDamaged, UnsupportedFormat
+from lakelog.model.segment import Segment
+from lakelog.segments.schema import FORMAT, SCHEMA
+from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, PARTITION_KEY
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_OFFSET, _APPENDED_AT = SCHEMA.get_field_index("offset"), SCHEMA.get_field_index("appended_at")
+
+
+class SegmentFile:
+    """An open segment. One thread at a time may use it.
+
+    With `segment`, the file has to be that one's: a file that took another's place is damage too.
+    """
+
+    def __init__(self, file: BinaryIO | pa.NativeFile, segment: Segment | None = None) -> None:
+        self._name = segment.path if segment is not None else str(getattr(file, "name", "the segment"))
+        with self._damage_is_named():
+            self._parquet = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
+            footer = self._parquet.metadata
+            about = {name.decode(): text.decode() for name, text in (footer.metadata or {}).items()}
+            self._check_format(about)
+            counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+            offsets = footer.row_group(0).column(_OFFSET).statistics
+            self.first: int = offsets.min
+            self.partition = int(about[PARTITION_KEY])
+            self.content_hash = about.get(CONTENT_KEY, "")
+        self.rows: int = sum(counts)
+        self.end: int = self.first + self.rows
+        self._starts: list[int] = list(accumulate(counts[:-1], initial=self.first))
+        if segment is not None:
+            self._check_segment(segment)
+
+    def read(
+        self, first: int | None = None, end: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Exactly the messages from `first` up to, not including, `end`: a batch per row group that is touched.
+
+        `columns` are those wanted, of `SCHEMA`'s; all, unless said.
+        """
+        first = self.first if first is None else first
+        end = self.end if end is None else end
+        if first < self.first or end > self.end:
+            detail = f"{self._name} has the offsets {self.first} to {self.end}, not {first} to {end}."
+            raise OffsetOutOfRange(detail, offset=first)
+        while first < end:
+            number = bisect_right(self._starts, first) - 1
+            start = self._starts[number]
+            batch = self._group(number, list(columns) if columns is not None else None)
+            stop = min(end, start + batch.num_rows)
+            yield batch.slice(first - start, stop - first)
+            first = stop
+
+    def group_at(self, offset: int) -> tuple[int, int]:
+        """The first offset, and the one behind the last, of the row group that holds the offset."""
+        number = bisect_right(self._starts, offset) - 1
+        is_last = number + 1 == len(self._starts)
+        return self._starts[number], self.end if is_last else self._starts[number + 1]
+
+    def offset_at_time(self, time: datetime) -> int:
+        """The first offset that was appended at `time` or later; `end` if none was."""
+        wanted = (time - _EPOCH) // _MICROSECOND
+        footer = self._parquet.metadata
+        for number, start in enumerate(self._starts):
+            if footer.row_group(number).column(_APPENDED_AT).statistics.max < time:
+                continue
+            times = self._group(number, ["appended_at"]).column("appended_at").cast(pa.int64()).to_numpy()
+            found = np.flatnonzero(times >= wanted)
+            if len(found):
+                return int(start + found[0])
+        return self.end
+
+    def close(self) -> None:
+        self._parquet.close(force=True)
+
+    def __enter__(self) -> SegmentFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _group(self, number: int, columns: list[str] | None) -> pa.RecordBatch:
+        start = self._starts[number]
+        with self._damage_is_named():
+            table = self._parquet.read_row_group(number, columns=columns, use_threads=False)
+            batch = _one_batch(table)
+        expected = self._starts[number + 1] if number + 1 < len(self._starts) else self.end
+        if batch.num_rows != expected - start:
+            raise self._damaged("a row group is short")
+        if columns is None or "offset" in columns:
+            offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+            if offsets[0] != start or not (np.diff(offsets) == 1).all():
+                raise self._damaged("its offsets are not dense")
+        return batch
+
+    def _check_format(self, about: dict[str, str]) -> None:
+        number = about.get(FORMAT_KEY, "")
+        if number != str(FORMAT):
+            if number.isdigit():
+                raise UnsupportedFormat(f"Segment format {number} is not known; upgrade Lakelog.", format=int(number))
+            raise self._damaged("it is no segment")
+        if not self._parquet.schema_arrow.equals(SCHEMA):
+            raise self._damaged("it has other columns")
+
+    def _check_segment(self, segment: Segment) -> None:
+        has = (self.partition, self.first, self.end, self.content_hash)
+        if has != (segment.partition, segment.first, segment.end, segment.content_hash):
+            detail = f"the file has partition {has[0]}, offsets {has[1]} to {has[2]} and content {has[3]}"
+            raise self._damaged(detail)
+
+    def _damaged(self, why: str) -> SegmentDamaged:
+        return SegmentDamaged(f"{self._name} is damaged: {why}.", path=self._name)
+
+    @contextmanager
+    def _damage_is_named(self) -> Iterator[None]:
+        # What the object store raises passes through Arrow as it is; the rest is Arrow's own view of the bytes.
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError, IndexError) as exc:
+            first_line = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200].rstrip(".")
+            raise self._damaged(first_line) from exc
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:
+        batches = [pa.concat_batches(batches)]
+    batch = batches[0]
+    # Without Parquet's field ids, so that batches from here and from elsewhere are alike.
+    return batch.replace_schema_metadata(None)

@@ -1,0 +1,52 @@
+"""From a segment back to hot batches: stretches that share their append time and epoch. It encodes nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lakelog.batches import COLUMNS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Run(NamedTuple):
+    """Messages with consecutive offsets from `base`; `batch` can be given to `batches.encode` as it is."""
+
+    base: int
+    count: int  # type: ignore[assignment]
+    appended_at: datetime
+    epoch: int
+    batch: pa.RecordBatch
+
+
+def runs(batch: pa.RecordBatch) -> list[Run]:
+    """The longest stretches of equal (appended_at, epoch) in a batch of `SCHEMA` with dense offsets."""
+    count = batch.num_rows
+    if count == 0:
+        return []
+    times = batch.column("appended_at").cast(pa.int64()).to_numpy()
+    epochs = batch.column("epoch").to_numpy()
+    changes = np.flatnonzero((np.diff(times) != 0) | (np.diff(epochs) != 0)) + 1
+    cuts = [0, *changes.tolist(), count]
+    base = batch.column("offset")[0].as_py()
+    present = [field for field in COLUMNS if field.name == "value" or _any_set(batch.column(field.name))]
+    messages = pa.RecordBatch.from_arrays([batch.column(field.name) for field in present], schema=pa.schema(present))
+    return [
+        Run(
+            base=base + start,
+            count=end - start,
+            appended_at=_EPOCH + timedelta(microseconds=int(times[start])),
+            epoch=int(epochs[start]),
+            batch=messages.slice(start, end - start),
+        )
+        for start, end in pairwise(cuts)
+    ]
+
+
+def _any_set(column: pa.Array) -> bool:
+    return bool(column.null_count < len(column))

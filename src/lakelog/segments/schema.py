@@ -1,0 +1,77 @@
+"""The columns of a segment, and their Parquet field ids.
+
+The ids are part of the format: Iceberg and others know a column by its id. Positions have 1 to 9, the columns of
+`batches` 10 and up in their order, what is inside a column 100 and up. Columns are only ever added at the end.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lakelog.batches import COLUMNS, FETCH
+from lakelog.errors import InvalidBatch
+
+FORMAT = 1
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def _numbered(field: pa.Field, number: int) -> pa.Field:
+    return field.with_metadata({_FIELD_ID: str(number).encode()})
+
+
+_HEADERS = pa.map_(
+    _numbered(pa.field("key", pa.string(), nullable=False), 100),
+    _numbered(pa.field("value", pa.string()), 101),
+)
+_POSITIONS = (
+    FETCH.field("partition"),
+    FETCH.field("offset"),
+    FETCH.field("appended_at"),
+    pa.field("epoch", pa.int32()),
+)
+SCHEMA: pa.Schema = pa.schema(
+    [
+        *(_numbered(field, number) for number, field in enumerate(_POSITIONS, 1)),
+        *(
+            _numbered(field.with_type(_HEADERS) if field.name == "headers" else field, number)
+            for number, field in enumerate(COLUMNS, 10)
+        ),
+    ]
+)
+POSITIONS = tuple(field.name for field in _POSITIONS)
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with exactly the columns of `SCHEMA`: put in order, cast, and null where it has none."""
+    if batch.schema.equals(SCHEMA):
+        return batch
+    order = _order(batch.schema)
+    if order is not None:
+        return batch.select(order)
+    missing = next((name for name in POSITIONS if name not in batch.schema.names), None)
+    if missing is not None:
+        raise InvalidBatch(f"A batch for a segment has the column {missing!r}.", column=missing)
+    try:
+        return pa.RecordBatch.from_arrays([_column(batch, field) for field in SCHEMA], schema=SCHEMA)
+    except (pa.ArrowException, ValueError) as exc:
+        raise InvalidBatch(f"The batch does not have the columns of a segment: {exc}") from exc
+
+
+# Comparing types costs more than all else that is done with a small batch, and few schemas ever come.
+@lru_cache(maxsize=64)
+def _order(schema: pa.Schema) -> list[int] | None:
+    """The numbers of our columns in such a batch, if all are there and of our types."""
+    numbers = [schema.get_field_index(field.name) for field in SCHEMA]
+    same = all(n >= 0 and schema.field(n).equals(field) for n, field in zip(numbers, SCHEMA, strict=True))
+    return numbers if same else None
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    number = batch.schema.get_field_index(field.name)
+    if number < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(number)
+    return column if column.type == field.type else column.cast(field.type)

@@ -1,0 +1,44 @@
+"""Verifies a stored segment by reading all of it again: the bytes first, then the messages. It mends nothing."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+
+from lakelog.errors import SegmentDamaged
+from lakelog.model.segment import Segment
+from lakelog.objectstore import ObjectStore
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.reader import SegmentFile
+from lakelog.segments.schema import conform
+
+
+def verify(store: ObjectStore, segment: Segment) -> None:
+    """Returns if the store gives back exactly what was sealed; else `SegmentDamaged`.
+
+    A file that is not there is `ObjectNotFound`, a store that does not answer `ObjectStoreUnavailable`: neither says
+    anything about the messages.
+    """
+    data = store.get(segment.path)
+    if len(data) != segment.bytes:
+        raise _damaged(segment, f"it has {len(data)} bytes instead of {segment.bytes}")
+    # Before Arrow touches them: it may crash the process on bytes that nobody wrote.
+    if hashlib.sha256(data).hexdigest() != segment.file_hash:
+        raise _damaged(segment, "its bytes are not those that were sealed")
+    file = SegmentFile(pa.BufferReader(data), segment)
+    content, ends = ContentHash(), []
+    for batch in file.read():
+        if batch.column("partition").unique().to_pylist() != [segment.partition]:
+            raise _damaged(segment, "it has messages of another partition")
+        content.update(conform(batch))
+        ends += [batch.column("appended_at")[0].as_py(), batch.column("appended_at")[-1].as_py()]
+        epoch = batch.column("epoch")[-1].as_py()
+    if content.hexdigest() != segment.content_hash:
+        raise _damaged(segment, "its messages are not those that were sealed")
+    if (ends[0], ends[-1], epoch) != (segment.first_at, segment.last_at, segment.epoch):
+        raise _damaged(segment, f"it goes from {ends[0]} to {ends[-1]} and ends in epoch {epoch}")
+
+
+def _damaged(segment: Segment, why: str) -> SegmentDamaged:
+    return SegmentDamaged(f"{segment.path} is damaged: {why}.", path=segment.path, partition=segment.partition)

@@ -1,0 +1,250 @@
+"""Writes the file of a segment: dense offsets of one partition in, a sealed Parquet file out, hashed on the way.
+
+Where the file goes next, and who may know of it, is the caller's concern.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelog.errors import InvalidBatch
+from lakelog.model.segment import Segment
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
+
+# Small enough that one message is one small read, large enough that columns compress well.
+GROUP_ROWS = 20_000
+GROUP_BYTES = 4 << 20
+
+FORMAT_KEY = "lakelog.format"
+PARTITION_KEY = "lakelog.partition"
+CONTENT_KEY = "lakelog.content_hash"
+
+_OFFSET, _APPENDED_AT, _EPOCH = POSITIONS[1:]
+_HEAVY = ("key", "value", "headers")
+_INCOMPLETE = "In a segment each message has its partition, offset, append time and epoch."
+# Few different values each; for keys and values a dictionary is work for nothing.
+_DICTIONARY = [
+    "partition",
+    "appended_at",
+    "epoch",
+    "headers.key_value.key",
+    "headers.key_value.value",
+    "content_type",
+    "producer",
+    "target_group",
+    "schema_id",
+    "encryption_key_id",
+    "origin",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """What a finished file holds: all of a `Segment` but its path."""
+
+    partition: int
+    first: int
+    end: int
+    bytes: int
+    file_hash: str
+    content_hash: str
+    first_at: datetime
+    last_at: datetime
+    epoch: int
+
+    def segment(self, path: str) -> Segment:
+        """The segment whose file lies at `path` of the object store."""
+        return Segment(
+            partition=self.partition,
+            first=self.first,
+            end=self.end,
+            path=path,
+            bytes=self.bytes,
+            file_hash=self.file_hash,
+            content_hash=self.content_hash,
+            first_at=self.first_at,
+            last_at=self.last_at,
+            epoch=self.epoch,
+        )
+
+
+class SegmentWriter:
+    """`with SegmentWriter(path, 3) as writer: writer.write(batch); sealed = writer.close()`.
+
+    Left without `close`, the file has no footer, and nobody can take it for a segment.
+    """
+
+    def __init__(self, sink: str | Path | BinaryIO, partition: int) -> None:
+        self._sink = _HashingSink(sink)
+        self._partition = partition
+        self._content = ContentHash()
+        self._parquet = _parquet_writer(self._sink)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._first: int | None = None
+        self._next = 0
+        self._first_at = self._last_at = datetime.min.replace(tzinfo=UTC)
+        self._epoch = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds messages: columns of `SCHEMA` by name, the positions among them; others that lack are null."""
+        if batch.num_rows == 0:
+            return
+        batch = conform(batch)
+        self._follow(batch)
+        for part, weight in _parts(batch):
+            full = self._waiting_rows + part.num_rows > GROUP_ROWS or self._waiting_bytes + weight > GROUP_BYTES
+            if full and self._waiting:
+                self._flush()
+            self._waiting.append(part)
+            self._waiting_rows += part.num_rows
+            self._waiting_bytes += weight
+
+    def close(self) -> Sealed:
+        """Finishes the file. One without messages is refused."""
+        if self._first is None:
+            raise InvalidBatch("A segment has at least one message.")
+        if self._waiting:
+            self._flush()
+        content_hash = self._content.hexdigest()
+        about = {FORMAT_KEY: str(FORMAT), PARTITION_KEY: str(self._partition), CONTENT_KEY: content_hash}
+        self._parquet.add_key_value_metadata(about)
+        self._parquet.close()
+        self._sink.finish()
+        return Sealed(
+            partition=self._partition,
+            first=self._first,
+            end=self._next,
+            bytes=self._sink.bytes,
+            file_hash=self._sink.hash.hexdigest(),
+            content_hash=content_hash,
+            first_at=self._first_at,
+            last_at=self._last_at,
+            epoch=self._epoch,
+        )
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not self._sink.finished:
+            # Arrow writes a footer whenever its writer goes away: it must not reach the file.
+            self._sink.finish()
+            self._parquet.close()
+
+    def _follow(self, batch: pa.RecordBatch) -> None:
+        """The first look at a batch, for little; `_check` looks at all rows when a row group is written."""
+        offsets = batch.column(_OFFSET)
+        start, last = offsets[0].as_py(), offsets[-1].as_py()
+        if start is None or last is None:
+            raise InvalidBatch(_INCOMPLETE)
+        if self._first is None:
+            self._first = self._next = start
+            self._first_at = _appended_at(batch, 0)
+        if start != self._next or last != start + batch.num_rows - 1:
+            raise self._not_dense()
+        self._next = last + 1
+        self._last_at, self._epoch = _appended_at(batch, -1), batch.column(_EPOCH)[-1].as_py()
+
+    def _check(self, group: pa.RecordBatch) -> None:
+        positions = group.columns[: len(POSITIONS)]
+        if any(column.null_count for column in positions):
+            raise InvalidBatch(_INCOMPLETE)
+        if not (np.diff(group.column(_OFFSET).to_numpy()) == 1).all():
+            raise self._not_dense()
+        if not (group.column("partition").to_numpy() == self._partition).all():
+            raise InvalidBatch(f"A segment has one partition, here {self._partition}.", partition=self._partition)
+
+    def _not_dense(self) -> InvalidBatch:
+        detail = f"Offsets in a segment go on without gaps: {self._next} comes next in partition {self._partition}."
+        return InvalidBatch(detail, partition=self._partition, offset=self._next)
+
+    def _flush(self) -> None:
+        group = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._check(group)
+        self._content.update(group)
+        self._parquet.write_table(pa.Table.from_batches([group]), row_group_size=GROUP_ROWS)
+
+
+class _HashingSink:
+    """A file to write that hashes and counts what goes through it. Parquet never goes back."""
+
+    def __init__(self, sink: str | Path | BinaryIO) -> None:
+        self._own = isinstance(sink, str | Path)
+        self._file: BinaryIO = open(sink, "xb") if isinstance(sink, str | Path) else sink  # noqa: SIM115
+        self.hash = hashlib.sha256()
+        self.bytes = 0
+        self.closed = False
+        self.finished = False
+
+    def write(self, data: bytes) -> int:
+        if self.finished:
+            return len(data)
+        self._file.write(data)
+        self.hash.update(data)
+        self.bytes += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:
+        if not self.finished:
+            self._file.flush()
+
+    def finish(self) -> None:
+        """What is written from here on goes nowhere."""
+        self.flush()
+        self.finished = True
+        if self._own:
+            self._file.close()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _parquet_writer(sink: _HashingSink) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_DICTIONARY,
+        column_encoding={"offset": "DELTA_BINARY_PACKED"},
+        write_statistics=["partition", "offset", "appended_at", "epoch"],
+        write_page_index=True,
+        # A reader of a part of the file checks what it reads; the hashes are for whole files.
+        write_page_checksum=True,
+        data_page_size=256 << 10,
+        sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
+        store_schema=False,
+    )
+
+
+def _parts(batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+    """The batch in parts of about a row group at most, each with its weight in bytes."""
+    count = batch.num_rows
+    # All columns would be closer and cost ten times as much; the others are small, or null.
+    weight = max(1, count * 32 + sum(batch.column(name).nbytes for name in _HEAVY))
+    step = max(1, min(GROUP_ROWS, count * GROUP_BYTES // weight))
+    if count <= step:
+        return [(batch, weight)]
+    return [(batch.slice(start, step), weight * step // count) for start in range(0, count, step)]
+
+
+def _appended_at(batch: pa.RecordBatch, row: int) -> datetime:
+    time: datetime | None = batch.column(_APPENDED_AT)[row].as_py()
+    if time is None:
+        raise InvalidBatch(_INCOMPLETE)
+    return time.astimezone(UTC)
