@@ -1,4 +1,4 @@
-"""The storage seams: the catalog, and the partition store of one cell.
+"""The storage seam of a cell: the partition store. The catalog's is in `catalog`, and is to be had here, too.
 
 A store writes what was decided, in one statement or one short transaction; it makes no policy. Contracts stand here, on
 the methods; every implementation passes `tests/contract`. Stores hand out whole batches as bytes: the engine slices.
@@ -14,78 +14,20 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from lakelog.errors import OffsetOutOfRange
-from lakelog.model.token import Token
-from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.model.segment import Segment
+from lakelog.storage.catalog import Catalog as Catalog
 
 if TYPE_CHECKING:
-    from lakelog.storage.groups import GroupCatalog, GroupStore
+    from lakelog.storage.cold import ColdStore
+    from lakelog.storage.groups import GroupStore
+    from lakelog.storage.staging import StagingStore
 
 DEFAULT_CELL = 0
 PRODUCER_MEMORY = timedelta(hours=24)
 PRODUCER_BATCHES = 5
 """How many of a producer's last batches into a partition are answered again with their offsets."""
-
-
-class Catalog(Protocol):
-    """Projects, environments, topics, tokens, the directory: small, and one per installation."""
-
-    @property
-    def groups(self) -> GroupCatalog:
-        """What it knows of groups."""
-        ...
-
-    async def scope_find(self, project: str, environment: str) -> Scope | None: ...
-
-    async def scope_create(self, project: str, environment: str) -> Scope:
-        """The scope, made if it is missing. Safe to repeat."""
-        ...
-
-    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
-        """A new incarnation, with partition n in `cells[n]`. `TopicExists` if one of that name is open."""
-        ...
-
-    async def topic_find(self, scope: Scope, name: str) -> Topic | None:
-        """The open topic of that name."""
-        ...
-
-    async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
-        """Open topics by name, those behind `after`."""
-        ...
-
-    async def topic_list_all(self) -> list[Topic]:
-        """Open topics of every scope: for the agents of maintenance."""
-        ...
-
-    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
-        """New settings, and further partitions at the end (which raise the epoch).
-
-        `Conflict` if the topic's epoch is no longer the one given, `TopicNotFound` if it is gone.
-        """
-        ...
-
-    async def topic_delete(self, topic: Topic) -> bool:
-        """Whether this call deleted it. Its partitions' heads are closed by the caller, afterwards."""
-        ...
-
-    async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
-        """Deleted topics whose heads may still be open: a caller may have died in between."""
-        ...
-
-    async def topic_forget(self, topic: Topic) -> None:
-        """All heads of the deleted topic are closed: it need not be listed by `topic_deleted` again."""
-        ...
-
-    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None: ...
-
-    async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
-        """Whose token that is, whether or not it is over: the caller checks `expires_at`."""
-        ...
-
-    async def token_list(self, scope: Scope) -> list[Token]: ...
-
-    async def token_revoke(self, scope: Scope, token_id: str) -> bool: ...
-
-    async def close(self) -> None: ...
+TIER_GRACE = timedelta(seconds=60)
+"""So long hot batches stay beside the verified segment that holds them: readers who are at them finish."""
 
 
 class HeadState(IntEnum):
@@ -231,10 +173,14 @@ class HotBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a read found: the head as it was, and batches without a gap from the offset asked for."""
+    """What a read found: the head as it was, and batches without a gap from the offset asked for.
+
+    Or the verified segment that holds the offset, and no batches: its file is the caller's to read.
+    """
 
     head: Head
     batches: Sequence[HotBatch]
+    segment: Segment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +216,16 @@ class PartitionStore(Protocol):
     @property
     def groups(self) -> GroupStore:
         """Journals, members and dead letters."""
+        ...
+
+    @property
+    def cold(self) -> ColdStore:
+        """Cold segments."""
+        ...
+
+    @property
+    def staging(self) -> StagingStore:
+        """Messages that wait for a decision."""
         ...
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
@@ -323,11 +279,14 @@ class PartitionStore(Protocol):
         ...
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
-        """The first offset whose batch was appended at `time` or later; the next offset if there is none."""
+        """The first offset whose batch was appended at `time` or later; the next offset if there is none.
+
+        A cold segment counts as a whole: where the offset is inside of one, its first is answered.
+        """
         ...
 
     async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
-        """The lowest offset behind which at most `max_bytes` of whole batches lie."""
+        """The lowest offset behind which at most `max_bytes` of whole batches lie; a segment counts as one batch."""
         ...
 
     async def roll(self, expected: int | None = None) -> int:
@@ -339,8 +298,11 @@ class PartitionStore(Protocol):
 
     async def roll_active(self) -> ActiveRoll: ...
 
-    async def rolls_drop(self) -> list[int]:
-        """Drops hot tables in which everything is retired, except those that somebody holds. Never waits long."""
+    async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
+        """Drops hot tables in which everything is retired, except those that somebody holds. Never waits long.
+
+        Retired is what is below the log start, and what segments hold that were verified at least `grace` ago.
+        """
         ...
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:

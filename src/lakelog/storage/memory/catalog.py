@@ -11,7 +11,10 @@ from lakelog.errors import Conflict, TopicExists, TopicNotFound
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.memory.clock import Clock, utcnow
+from lakelog.storage.memory.cold import MemoryOrphans
 from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
+from lakelog.storage.memory.pipelines import MemoryPipelines
+from lakelog.storage.memory.staging import MemoryWriteCatalog
 
 
 class MemoryCatalog:
@@ -20,6 +23,9 @@ class MemoryCatalog:
     def __init__(self, clock: Clock = utcnow) -> None:
         self._clock = clock
         self._groups = MemoryGroupCatalog(clock, self._open_topic)
+        self._orphans = MemoryOrphans(clock)
+        self._pipelines = MemoryPipelines(clock)
+        self._writes = MemoryWriteCatalog(clock, self._open_topic)
         self._incarnations = count(1)
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}
@@ -29,6 +35,18 @@ class MemoryCatalog:
     @property
     def groups(self) -> MemoryGroupCatalog:
         return self._groups
+
+    @property
+    def orphans(self) -> MemoryOrphans:
+        return self._orphans
+
+    @property
+    def pipelines(self) -> MemoryPipelines:
+        return self._pipelines
+
+    @property
+    def writes(self) -> MemoryWriteCatalog:
+        return self._writes
 
     async def scope_find(self, project: str, environment: str) -> Scope | None:
         await asyncio.sleep(0)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from weakref import WeakSet
 
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.memory.clock import Clock, utcnow
+from lakelog.storage.memory.cold import MemoryCold, Stored
 from lakelog.storage.memory.groups import MemoryGroups
+from lakelog.storage.memory.memories import Partition, Producer, judge_keyed, judge_sequenced
+from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
     PRODUCER_BATCHES,
     PRODUCER_MEMORY,
+    TIER_GRACE,
     ActiveRoll,
     Append,
     Appended,
@@ -24,36 +26,12 @@ from lakelog.storage.store import (
     Head,
     HeadState,
     HotBatch,
-    PartVerdict,
     Read,
     Refusal,
     Refused,
     Reservation,
-    Sequenced,
     Trimmed,
-    Verdict,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Producer:
-    """What a partition remembers of a producer: (sequence, offset) of its last batches."""
-
-    recent: tuple[tuple[int, int], ...]
-    used_at: datetime
-
-
-@dataclass(slots=True, kw_only=True)
-class _Partition:
-    """The newest head, and what the older rows of the journal would tell."""
-
-    head: Head
-    oldest_version: int = 1
-    producers: dict[bytes, _Producer] = field(default_factory=dict)
-    keys: dict[bytes, tuple[int, datetime]] = field(default_factory=dict)
-
-    def write_head(self, **changes: Any) -> None:
-        self.head = replace(self.head, version=self.head.version + 1, **changes)
 
 
 class _Listener:
@@ -83,7 +61,9 @@ class MemoryStore:
     def __init__(self, clock: Clock = utcnow) -> None:
         self._clock = clock
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
-        self._partitions: dict[int, _Partition] = {}
+        self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
+        self._staging = MemoryStaging(clock, self._head, self._append_one)
+        self._partitions: dict[int, Partition] = {}
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
         self._active = 1
         self._born = clock()
@@ -94,6 +74,14 @@ class MemoryStore:
     @property
     def groups(self) -> MemoryGroups:
         return self._groups
+
+    @property
+    def cold(self) -> MemoryCold:
+        return self._cold
+
+    @property
+    def staging(self) -> MemoryStaging:
+        return self._staging
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await asyncio.sleep(0)
@@ -154,7 +142,11 @@ class MemoryStore:
                 high_watermark=head.next_offset,
             )
         # One roll a read, as PostgreSQL reads one hot table: callers meet here, too, that less is not the end.
-        found = next(filter(None, (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())), [])
+        found = _from_offset(self._rolls[self._active].get(pid, []), offset)
+        if (not found or found[0].base > offset) and (stored := self._cold.at(pid, offset)) is not None:
+            return Read(head=head, batches=(), segment=stored.segment)
+        every = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
+        found = next((batches for batches in every if batches and batches[0].base <= offset), [])
         return Read(head=head, batches=_up_to(found, max_messages, max_bytes))
 
     async def read_many(
@@ -170,12 +162,14 @@ class MemoryStore:
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         await asyncio.sleep(0)
-        return self._first_offset(pid, lambda head, batch: batch.appended_at >= time)
+        return self._offset_at_time(pid, time)
 
     async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
         await asyncio.sleep(0)
         return self._first_offset(
-            pid, lambda head, batch: head.total_bytes - batch.bytes_end + len(batch.payload) <= max_bytes
+            pid,
+            lambda head, batch: head.total_bytes - batch.bytes_end + len(batch.payload) <= max_bytes,
+            lambda head, stored: head.total_bytes - stored.bytes_end < max_bytes,
         )
 
     async def roll(self, expected: int | None = None) -> int:
@@ -195,9 +189,9 @@ class MemoryStore:
         size = sum(len(batch.payload) for rows in self._rolls[self._active].values() for batch in rows)
         return ActiveRoll(roll=self._active, bytes=size, created_at=self._born)
 
-    async def rolls_drop(self) -> list[int]:
+    async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
         await asyncio.sleep(0)
-        dropped = [roll for roll, rows in self._rolls.items() if roll != self._active and self._is_retired(rows)]
+        dropped = [roll for roll, rows in self._rolls.items() if roll != self._active and self._is_retired(rows, grace)]
         for roll in dropped:
             del self._rolls[roll]
         return dropped
@@ -248,11 +242,14 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing to let go of; whoever shares the object goes on."""
 
+    def _head(self, pid: int) -> Head | None:
+        return self._partitions[pid].head if pid in self._partitions else None
+
     def _is_deleted(self, pid: int) -> bool:
         return pid in self._partitions and self._partitions[pid].head.state is HeadState.DELETED
 
-    def _new_partition(self, pid: int, epoch: int, state: HeadState) -> _Partition:
-        return _Partition(
+    def _new_partition(self, pid: int, epoch: int, state: HeadState) -> Partition:
+        return Partition(
             head=Head(
                 pid=pid,
                 version=1,
@@ -266,7 +263,7 @@ class MemoryStore:
             )
         )
 
-    def _raise_log_start(self, partition: _Partition, offset: int) -> int:
+    def _raise_log_start(self, partition: Partition, offset: int) -> int:
         head = partition.head
         log_start = min(offset, head.next_offset)
         if log_start <= head.log_start:
@@ -282,7 +279,7 @@ class MemoryStore:
         if head.state is not HeadState.OPEN:
             return Refused(pid=append.pid, refusal=Refusal.CLOSED)
         # Before the epoch: what is in the log already is so, whatever the epoch was when it went in.
-        verdicts = [*_judge_sequenced(partition, append), *_judge_keyed(partition, append)]
+        verdicts = [*judge_sequenced(partition, append), *judge_keyed(partition, append)]
         if verdicts:
             return Refused(pid=append.pid, refusal=Refusal.PARTS, verdicts=tuple(verdicts))
         if append.epoch < head.epoch:
@@ -291,7 +288,7 @@ class MemoryStore:
         self._write(partition, append, now)
         return Appended(pid=append.pid, base=head.next_offset, appended_at=now)
 
-    def _write(self, partition: _Partition, append: Append, now: datetime) -> None:
+    def _write(self, partition: Partition, append: Append, now: datetime) -> None:
         """Writes an append that was found to be in order: batches, what it tells of producers and keys, the head."""
         base, total = partition.head.next_offset, partition.head.total_bytes
         offset = base
@@ -312,28 +309,53 @@ class MemoryStore:
         for run in append.sequenced:
             seen = partition.producers.get(run.producer)
             recent = (*(seen.recent if seen else ()), (run.sequence, base + run.start))[-PRODUCER_BATCHES:]
-            partition.producers[run.producer] = _Producer(recent=recent, used_at=now)
+            partition.producers[run.producer] = Producer(recent=recent, used_at=now)
         for message in append.keyed:
             partition.keys[message.key_hash] = (base + message.start, now)
         # The head takes the append's epoch: the epochs of a partition's batches never fall.
         partition.write_head(next_offset=offset, total_bytes=total, appended_at=now, epoch=append.epoch)
 
-    def _batches(self, pid: int, offset: int) -> Iterator[HotBatch]:
-        """Batches from the one that holds `offset`, over all rolls."""
-        for rows in self._rolls.values():
-            yield from _from_offset(rows.get(pid, []), offset)
+    def _batch_at(self, pid: int, offset: int) -> HotBatch | None:
+        """The batch that holds the offset, in whichever roll it is."""
+        found = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
+        return next((batches[0] for batches in found if batches and batches[0].base <= offset), None)
 
-    def _first_offset(self, pid: int, fits: Callable[[Head, HotBatch], bool]) -> int:
-        """The first offset in reach whose batch fits, else the next offset; 0 without a head."""
-        partition = self._partitions.get(pid)
-        if partition is None:
+    def _offset_at_time(self, pid: int, time: datetime) -> int:
+        return self._first_offset(
+            pid,
+            lambda head, batch: batch.appended_at >= time,
+            lambda head, stored: stored.segment.last_at >= time,
+        )
+
+    def _first_offset(
+        self, pid: int, fits: Callable[[Head, HotBatch], bool], holds: Callable[[Head, Stored], bool]
+    ) -> int:
+        """The first offset in reach whose batch or segment fits, else the next offset; 0 without a head."""
+        head = self._head(pid)
+        if head is None:
             return 0
-        head = partition.head
-        found = (batch.base for batch in self._batches(pid, head.log_start) if fits(head, batch))
-        return max(next(found, head.next_offset), head.log_start)
+        offset = head.log_start
+        while offset < head.next_offset:
+            stored = self._cold.at(pid, offset)
+            if stored is not None:
+                if holds(head, stored):
+                    break
+                offset = stored.segment.end
+                continue
+            batch = self._batch_at(pid, offset)
+            assert batch is not None, "what is in no segment is in a roll"
+            if fits(head, batch):
+                break
+            offset = batch.end
+        return offset
 
-    def _is_retired(self, rows: dict[int, list[HotBatch]]) -> bool:
-        return all(batches[-1].end <= self._partitions[pid].head.log_start for pid, batches in rows.items() if batches)
+    def _is_retired(self, rows: dict[int, list[HotBatch]], grace: timedelta) -> bool:
+        for pid, batches in rows.items():
+            if batches:
+                low = max(self._partitions[pid].head.log_start, batches[0].base)
+                if not self._cold.holds(pid, low, batches[-1].end, grace):
+                    return False
+        return True
 
 
 def _from_offset(batches: list[HotBatch], offset: int) -> list[HotBatch]:
@@ -351,40 +373,3 @@ def _up_to(batches: Sequence[HotBatch], max_messages: int, max_bytes: int) -> li
         messages += batch.count
         size += len(batch.payload)
     return taken
-
-
-def _judge_sequenced(partition: _Partition, append: Append) -> Iterator[PartVerdict]:
-    """What is wrong with the numbered runs, each judged as if those in order before it were written."""
-    seen = {
-        run.producer: dict[int, int | None](partition.producers[run.producer].recent)
-        for run in append.sequenced
-        if run.producer in partition.producers
-    }
-    for index, run in enumerate(append.sequenced):
-        verdict = _judge_run(run, seen.get(run.producer))
-        if verdict is None:
-            seen.setdefault(run.producer, {})[run.sequence] = None
-        else:
-            # The twin of a run in this same append has no offset yet.
-            offset = seen[run.producer][run.sequence] if verdict is Verdict.DUPLICATE else None
-            yield PartVerdict(keyed=False, index=index, verdict=verdict, offset=offset)
-
-
-def _judge_run(run: Sequenced, recent: dict[int, int | None] | None) -> Verdict | None:
-    if recent is None:
-        return None if run.sequence == 0 else Verdict.UNKNOWN_PRODUCER
-    if run.sequence in recent:
-        return Verdict.DUPLICATE
-    return None if run.sequence == max(recent) + 1 else Verdict.GAP
-
-
-def _judge_keyed(partition: _Partition, append: Append) -> Iterator[PartVerdict]:
-    """Which keyed messages are here already; the second of two in this same append has no offset yet."""
-    new: set[bytes] = set()
-    for index, message in enumerate(append.keyed):
-        if message.key_hash in partition.keys:
-            offset = partition.keys[message.key_hash][0]
-            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE, offset=offset)
-        elif message.key_hash in new:
-            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE)
-        new.add(message.key_hash)

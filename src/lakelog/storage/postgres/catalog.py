@@ -14,10 +14,13 @@ import msgspec
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.postgres.cold import PostgresOrphans
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
+from lakelog.storage.postgres.pipelines import PostgresPipelines
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import scope_of, token_of, topic_of
+from lakelog.storage.postgres.staging import PostgresWriteCatalog
 
 _SQL = load("catalog")
 
@@ -28,10 +31,25 @@ class PostgresCatalog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._groups = PostgresGroupCatalog(database)
+        self._orphans = PostgresOrphans(database)
+        self._pipelines = PostgresPipelines(database)
+        self._writes = PostgresWriteCatalog(database)
 
     @property
     def groups(self) -> PostgresGroupCatalog:
         return self._groups
+
+    @property
+    def orphans(self) -> PostgresOrphans:
+        return self._orphans
+
+    @property
+    def pipelines(self) -> PostgresPipelines:
+        return self._pipelines
+
+    @property
+    def writes(self) -> PostgresWriteCatalog:
+        return self._writes
 
     async def scope_find(self, project: str, environment: str) -> Scope | None:
         rows = await self._read("scope_find", project, environment)

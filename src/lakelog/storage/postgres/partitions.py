@@ -16,13 +16,18 @@ from typing import LiteralString
 
 import asyncpg
 
+from lakelog import failpoints
 from lakelog.errors import LakelogError, OffsetOutOfRange, Unavailable
 from lakelog.storage.postgres.appending import Appender, on_roll
+from lakelog.storage.postgres.cold import PostgresCold
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rows import head_of, segment_of
+from lakelog.storage.postgres.staging import PostgresStaging
 from lakelog.storage.store import (
     PRODUCER_MEMORY,
+    TIER_GRACE,
     ActiveRoll,
     Append,
     Appended,
@@ -53,16 +58,26 @@ class PostgresStore:
         self._name = secrets.token_hex(4)
         self._appender = Appender(database)
         self._groups = PostgresGroups(database, self._appender)
+        self._cold = PostgresCold(database)
+        self._staging = PostgresStaging(database, self._appender)
 
     @property
     def groups(self) -> PostgresGroups:
         return self._groups
 
+    @property
+    def cold(self) -> PostgresCold:
+        return self._cold
+
+    @property
+    def staging(self) -> PostgresStaging:
+        return self._staging
+
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await self._database.write(_SQL["heads_create"], list(pids), epoch)
 
     async def heads_read(self, pids: Sequence[int]) -> list[Head]:
-        return [_head(row) for row in await self._database.read(_SQL["heads_read"], list(pids))]
+        return [head_of(row) for row in await self._database.read(_SQL["heads_read"], list(pids))]
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
         await self._database.write(_SQL["heads_close"], sorted(pids), int(state))
@@ -197,10 +212,12 @@ class PostgresStore:
         row = (await self._database.read(_SQL["roll_active"]))[0]
         return ActiveRoll(roll=row["roll"], bytes=row["bytes"], created_at=row["created_at"])
 
-    async def rolls_drop(self) -> list[int]:
+    async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
         dropped = []
         for row in await self._database.read(_SQL["roll_list"]):
-            if (await self._database.write(_SQL["roll_drop"], row["roll"]))[0][0]:
+            if failpoints.armed:
+                failpoints.hit("rolls.before_drop")
+            if (await self._database.write(_SQL["roll_drop"], row["roll"], grace))[0][0]:
                 dropped.append(row["roll"])
         return dropped
 
@@ -275,7 +292,7 @@ def _by_roll(
     """What is to be read in which roll. Where nothing is to be read, the answer is noted in `found`."""
     planned: dict[int, list[_Plan]] = {}
     for row in rows:
-        head = _head(row)
+        head = head_of(row)
         offset = offsets[head.pid]
         if not head.log_start <= offset <= head.next_offset:
             found[head.pid] = OffsetOutOfRange(
@@ -287,6 +304,9 @@ def _by_roll(
             )
         elif offset == head.next_offset:
             found[head.pid] = Read(head=head, batches=())
+        elif row.get("path") is not None:
+            # Also where a span names a roll: of one that was dropped, only an older one's is left.
+            found[head.pid] = Read(head=head, batches=(), segment=segment_of(row))
         else:
             span_end, roll = row.get("span_end"), row.get("span_roll")
             until = head.next_offset if span_end is None else min(span_end, head.next_offset)
@@ -304,18 +324,4 @@ def _batch(row: asyncpg.Record, prefix: str = "") -> HotBatch:
         epoch=row[f"{prefix}epoch"],
         bytes_end=row["bytes_end"],
         payload=row["payload"],
-    )
-
-
-def _head(row: asyncpg.Record) -> Head:
-    return Head(
-        pid=row["pid"],
-        version=row["version"],
-        next_offset=row["next_offset"],
-        log_start=row["log_start"],
-        roll=row["roll"],
-        state=HeadState(row["state"]),
-        epoch=row["epoch"],
-        appended_at=row["appended_at"],
-        total_bytes=row["total_bytes"],
     )

@@ -1,4 +1,4 @@
-"""Rows of the catalog as values of the model."""
+"""Rows of the catalog and of a cell as values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncpg
 import msgspec
 
 from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.message import partition_of_id
+from lakelog.model.segment import Segment
 from lakelog.model.token import Right, Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.postgres.group_settings import settings_of
+from lakelog.storage.store import Head, HeadState
 
 
 def scope_of(row: asyncpg.Record) -> Scope:
@@ -59,4 +62,34 @@ def reading_of(row: asyncpg.Record) -> Reading:
         starts=tuple(row["starts"]),
         epoch=row["reading_epoch"],
         targets=tuple(row["targets"]),
+    )
+
+
+def head_of(row: asyncpg.Record) -> Head:
+    return Head(
+        pid=row["pid"],
+        version=row["version"],
+        next_offset=row["next_offset"],
+        log_start=row["log_start"],
+        roll=row["roll"],
+        state=HeadState(row["state"]),
+        epoch=row["epoch"],
+        appended_at=row["appended_at"],
+        total_bytes=row["total_bytes"],
+    )
+
+
+def segment_of(row: asyncpg.Record) -> Segment:
+    """Of columns that stand beside a head's, which has an epoch of its own."""
+    return Segment(
+        partition=partition_of_id(row["pid"]),
+        first=row["first_offset"],
+        end=row["end_offset"],
+        path=row["path"],
+        bytes=row["bytes"],
+        file_hash=row["file_hash"],
+        content_hash=row["content_hash"],
+        first_at=row["first_at"],
+        last_at=row["last_at"],
+        epoch=row["segment_epoch"],
     )

@@ -203,6 +203,24 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) RETURNS TABLE(end_offset bigint, count integer, bytes_start bigint, bytes_end bigint, appended_at timestamp with time zone, epoch integer)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+    v_roll integer;
+begin
+    select s.roll into v_roll from lakelog.span s
+    where s.pid = p_pid and s.first_offset <= p_offset order by s.first_offset desc limit 1;
+    if v_roll is not null then
+        return query execute format(
+            'select b.end_offset, b.count, b.bytes_end - octet_length(b.payload), b.bytes_end, b.appended_at, b.epoch '
+            'from (select * from lakelog.%I where pid = $1 and end_offset > $2 order by end_offset limit 1) b '
+            'where b.end_offset - b.count <= $2', 'hot_' || v_roll
+        ) using p_pid, p_offset;
+    end if;
+end
+$_$;
+
 CREATE TABLE lakelog.journal (
     group_id bigint NOT NULL,
     pid bigint NOT NULL,
@@ -446,25 +464,30 @@ CREATE FUNCTION lakelog.ms(p_time timestamp with time zone) RETURNS bigint
 
 CREATE FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
-    AS $_$
+    AS $$
 declare
     v_low bigint;
     v_high bigint;
     v_middle bigint;
     v_bytes bigint;
-    v_roll integer;
+    v_segment record;
     v_batch record;
 begin
     select log_start, next_offset, total_bytes - p_max_bytes into v_low, v_high, v_bytes
     from lakelog.head where pid = p_pid order by version desc limit 1;
     while v_low < v_high loop
         v_middle := (v_low + v_high) / 2;
-        select roll into v_roll from lakelog.span
-        where pid = p_pid and first_offset <= v_middle order by first_offset desc limit 1;
-        execute format(
-            'select end_offset, count, appended_at, bytes_end - octet_length(payload) as bytes_start from lakelog.%I '
-            'where pid = $1 and end_offset > $2 order by end_offset limit 1', 'hot_' || v_roll
-        ) into strict v_batch using p_pid, v_middle;
+        select * into v_segment from lakelog.segment s
+        where s.pid = p_pid and s.end_offset > v_middle order by s.end_offset limit 1;
+        if v_segment.first_offset <= v_middle and v_segment.verified_at is not null then
+            if v_segment.last_at >= p_time or v_segment.bytes_end > v_bytes then
+                v_high := v_segment.first_offset;
+            else
+                v_low := v_segment.end_offset;
+            end if;
+            continue;
+        end if;
+        select * into strict v_batch from lakelog.hot_batch_at(p_pid, v_middle);
         if v_batch.appended_at >= p_time or v_batch.bytes_start >= v_bytes then
             v_high := v_batch.end_offset - v_batch.count;
         else
@@ -473,7 +496,46 @@ begin
     end loop;
     return v_low;
 end
-$_$;
+$$;
+
+CREATE TABLE lakelog.pipeline_run (
+    run_id text NOT NULL,
+    environment_id bigint NOT NULL,
+    pipeline text NOT NULL,
+    topic text NOT NULL,
+    host text NOT NULL,
+    state text DEFAULT 'running'::text NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    progress jsonb DEFAULT '{}'::jsonb NOT NULL,
+    detail text DEFAULT ''::text NOT NULL,
+    CONSTRAINT pipeline_run_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'failed'::text, 'lost'::text])))
+);
+
+CREATE FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) RETURNS SETOF lakelog.pipeline_run
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update lakelog.pipeline_run set state = 'lost', ended_at = seen_at
+    where environment_id = p_environment and pipeline = p_pipeline and topic = p_topic and state = 'running'
+      and seen_at < clock_timestamp() - p_alive and run_id <> p_run;
+    delete from lakelog.pipeline_run old using (
+        select run_id from lakelog.pipeline_run
+        where environment_id = p_environment and pipeline = p_pipeline and topic = p_topic and state <> 'running'
+        order by started_at desc offset p_kept
+    ) forgotten
+    where old.run_id = forgotten.run_id;
+    insert into lakelog.pipeline_run (run_id, environment_id, pipeline, topic, host)
+    values (p_run, p_environment, p_pipeline, p_topic, p_host)
+    on conflict do nothing;
+    return query
+        select * from lakelog.pipeline_run
+        where environment_id = p_environment
+          and (run_id = p_run or (pipeline = p_pipeline and topic = p_topic and state = 'running'))
+        order by run_id = p_run desc limit 1;
+end
+$$;
 
 CREATE FUNCTION lakelog.producers_trim(p_memory interval) RETURNS bigint
     LANGUAGE plpgsql
@@ -494,6 +556,87 @@ begin
     return v_trimmed;
 end
 $$;
+
+CREATE FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    v_head lakelog.head;
+    v_count bigint;
+    v_bytes bigint;
+    v_roll integer;
+begin
+    perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
+    -- A statement of its own: a snapshot from before the lock would miss the newest head.
+    select * into v_head from lakelog.head h where h.pid = p_pid order by h.version desc limit 1;
+    status := case when v_head.pid is null then 1 when v_head.state = 2 then 3 else v_head.state * 2 end;
+    if status in (1, 2) then
+        return;
+    end if;
+    select m.base_offset, m.count, m.at into base, count, appended_at
+    from lakelog.promoted m where m.pid = p_pid and m.write_id = p_write;
+    if base is null and status = 0 then
+        select sum(s.count), sum(s.bytes) into v_count, v_bytes
+        from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts);
+    end if;
+    if v_count > 0 then
+        base := v_head.next_offset;
+        count := v_count;
+        appended_at := greatest(v_head.appended_at, clock_timestamp());
+        insert into lakelog.promoted (pid, write_id, base_offset, count, at)
+        values (p_pid, p_write, base, v_count, appended_at);
+        for v_roll in
+            select distinct s.roll from lakelog.staged s
+            where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts)
+        loop
+            perform lakelog.promote_roll(v_head, v_roll, p_write, p_attempts, appended_at);
+        end loop;
+        insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+        values (p_pid, v_head.version + 1, v_head.next_offset + v_count, v_head.log_start, v_head.total_bytes + v_bytes,
+                promote.appended_at, v_head.roll, v_head.epoch, v_head.state);
+    end if;
+    perform lakelog.staged_remove(p_pid, p_write);
+end
+$$;
+
+CREATE TABLE lakelog.head (
+    pid bigint NOT NULL,
+    version bigint NOT NULL,
+    next_offset bigint NOT NULL,
+    log_start bigint NOT NULL,
+    total_bytes bigint NOT NULL,
+    appended_at timestamp with time zone NOT NULL,
+    roll integer NOT NULL,
+    epoch integer NOT NULL,
+    state smallint NOT NULL,
+    format smallint DEFAULT 1 NOT NULL
+);
+
+CREATE FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    v_placed text :=
+        'select s.slot, s.roll, s.count, sum(s.count) over w as last, sum(s.bytes) over w as bytes '
+        'from lakelog.staged s join unnest($3::text[]) with ordinality as a (attempt, part) on a.attempt = s.attempt '
+        'where s.pid = $1 and s.write_id = $2 window w as (order by a.part, s.number)';
+begin
+    if p_roll = p_head.roll then
+        execute format(
+            'update lakelog.%I h set pid = $1, end_offset = $4 + p.last, bytes_end = $5 + p.bytes, appended_at = $6, epoch = $7 '
+            'from (%s) p where h.pid = -p.slot and p.roll = $8', 'hot_' || p_roll, v_placed
+        ) using p_head.pid, p_write, p_attempts, p_head.next_offset, p_head.total_bytes, p_at, p_head.epoch, p_roll;
+    else
+        execute format(
+            'insert into lakelog.%I (pid, end_offset, count, bytes_end, appended_at, epoch, format, payload) '
+            'select $1, $4 + p.last, h.count, $5 + p.bytes, $6, $7, h.format, h.payload '
+            'from (%s) p join lakelog.%I h on h.pid = -p.slot where p.roll = $8',
+            'hot_' || p_head.roll, v_placed, 'hot_' || p_roll
+        ) using p_head.pid, p_write, p_attempts, p_head.next_offset, p_head.total_bytes, p_at, p_head.epoch, p_roll;
+    end if;
+end
+$_$;
 
 CREATE FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
     LANGUAGE plpgsql
@@ -593,16 +736,22 @@ end
 $$;
 
 CREATE FUNCTION lakelog.roll_drop(p_roll integer) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    select lakelog.roll_drop(p_roll, interval '1 minute')
+$$;
+
+CREATE FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    if not lakelog.roll_is_retired(p_roll) then
+    if not lakelog.roll_is_retired(p_roll, p_grace) or exists (select from lakelog.staged s where s.roll = p_roll) then
         return false;
     end if;
     perform set_config('lock_timeout', '100ms', true);
     execute format('lock table lakelog.%I in access exclusive mode', 'hot_' || p_roll);
-    if not lakelog.roll_is_retired(p_roll) then
+    if not lakelog.roll_is_retired(p_roll, p_grace) or exists (select from lakelog.staged s where s.roll = p_roll) then
         return false;
     end if;
     execute format('drop table lakelog.%I', 'hot_' || p_roll);
@@ -627,6 +776,183 @@ CREATE FUNCTION lakelog.roll_is_retired(p_roll integer) RETURNS boolean
               select n.first_offset from lakelog.span n
               where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)))
     )
+$$;
+
+CREATE FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select p_roll < (select max(roll) from lakelog.roll) and not exists (
+        select 1
+        from lakelog.span s
+        cross join lateral (select * from lakelog.head x where x.pid = s.pid order by x.version desc limit 1) h
+        cross join lateral (
+            select greatest(h.log_start, s.first_offset) as low, least(h.next_offset, (
+                select n.first_offset from lakelog.span n
+                where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)) as high
+        ) w
+        where s.roll = p_roll
+          and (h.roll = p_roll or (w.low < w.high and w.high - w.low > (
+              select coalesce(sum(least(g.end_offset, w.high) - greatest(g.first_offset, w.low)), 0)
+              from lakelog.segment g
+              where g.pid = s.pid and g.end_offset > w.low and g.first_offset < w.high
+                and g.verified_at <= clock_timestamp() - p_grace)))
+    )
+$$;
+
+CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) RETURNS TABLE(part integer, status smallint, reason text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_new record;
+    v_head record;
+    v_over record;
+    v_before bigint;
+    v_batch record;
+    v_reason text;
+begin
+    perform lakelog.lock_partitions(array(select distinct u from unnest(p_pids) as u order by u));
+    for v_new in
+        select * from unnest(p_pids, p_firsts, p_ends, p_paths, p_bytes, p_file_hashes, p_content_hashes, p_first_ats,
+                             p_last_ats, p_epochs)
+            with ordinality as u (pid, first, "end", path, bytes, file_hash, content_hash, first_at, last_at, epoch, number)
+        order by u.pid, u.first, u.number
+    loop
+        part := v_new.number - 1;
+        reason := null;
+        select * into v_over from lakelog.segment s
+        where s.pid = v_new.pid and s.end_offset > v_new.first order by s.end_offset limit 1;
+        if v_over.path = v_new.path and v_over.first_offset = v_new.first and v_over.end_offset = v_new."end" then
+            status := 1;
+            return next;
+            continue;
+        end if;
+        select * into v_head from lakelog.head h where h.pid = v_new.pid order by h.version desc limit 1;
+        select s.end_offset into v_before from lakelog.segment s
+        where s.pid = v_new.pid and s.end_offset <= v_new.first order by s.end_offset desc limit 1;
+        select * into v_batch from lakelog.hot_batch_at(v_new.pid, v_new."end" - 1);
+        v_reason := case
+            when v_head.pid is null then 'missing'
+            when v_head.state = 2 then 'deleted'
+            when v_new."end" <= v_head.log_start then 'below'
+            when v_new."end" > v_head.next_offset then 'beyond'
+            when v_over.first_offset < v_new."end" then 'overlap'
+            when v_new.first > v_head.log_start and v_before is distinct from v_new.first then 'gap'
+            when v_batch.end_offset is distinct from v_new."end" then 'boundary'
+            when v_batch.epoch <> v_new.epoch or v_batch.appended_at <> v_new.last_at then 'other'
+            when exists (select from lakelog.segment s where s.path = v_new.path) then 'path'
+        end;
+        reason := v_reason;
+        status := case when v_reason is null then 0 else 2 end;
+        if v_reason is null then
+            insert into lakelog.segment (pid, first_offset, end_offset, path, bytes, file_hash, content_hash, first_at,
+                                         last_at, epoch, bytes_end)
+            values (v_new.pid, v_new.first, v_new."end", v_new.path, v_new.bytes, v_new.file_hash, v_new.content_hash,
+                    v_new.first_at, v_new.last_at, v_new.epoch, v_batch.bytes_end);
+        end if;
+        return next;
+    end loop;
+end
+$$;
+
+CREATE FUNCTION lakelog.segments_trim() RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_trimmed bigint;
+begin
+    with doomed as (
+        delete from lakelog.segment old
+        using (
+            select p.pid, h.log_start from lakelog.partition p
+            cross join lateral (select x.log_start from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
+        ) newest
+        where old.pid = newest.pid and old.end_offset <= newest.log_start
+        returning 1
+    )
+    select count(*) into v_trimmed from doomed;
+    return v_trimmed;
+end
+$$;
+
+CREATE FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) RETURNS void
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    v_roll integer;
+begin
+    for v_roll in select distinct s.roll from lakelog.staged s where s.pid = p_pid and s.write_id = p_write loop
+        execute format(
+            'delete from lakelog.%I h using lakelog.staged s '
+            'where s.pid = $1 and s.write_id = $2 and s.roll = $3 and h.pid = -s.slot', 'hot_' || v_roll
+        ) using p_pid, p_write, v_roll;
+    end loop;
+    delete from lakelog.staged s where s.pid = p_pid and s.write_id = p_write;
+end
+$_$;
+
+CREATE FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer) RETURNS TABLE(pid bigint, first_offset bigint, end_offset bigint, bytes bigint)
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    v_head record;
+    v_batch record;
+    v_end record;
+    v_limit bigint;
+    v_low bigint;
+    v_high bigint;
+    v_start bigint;
+begin
+    for v_head in
+        select h.* from unnest(p_pids) as a (pid)
+        cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
+        where h.state <> 2 order by h.pid
+    loop
+        pid := v_head.pid;
+        v_start := lakelog.tiered_end(pid, v_head.log_start);
+        for v_number in 1 .. p_limit loop
+            exit when v_start >= v_head.next_offset;
+            select * into strict v_batch from lakelog.hot_batch_at(pid, v_start);
+            first_offset := v_batch.end_offset - v_batch.count;
+            -- A hole in the middle, where a damaged segment was: filled exactly up to the next one.
+            select least(min(s.first_offset), v_head.next_offset) into v_limit from lakelog.segment s
+            where s.pid = v_head.pid and s.end_offset > v_start;
+            v_limit := coalesce(v_limit, v_head.next_offset);
+            select * into strict v_end from lakelog.hot_batch_at(pid, v_limit - 1);
+            if v_end.bytes_end - v_batch.bytes_start < p_segment_bytes then
+                exit when v_limit = v_head.next_offset and v_end.bytes_end - v_batch.bytes_start < p_min_bytes
+                    and v_batch.appended_at > clock_timestamp() - p_min_age;
+            else
+                v_low := v_start;
+                v_high := v_end.end_offset - v_end.count;
+                while v_low < v_high loop
+                    select * into strict v_end from lakelog.hot_batch_at(pid, (v_low + v_high) / 2);
+                    if v_end.bytes_end - v_batch.bytes_start >= p_segment_bytes then
+                        v_high := v_end.end_offset - v_end.count;
+                    else
+                        v_low := v_end.end_offset;
+                    end if;
+                end loop;
+                select * into strict v_end from lakelog.hot_batch_at(pid, v_low);
+            end if;
+            end_offset := v_end.end_offset;
+            bytes := v_end.bytes_end - v_batch.bytes_start;
+            return next;
+            v_start := end_offset;
+            exit when v_limit < v_head.next_offset and v_start >= v_limit;
+        end loop;
+    end loop;
+end
+$$;
+
+CREATE FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select coalesce(case when min(first_offset) <= p_log_start then min(end_offset) filter (where is_last) end, p_log_start)
+    from (
+        select first_offset, end_offset,
+               lead(first_offset) over (order by end_offset) is distinct from end_offset as is_last
+        from lakelog.segment where pid = p_pid and end_offset > p_log_start
+    ) s
 $$;
 
 CREATE TABLE lakelog.cell (
@@ -682,6 +1008,18 @@ CREATE TABLE lakelog.dead_letter (
 );
 ALTER TABLE ONLY lakelog.dead_letter ALTER COLUMN payload SET STORAGE EXTERNAL;
 
+CREATE TABLE lakelog.decision (
+    incarnation bigint NOT NULL,
+    write_id text NOT NULL,
+    writer text NOT NULL,
+    number bigint NOT NULL,
+    attempts text[] NOT NULL,
+    attempts_hash bytea NOT NULL,
+    count bigint NOT NULL,
+    decided_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    finished_at timestamp with time zone
+);
+
 CREATE TABLE lakelog.environment (
     environment_id bigint NOT NULL,
     project text NOT NULL,
@@ -696,19 +1034,6 @@ ALTER TABLE lakelog.environment ALTER COLUMN environment_id ADD GENERATED ALWAYS
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
-);
-
-CREATE TABLE lakelog.head (
-    pid bigint NOT NULL,
-    version bigint NOT NULL,
-    next_offset bigint NOT NULL,
-    log_start bigint NOT NULL,
-    total_bytes bigint NOT NULL,
-    appended_at timestamp with time zone NOT NULL,
-    roll integer NOT NULL,
-    epoch integer NOT NULL,
-    state smallint NOT NULL,
-    format smallint DEFAULT 1 NOT NULL
 );
 
 CREATE TABLE lakelog.heartbeat (
@@ -760,6 +1085,11 @@ CREATE TABLE lakelog.migration (
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE lakelog.orphan (
+    path text NOT NULL,
+    first_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE lakelog.partition (
     pid bigint NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
@@ -771,6 +1101,14 @@ CREATE TABLE lakelog.producer_batch (
     sequence bigint NOT NULL,
     count integer NOT NULL,
     base_offset bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE lakelog.promoted (
+    pid bigint NOT NULL,
+    write_id text NOT NULL,
+    base_offset bigint NOT NULL,
+    count bigint NOT NULL,
     at timestamp with time zone NOT NULL
 );
 
@@ -795,6 +1133,23 @@ CREATE TABLE lakelog.roll (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE lakelog.segment (
+    pid bigint NOT NULL,
+    end_offset bigint NOT NULL,
+    first_offset bigint NOT NULL,
+    path text NOT NULL,
+    bytes bigint NOT NULL,
+    file_hash text NOT NULL,
+    content_hash text NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    epoch integer NOT NULL,
+    bytes_end bigint NOT NULL,
+    registered_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    verified_at timestamp with time zone,
+    CONSTRAINT segment_check CHECK ((first_offset < end_offset))
+);
+
 CREATE TABLE lakelog.server (
     server_id text NOT NULL,
     address text NOT NULL,
@@ -807,6 +1162,26 @@ CREATE TABLE lakelog.span (
     first_offset bigint NOT NULL,
     roll integer NOT NULL
 );
+
+CREATE TABLE lakelog.staged (
+    pid bigint NOT NULL,
+    write_id text NOT NULL,
+    attempt text NOT NULL,
+    number integer NOT NULL,
+    count integer NOT NULL,
+    bytes bigint NOT NULL,
+    epoch integer NOT NULL,
+    roll integer NOT NULL,
+    slot bigint NOT NULL,
+    staged_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE SEQUENCE lakelog.staged_slot
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 
 CREATE TABLE lakelog.token (
     token_id text NOT NULL,
@@ -853,6 +1228,9 @@ ALTER TABLE ONLY lakelog.consumer_group
 ALTER TABLE ONLY lakelog.dead_letter
     ADD CONSTRAINT dead_letter_pkey PRIMARY KEY (group_id, pid, message_offset, epoch);
 
+ALTER TABLE ONLY lakelog.decision
+    ADD CONSTRAINT decision_pkey PRIMARY KEY (incarnation, write_id);
+
 ALTER TABLE ONLY lakelog.environment
     ADD CONSTRAINT environment_pkey PRIMARY KEY (environment_id);
 
@@ -883,11 +1261,20 @@ ALTER TABLE ONLY lakelog.members
 ALTER TABLE ONLY lakelog.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY lakelog.orphan
+    ADD CONSTRAINT orphan_pkey PRIMARY KEY (path);
+
 ALTER TABLE ONLY lakelog.partition
     ADD CONSTRAINT partition_pkey PRIMARY KEY (pid);
 
+ALTER TABLE ONLY lakelog.pipeline_run
+    ADD CONSTRAINT pipeline_run_pkey PRIMARY KEY (run_id);
+
 ALTER TABLE ONLY lakelog.producer_batch
     ADD CONSTRAINT producer_batch_pkey PRIMARY KEY (pid, producer, sequence);
+
+ALTER TABLE ONLY lakelog.promoted
+    ADD CONSTRAINT promoted_pkey PRIMARY KEY (pid, write_id);
 
 ALTER TABLE ONLY lakelog.reading
     ADD CONSTRAINT reading_pkey PRIMARY KEY (group_id, incarnation);
@@ -898,11 +1285,17 @@ ALTER TABLE ONLY lakelog.reservation
 ALTER TABLE ONLY lakelog.roll
     ADD CONSTRAINT roll_pkey PRIMARY KEY (roll);
 
+ALTER TABLE ONLY lakelog.segment
+    ADD CONSTRAINT segment_pkey PRIMARY KEY (pid, end_offset);
+
 ALTER TABLE ONLY lakelog.server
     ADD CONSTRAINT server_pkey PRIMARY KEY (server_id);
 
 ALTER TABLE ONLY lakelog.span
     ADD CONSTRAINT span_pkey PRIMARY KEY (pid, first_offset);
+
+ALTER TABLE ONLY lakelog.staged
+    ADD CONSTRAINT staged_pkey PRIMARY KEY (pid, write_id, attempt, number);
 
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_hash_key UNIQUE (hash);
@@ -919,13 +1312,27 @@ CREATE INDEX consumer_group_to_close ON lakelog.consumer_group USING btree (grou
 
 CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, pid, state, message_offset, epoch);
 
+CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, writer, number);
+
 CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at);
+
+CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (environment_id, pipeline, topic) WHERE (state = 'running'::text);
+
+CREATE INDEX pipeline_run_newest ON lakelog.pipeline_run USING btree (environment_id, started_at DESC);
+
+CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at);
 
 CREATE INDEX reading_by_topic ON lakelog.reading USING btree (incarnation);
 
 CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at);
 
+CREATE UNIQUE INDEX segment_by_path ON lakelog.segment USING btree (path);
+
+CREATE INDEX segment_unverified ON lakelog.segment USING btree (pid, end_offset) WHERE (verified_at IS NULL);
+
 CREATE INDEX span_by_roll ON lakelog.span USING btree (roll);
+
+CREATE INDEX staged_by_roll ON lakelog.staged USING btree (roll);
 
 CREATE UNIQUE INDEX topic_open ON lakelog.topic USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
@@ -933,6 +1340,9 @@ CREATE INDEX topic_to_close ON lakelog.topic USING btree (incarnation) WHERE ((d
 
 ALTER TABLE ONLY lakelog.consumer_group
     ADD CONSTRAINT consumer_group_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
+
+ALTER TABLE ONLY lakelog.pipeline_run
+    ADD CONSTRAINT pipeline_run_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
 ALTER TABLE ONLY lakelog.reading
     ADD CONSTRAINT reading_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
@@ -962,6 +1372,9 @@ GRANT ALL ON FUNCTION lakelog.heads_trim() TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.journal TO lakelog_service;
 
@@ -998,8 +1411,21 @@ GRANT ALL ON FUNCTION lakelog.ms(p_time timestamp with time zone) TO lakelog_ser
 REVOKE ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.pipeline_run TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.producers_trim(p_memory interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.producers_trim(p_memory interval) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.head TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
@@ -1013,8 +1439,29 @@ GRANT ALL ON FUNCTION lakelog.roll_begin(p_expected integer) TO lakelog_service;
 REVOKE ALL ON FUNCTION lakelog.roll_drop(p_roll integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_drop(p_roll integer) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.segments_trim() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.segments_trim() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 
@@ -1022,9 +1469,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.consumer_group TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.dead_letter TO lakelog_service;
 
-GRANT SELECT,INSERT ON TABLE lakelog.environment TO lakelog_service;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.decision TO lakelog_service;
 
-GRANT SELECT,INSERT,DELETE ON TABLE lakelog.head TO lakelog_service;
+GRANT SELECT,INSERT ON TABLE lakelog.environment TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.heartbeat TO lakelog_service;
 
@@ -1038,9 +1485,13 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
+
 GRANT SELECT,INSERT ON TABLE lakelog.partition TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
+
+GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.reading TO lakelog_service;
 
@@ -1048,9 +1499,15 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.segment TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.server TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.span TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.staged TO lakelog_service;
+
+GRANT USAGE ON SEQUENCE lakelog.staged_slot TO lakelog_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.token TO lakelog_service;
 

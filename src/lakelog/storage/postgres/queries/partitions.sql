@@ -41,8 +41,9 @@ select lakelog.heads_change($1, 0::smallint, $2);
 -- log_start_raise: how many messages went out of reach
 select pid, removed from lakelog.log_start_raise($1, $2);
 
--- read_plans: the newest heads, and the roll that holds each offset, with where its span ends
-select h.*, s.roll as span_roll, s.span_end
+-- read_plans: the newest heads, the verified segment or else the roll that holds each offset, with where its span ends
+select h.*, s.roll as span_roll, s.span_end, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash,
+       g.first_at, g.last_at, g.epoch as segment_epoch
 from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
 left join lateral (
@@ -51,7 +52,13 @@ left join lateral (
         where n.pid = c.pid and n.first_offset > c.first_offset order by n.first_offset limit 1
     ) as span_end
     from lakelog.span c where c.pid = a.pid and c.first_offset <= a.first order by c.first_offset desc limit 1
-) s on true;
+) s on true
+left join lateral (
+    select c.* from (
+        select * from lakelog.segment x where x.pid = a.pid and x.end_offset > a.first order by x.end_offset limit 1
+    ) c
+    where c.first_offset <= a.first and c.verified_at is not null
+) g on true;
 
 -- read_batches: batches of one hot table from offsets on, each up to the one that reaches a limit
 select a.pid, b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
@@ -107,7 +114,7 @@ from lakelog.roll order by roll desc limit 1;
 select roll from lakelog.roll where roll < (select max(roll) from lakelog.roll) order by roll;
 
 -- roll_drop: whether it was dropped
-select lakelog.roll_drop($1);
+select lakelog.roll_drop($1, $2);
 
 -- heads_trim: forgets all but the newest head rows
 select lakelog.heads_trim();

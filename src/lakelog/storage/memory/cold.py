@@ -1,0 +1,237 @@
+"""Cold segments in memory: what `MemoryStore` knows of files, and the orphans of `MemoryCatalog`."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.message import partition_of_id
+from lakelog.model.segment import Segment
+from lakelog.storage.cold import MAX_RANGES, ColdPlan, Placed, PlanAsk, taken
+from lakelog.storage.memory.clock import Clock
+from lakelog.storage.store import Head, HeadState, HotBatch
+
+
+@dataclass(slots=True, kw_only=True)
+class Stored:
+    """A registered segment. `bytes_end` as a hot batch's."""
+
+    segment: Segment
+    bytes_end: int
+    verified_at: datetime | None = None
+
+
+def _end(stored: Stored) -> int:
+    return stored.segment.end
+
+
+class MemoryCold:
+    """A `ColdStore` in memory. Heads and hot batches are the store's, which gives them by these calls."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        head: Callable[[int], Head | None],
+        batch_at: Callable[[int, int], HotBatch | None],
+        offset_at_time: Callable[[int, datetime], int],
+    ) -> None:
+        self._clock = clock
+        self._head = head
+        self._batch_at = batch_at
+        self._offset_at_time = offset_at_time
+        self._segments: dict[int, list[Stored]] = {}
+
+    # What the store asks ----------------------------------------------------------------------------------------------
+
+    def at(self, pid: int, offset: int) -> Stored | None:
+        """The verified segment that holds the offset."""
+        found = self._behind(pid, offset)
+        is_it = found is not None and found.segment.first <= offset and found.verified_at is not None
+        return found if is_it else None
+
+    def holds(self, pid: int, low: int, high: int, grace: timedelta) -> bool:
+        """Whether segments verified so long ago hold everything from `low` up to `high`."""
+        latest = self._clock() - grace
+        while low < high:
+            found = self.at(pid, low)
+            if found is None or found.verified_at is None or found.verified_at > latest:
+                return False
+            low = found.segment.end
+        return True
+
+    # The seam ---------------------------------------------------------------------------------------------------------
+
+    async def plans(self, asks: Sequence[PlanAsk]) -> list[ColdPlan]:
+        await asyncio.sleep(0)
+        found = []
+        for ask in sorted(asks, key=lambda ask: ask.pid):
+            head = self._head(ask.pid)
+            if head is not None:
+                low, high = max(ask.start, head.log_start), head.next_offset if ask.end is None else ask.end
+                segments = [
+                    each.segment
+                    for each in self._segments.get(ask.pid, ())
+                    if each.verified_at is not None and each.segment.end > low and each.segment.first < high
+                ]
+                found.append(ColdPlan(head=head, segments=segments))
+        return found
+
+    async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
+        await asyncio.sleep(0)
+        offset = self._offset_at_time(pid, time)
+        found = self.at(pid, offset)
+        if found is None or not found.segment.first_at < time <= found.segment.last_at:
+            return offset, None
+        return offset, found.segment
+
+    async def tierable(
+        self, pids: Sequence[int], *, segment_bytes: int, min_bytes: int, min_age: timedelta
+    ) -> list[tuple[int, TierRange]]:
+        await asyncio.sleep(0)
+        found: list[tuple[int, TierRange]] = []
+        for pid in sorted(pids):
+            head = self._head(pid)
+            if head is not None and head.state is not HeadState.DELETED:
+                ranges = self._ranges(head, segment_bytes, min_bytes, self._clock() - min_age)
+                found += [(pid, each) for each, _ in zip(ranges, range(MAX_RANGES), strict=False)]
+        return found
+
+    async def register(self, segments: Sequence[Placed]) -> list[Registered]:
+        await asyncio.sleep(0)
+        answers: dict[int, Registered] = {}
+        for part in sorted(range(len(segments)), key=lambda part: (segments[part][0], segments[part][1].first)):
+            answers[part] = self._register(*segments[part])
+        return [answers[part] for part in range(len(segments))]
+
+    async def verified(self, segments: Sequence[Placed]) -> list[bool]:
+        await asyncio.sleep(0)
+        answers = []
+        for pid, segment in segments:
+            stored = self._same(pid, segment)
+            if stored is not None:
+                stored.verified_at = stored.verified_at or self._clock()
+            answers.append(stored is not None)
+        return answers
+
+    async def unregister(self, segments: Sequence[Placed]) -> list[bool]:
+        await asyncio.sleep(0)
+        answers = []
+        for pid, segment in segments:
+            stored = self._same(pid, segment)
+            if stored is not None and stored.verified_at is None:
+                self._segments[pid].remove(stored)
+            answers.append(stored is None or stored.verified_at is None)
+        return answers
+
+    async def unverified(self, pids: Sequence[int]) -> list[Placed]:
+        await asyncio.sleep(0)
+        return [
+            (pid, each.segment)
+            for pid in sorted(pids)
+            for each in self._segments.get(pid, ())
+            if each.verified_at is None
+        ]
+
+    async def paths_known(self, paths: Collection[str]) -> set[str]:
+        await asyncio.sleep(0)
+        return self._paths() & set(paths)
+
+    async def trim(self) -> int:
+        await asyncio.sleep(0)
+        trimmed = 0
+        for pid, stored in self._segments.items():
+            head = self._head(pid)
+            kept = [each for each in stored if head is not None and each.segment.end > head.log_start]
+            trimmed += len(stored) - len(kept)
+            stored[:] = kept
+        return trimmed
+
+    def _behind(self, pid: int, offset: int) -> Stored | None:
+        """The first segment that ends behind the offset."""
+        stored = self._segments.get(pid, [])
+        number = bisect_right(stored, offset, key=_end)
+        return stored[number] if number < len(stored) else None
+
+    def _same(self, pid: int, segment: Segment) -> Stored | None:
+        stored = self._behind(pid, segment.first)
+        if stored is None:
+            return None
+        mine = (stored.segment.first, stored.segment.end, stored.segment.path)
+        return stored if mine == (segment.first, segment.end, segment.path) else None
+
+    def _paths(self) -> set[str]:
+        return {each.segment.path for stored in self._segments.values() for each in stored}
+
+    def _register(self, pid: int, segment: Segment) -> Registered:
+        if self._same(pid, segment) is not None:
+            return Registered(status=RegisterStatus.KNOWN)
+        head, over = self._head(pid), self._behind(pid, segment.first)
+        before = any(each.segment.end == segment.first for each in self._segments.get(pid, ()))
+        batch = self._batch_at(pid, segment.end - 1)
+        if head is None:
+            return taken("missing")
+        refusals = {
+            "deleted": head.state is HeadState.DELETED,
+            "below": segment.end <= head.log_start,
+            "beyond": segment.end > head.next_offset,
+            "overlap": over is not None and over.segment.first < segment.end,
+            "gap": segment.first > head.log_start and not before,
+            "boundary": batch is None or batch.end != segment.end,
+            "other": batch is not None and (batch.epoch, batch.appended_at) != (segment.epoch, segment.last_at),
+            "path": segment.path in self._paths(),
+        }
+        for reason, applies in refusals.items():
+            if applies:
+                return taken(reason)
+        assert batch is not None
+        insort(self._segments.setdefault(pid, []), Stored(segment=segment, bytes_end=batch.bytes_end), key=_end)
+        return Registered(status=RegisterStatus.REGISTERED)
+
+    def _ranges(self, head: Head, segment_bytes: int, min_bytes: int, old: datetime) -> Iterator[TierRange]:
+        start = head.log_start
+        while (over := self._behind(head.pid, start)) is not None and over.segment.first <= start:
+            start = over.segment.end
+        limit = head.next_offset if over is None else over.segment.first
+        while start < limit:
+            first = self._batch_at(head.pid, start)
+            assert first is not None
+            base, begin, batch = first.base, first.bytes_end - len(first.payload), first
+            while batch.end < limit and batch.bytes_end - begin < segment_bytes:
+                following = self._batch_at(head.pid, batch.end)
+                assert following is not None
+                batch = following
+            size = batch.bytes_end - begin
+            if over is None and size < min(segment_bytes, min_bytes) and first.appended_at > old:
+                return
+            yield TierRange(partition=partition_of_id(head.pid), first=base, end=batch.end, bytes=size)
+            start = batch.end
+
+
+class MemoryOrphans:
+    """An `OrphanCatalog` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, datetime] = {}
+
+    async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
+        await asyncio.sleep(0)
+        now = self._clock()
+        found = await self.old(paths, age=min_age)
+        for path in paths:
+            self._seen.setdefault(path, now)
+        return found
+
+    async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
+        await asyncio.sleep(0)
+        now = self._clock()
+        return {path for path in paths if path in self._seen and self._seen[path] <= now - age}
+
+    async def forget(self, paths: Collection[str]) -> None:
+        await asyncio.sleep(0)
+        for path in paths:
+            self._seen.pop(path, None)

@@ -1,0 +1,68 @@
+"""What a partition in memory remembers of producers and keys, and what is therefore wrong with an append."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from lakelog.storage.store import Append, Head, PartVerdict, Sequenced, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """What a partition remembers of a producer: (sequence, offset) of its last batches."""
+
+    recent: tuple[tuple[int, int], ...]
+    used_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Partition:
+    """The newest head, and what the older rows of the journal would tell."""
+
+    head: Head
+    oldest_version: int = 1
+    producers: dict[bytes, Producer] = field(default_factory=dict)
+    keys: dict[bytes, tuple[int, datetime]] = field(default_factory=dict)
+
+    def write_head(self, **changes: Any) -> None:
+        self.head = replace(self.head, version=self.head.version + 1, **changes)
+
+
+def judge_sequenced(partition: Partition, append: Append) -> Iterator[PartVerdict]:
+    """What is wrong with the numbered runs, each judged as if those in order before it were written."""
+    seen = {
+        run.producer: dict[int, int | None](partition.producers[run.producer].recent)
+        for run in append.sequenced
+        if run.producer in partition.producers
+    }
+    for index, run in enumerate(append.sequenced):
+        verdict = _judge_run(run, seen.get(run.producer))
+        if verdict is None:
+            seen.setdefault(run.producer, {})[run.sequence] = None
+        else:
+            # The twin of a run in this same append has no offset yet.
+            offset = seen[run.producer][run.sequence] if verdict is Verdict.DUPLICATE else None
+            yield PartVerdict(keyed=False, index=index, verdict=verdict, offset=offset)
+
+
+def _judge_run(run: Sequenced, recent: dict[int, int | None] | None) -> Verdict | None:
+    if recent is None:
+        return None if run.sequence == 0 else Verdict.UNKNOWN_PRODUCER
+    if run.sequence in recent:
+        return Verdict.DUPLICATE
+    return None if run.sequence == max(recent) + 1 else Verdict.GAP
+
+
+def judge_keyed(partition: Partition, append: Append) -> Iterator[PartVerdict]:
+    """Which keyed messages are here already; the second of two in this same append has no offset yet."""
+    new: set[bytes] = set()
+    for index, message in enumerate(append.keyed):
+        if message.key_hash in partition.keys:
+            offset = partition.keys[message.key_hash][0]
+            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE, offset=offset)
+        elif message.key_hash in new:
+            yield PartVerdict(keyed=True, index=index, verdict=Verdict.DUPLICATE)
+        new.add(message.key_hash)

@@ -1,0 +1,137 @@
+"""What a cell on PostgreSQL knows of cold segments, and which files the catalog has seen without an owner.
+
+Registration is a function under the partition's advisory lock (migrations): it sees the newest head and hot batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from lakelog.errors import Unavailable
+from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.message import partition_of_id
+from lakelog.model.segment import Segment
+from lakelog.storage.cold import MAX_RANGES, ColdPlan, Placed, PlanAsk, taken
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rows import head_of, segment_of
+
+_SQL = load("cold")
+_TRIES = 20
+_LAST_OFFSET = (1 << 63) - 1
+_STATUS = (RegisterStatus.REGISTERED, RegisterStatus.KNOWN, RegisterStatus.TAKEN)
+"""In the order of the function's numbers."""
+
+
+class PostgresCold:
+    """Implements `lakelog.storage.cold.ColdStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def plans(self, asks: Sequence[PlanAsk]) -> list[ColdPlan]:
+        rows = await self._database.read(
+            _SQL["plans"],
+            [ask.pid for ask in asks],
+            [ask.start for ask in asks],
+            [_LAST_OFFSET if ask.end is None else ask.end for ask in asks],
+        )
+        found: dict[int, tuple[asyncpg.Record, list[Segment]]] = {}
+        for row in rows:
+            _, segments = found.setdefault(row["pid"], (row, []))
+            if row["path"] is not None:
+                segments.append(segment_of(row))
+        return [ColdPlan(head=head_of(row), segments=segments) for row, segments in found.values()]
+
+    async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
+        row = (await self._search("search_time", pid, time))[0]
+        return row["found"], None if row["path"] is None else segment_of(row)
+
+    async def tierable(
+        self, pids: Sequence[int], *, segment_bytes: int, min_bytes: int, min_age: timedelta
+    ) -> list[tuple[int, TierRange]]:
+        rows = await self._search("tierable", list(pids), segment_bytes, min_bytes, min_age, MAX_RANGES)
+        return [
+            (
+                row["pid"],
+                TierRange(
+                    partition=partition_of_id(row["pid"]),
+                    first=row["first_offset"],
+                    end=row["end_offset"],
+                    bytes=row["bytes"],
+                ),
+            )
+            for row in rows
+        ]
+
+    async def register(self, segments: Sequence[Placed]) -> list[Registered]:
+        each = [segment for _, segment in segments]
+        rows = await self._database.write(
+            _SQL["register"],
+            *_places(segments),
+            [segment.bytes for segment in each],
+            [segment.file_hash for segment in each],
+            [segment.content_hash for segment in each],
+            [segment.first_at for segment in each],
+            [segment.last_at for segment in each],
+            [segment.epoch for segment in each],
+        )
+        answers = {row["part"]: row for row in rows}
+        return [_registered(answers[part]) for part in range(len(segments))]
+
+    async def verified(self, segments: Sequence[Placed]) -> list[bool]:
+        return [row["done"] for row in await self._database.write(_SQL["verified"], *_places(segments))]
+
+    async def unregister(self, segments: Sequence[Placed]) -> list[bool]:
+        return [row["done"] for row in await self._database.write(_SQL["unregister"], *_places(segments))]
+
+    async def unverified(self, pids: Sequence[int]) -> list[Placed]:
+        rows = await self._database.read(_SQL["unverified"], list(pids))
+        return [(row["pid"], segment_of(row)) for row in rows]
+
+    async def paths_known(self, paths: Collection[str]) -> set[str]:
+        return {row["path"] for row in await self._database.read(_SQL["paths_known"], list(paths))}
+
+    async def trim(self) -> int:
+        return int((await self._database.write(_SQL["segments_trim"]))[0][0])
+
+    async def _search(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        for _ in range(_TRIES):
+            try:
+                return await self._database.read(_SQL[query], *arguments)
+            except (asyncpg.UndefinedTableError, asyncpg.NoDataFoundError):
+                continue  # A hot table was dropped in mid-search.
+        raise Unavailable("The log moved while it was searched, again and again; try again.")
+
+
+class PostgresOrphans:
+    """Implements `lakelog.storage.cold.OrphanCatalog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
+        return {row["path"] for row in await self._database.write(_SQL["orphans_look"], list(paths), min_age)}
+
+    async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
+        return {row["path"] for row in await self._database.read(_SQL["orphans_old"], list(paths), age)}
+
+    async def forget(self, paths: Collection[str]) -> None:
+        await self._database.write(_SQL["orphans_forget"], list(paths))
+
+
+def _places(segments: Sequence[Placed]) -> list[list[Any]]:
+    return [
+        [pid for pid, _ in segments],
+        [segment.first for _, segment in segments],
+        [segment.end for _, segment in segments],
+        [segment.path for _, segment in segments],
+    ]
+
+
+def _registered(row: asyncpg.Record) -> Registered:
+    return taken(row["reason"]) if row["reason"] is not None else Registered(status=_STATUS[row["status"]])

@@ -1,0 +1,76 @@
+-- plans: the newest heads, and the verified segments that hold some of what is asked for, in one view
+select h.*, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
+       g.epoch as segment_epoch
+from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
+cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
+left join lateral (
+    select s.* from lakelog.segment s
+    where s.pid = a.pid and s.end_offset > greatest(a.first, h.log_start) and s.first_offset < a.until
+      and s.verified_at is not null
+    order by s.end_offset
+) g on true
+order by h.pid, g.end_offset;
+
+-- search_time: the first offset appended then or later; with the segment where it is inside of one
+select o.found, g.pid, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
+       g.epoch as segment_epoch
+from (select coalesce(lakelog.offset_search($1, $2, null), 0) as found offset 0) o
+left join lateral (
+    select s.* from (
+        select * from lakelog.segment x where x.pid = $1 and x.end_offset > o.found order by x.end_offset limit 1
+    ) s
+    where s.first_offset <= o.found and s.verified_at is not null and s.first_at < $2 and s.last_at >= $2
+) g on true;
+
+-- tierable: ranges of whole hot batches that may become segments
+select pid, first_offset, end_offset, bytes from lakelog.tierable($1, $2, $3, $4, $5);
+
+-- register: what became of each
+select part, status, reason from lakelog.segments_register($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- verified: from now on readers use them
+with asked as (
+    select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) with ordinality as u (pid, first, "end", path, part)
+), changed as (
+    update lakelog.segment s set verified_at = coalesce(s.verified_at, clock_timestamp())
+    from asked a
+    where s.pid = a.pid and s.end_offset = a."end" and s.first_offset = a.first and s.path = a.path
+    returning a.part
+)
+select a.part in (select part from changed) as done from asked a order by a.part;
+
+-- unregister: forgets those that are not verified
+with asked as (
+    select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) with ordinality as u (pid, first, "end", path, part)
+), gone as (
+    delete from lakelog.segment s using asked a
+    where s.pid = a.pid and s.end_offset = a."end" and s.first_offset = a.first and s.path = a.path and s.verified_at is null
+    returning a.part
+)
+select a.part in (select part from gone) or not exists (
+    select from lakelog.segment s where s.pid = a.pid and s.end_offset = a."end" and s.path = a.path
+) as done
+from asked a order by a.part;
+
+-- unverified: registered, and not verified
+select s.*, s.epoch as segment_epoch from unnest($1::bigint[]) as a (pid)
+join lakelog.segment s on s.pid = a.pid and s.verified_at is null
+order by s.pid, s.end_offset;
+
+-- paths_known: those of the paths that are registered
+select path from lakelog.segment where path = any ($1::text[]);
+
+-- segments_trim: forgets those below the log start
+select lakelog.segments_trim();
+
+-- orphans_look: notes the new ones, and says which of those that were there are old
+with noted as (
+    insert into lakelog.orphan (path) select distinct unnest($1::text[]) order by 1 on conflict do nothing
+)
+select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;
+
+-- orphans_old: those first seen so long ago
+select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;
+
+-- orphans_forget: gone, or known
+delete from lakelog.orphan where path = any ($1::text[]);

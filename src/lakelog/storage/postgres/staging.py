@@ -1,0 +1,144 @@
+"""Staged messages on PostgreSQL. Promoting is the function `lakelog.promote` (migrations)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, LiteralString
+
+import asyncpg
+
+from lakelog.model.write import writer_of
+from lakelog.storage.postgres.appending import Appender
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+from lakelog.storage.staging import (
+    DECISION_MEMORY,
+    MARK_MEMORY,
+    Decision,
+    Promoted,
+    PromoteStatus,
+    StagedBatch,
+    StagedWrite,
+)
+
+_SQL = load("staging")
+_TRIES = 5
+
+
+class PostgresWriteCatalog:
+    """Implements `lakelog.storage.staging.WriteCatalog`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def decide(self, decision: Decision, epoch: int) -> Decision | None:
+        writer, number = writer_of(decision.write_id)
+        await self._database.write(
+            _SQL["decision_make"],
+            decision.incarnation,
+            decision.write_id,
+            writer,
+            number,
+            list(decision.attempts),
+            decision.attempts_hash,
+            decision.count,
+            epoch,
+        )
+        return await self.find(decision.incarnation, decision.write_id)
+
+    async def abandon(self, incarnation: int, write_id: str) -> Decision:
+        await self._database.write(_SQL["decision_abandon"], incarnation, write_id, *writer_of(write_id))
+        found = await self.find(incarnation, write_id)
+        assert found is not None, "only finished decisions are forgotten, long after"
+        return found
+
+    async def find(self, incarnation: int, write_id: str) -> Decision | None:
+        rows = await self._database.read(_SQL["decision_find"], incarnation, write_id)
+        return _decision(rows[0]) if rows else None
+
+    async def finish(self, incarnation: int, write_id: str) -> None:
+        # Repeating it does no harm, so that a lost answer need not be told as such.
+        await self._database.read(_SQL["decision_finish"], incarnation, write_id)
+
+    async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
+        return int((await self._database.read(_SQL["decision_trim"], memory))[0][0])
+
+
+class PostgresStaging:
+    """Implements `lakelog.storage.staging.StagingStore`."""
+
+    def __init__(self, database: Database, appender: Appender) -> None:
+        self._database = database
+        self._appender = appender
+
+    async def stage(self, batches: Sequence[StagedBatch]) -> None:
+        columns = (
+            [batch.pid for batch in batches],
+            [batch.write_id for batch in batches],
+            [batch.attempt for batch in batches],
+            [batch.number for batch in batches],
+            [batch.payload.count for batch in batches],
+            [batch.epoch for batch in batches],
+            [batch.payload.data for batch in batches],
+        )
+        roll = await self._appender.roll()
+        for left in reversed(range(_TRIES)):
+            try:
+                rows = await self._database.write(_stage_on(roll), *columns)
+                # A process that only stages hears of a new roll here, and by nothing else.
+                self._appender.saw(rows[0]["roll"])
+                return
+            except asyncpg.UndefinedTableError:
+                # The hot table was dropped while this process slept, and with it nothing of ours.
+                if not left:
+                    raise
+                roll = (await self._database.read(_SQL["roll_newest"]))[0]["roll"]
+                self._appender.saw(roll)
+
+    async def staged_count(self, pids: Sequence[int], write_id: str, attempts: Sequence[str]) -> int:
+        rows = await self._database.read(_SQL["staged_count"], list(pids), write_id, list(attempts))
+        return int(rows[0][0])
+
+    async def staged_pids(self, incarnation: int, write_id: str) -> list[int]:
+        return [row["pid"] for row in await self._database.read(_SQL["staged_pids"], incarnation, write_id)]
+
+    async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
+        # It finds by itself what an earlier call did, so that a lost answer need not be told as such.
+        row = (await self._database.read(_SQL["promote"], pid, write_id, list(attempts)))[0]
+        return Promoted(
+            status=PromoteStatus(row["status"]),
+            base=row["base"],
+            count=row["count"] or 0,
+            appended_at=row["appended_at"],
+        )
+
+    async def staged_writes(self, older_than: timedelta, *, limit: int = 1000) -> list[StagedWrite]:
+        rows = await self._database.read(_SQL["staged_list"], older_than, limit)
+        return [
+            StagedWrite(incarnation=row["incarnation"], write_id=row["write_id"], age=max(timedelta(0), row["age"]))
+            for row in rows
+        ]
+
+    async def promoted_trim(self, memory: timedelta = MARK_MEMORY) -> int:
+        return int((await self._database.read(_SQL["promoted_trim"], memory))[0][0])
+
+
+@lru_cache(maxsize=100)
+def _stage_on(roll: int) -> LiteralString:
+    """The statement on one roll's hot table; the roll is a number of ours, never text from outside."""
+    text: Any = _SQL["stage"].replace("{roll}", str(int(roll)))
+    found: LiteralString = text
+    return found
+
+
+def _decision(row: asyncpg.Record) -> Decision:
+    return Decision(
+        incarnation=row["incarnation"],
+        write_id=row["write_id"],
+        attempts=tuple(row["attempts"]),
+        attempts_hash=row["attempts_hash"],
+        count=row["count"],
+        finished=row["finished_at"] is not None,
+    )

@@ -1,0 +1,382 @@
+"""Cold segments: what may become one, registration, verification, reads, drops and trims (S3, S20, S23)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from datetime import timedelta
+
+from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.message import partition_of_id
+from lakelog.model.segment import Segment
+from lakelog.storage.cold import REASONS, PlanAsk
+from lakelog.storage.store import HeadState, HotBatch, PartitionStore
+from tests.contract.stores import Backing
+from tests.contract.values import appended, create, create_one, head_of, new_pids, plain, read_all
+
+REGISTERED = Registered(status=RegisterStatus.REGISTERED)
+KNOWN = Registered(status=RegisterStatus.KNOWN)
+NO_TIME = timedelta(0)
+DAY = timedelta(days=1)
+
+
+def refused(reason: str) -> Registered:
+    return Registered(status=RegisterStatus.TAKEN, reason=REASONS[reason])
+
+
+async def segment(store: PartitionStore, pid: int, first: int, end: int) -> Segment:
+    """What a segment of this range would be; hot batches have to be there."""
+    head, tail = await _batch(store, pid, first), await _batch(store, pid, end - 1)
+    return Segment(
+        partition=partition_of_id(pid),
+        first=first,
+        end=end,
+        path=f"p{pid}/{first}-{end}-{secrets.token_hex(4)}",
+        bytes=1000,
+        file_hash="ab",
+        content_hash="cd",
+        first_at=head.appended_at,
+        last_at=tail.appended_at,
+        epoch=tail.epoch,
+    )
+
+
+async def _batch(store: PartitionStore, pid: int, offset: int) -> HotBatch:
+    read = await store.read(pid, offset, max_messages=1, max_bytes=1)
+    assert read is not None and read.batches
+    return read.batches[0]
+
+
+async def filled(store: PartitionStore, *counts: int) -> int:
+    """A partition with batches of so many messages and 16 bytes each, every one appended by itself."""
+    pid = await create_one(store)
+    for count in counts:
+        await appended(store, plain(pid, count))
+    return pid
+
+
+async def register(store: PartitionStore, pid: int, *segments: Segment) -> list[Registered]:
+    return await store.cold.register([(pid, each) for each in segments])
+
+
+async def tiered(store: PartitionStore, pid: int, *ends: int, first: int = 0) -> list[Segment]:
+    """Verified segments that end there."""
+    made = []
+    for end in ends:
+        made.append(await segment(store, pid, first, end))
+        first = end
+    assert await register(store, pid, *made) == [REGISTERED] * len(made)
+    assert await store.cold.verified([(pid, each) for each in made]) == [True] * len(made)
+    return made
+
+
+async def ranges(store: PartitionStore, pid: int, segment_bytes: int, **how: object) -> list[tuple[int, int, int]]:
+    wished = {"min_bytes": 0, "min_age": NO_TIME, **how}
+    found = await store.cold.tierable([pid], segment_bytes=segment_bytes, **wished)  # type: ignore[arg-type]
+    assert all(where == pid and each.partition == partition_of_id(pid) for where, each in found)
+    return [(each.first, each.end, each.bytes) for _, each in found]
+
+
+async def test_ranges_are_whole_batches_of_about_the_size(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3, 3)
+        assert await ranges(store, pid, 1000) == [(0, 15, 80)]
+        assert await ranges(store, pid, 32) == [(0, 6, 32), (6, 12, 32), (12, 15, 16)]
+        assert await ranges(store, pid, 33) == [(0, 9, 48), (9, 15, 32)]
+        assert await ranges(store, pid, 1) == [(n * 3, n * 3 + 3, 16) for n in range(5)]
+        (pair,) = await store.cold.tierable([pid], segment_bytes=1000, min_bytes=0, min_age=NO_TIME)
+        assert pair == (pid, TierRange(partition=partition_of_id(pid), first=0, end=15, bytes=80))
+
+
+async def test_a_small_young_remainder_is_left(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3)
+        assert await ranges(store, pid, 32, min_bytes=17, min_age=DAY) == [(0, 6, 32)]
+        assert await ranges(store, pid, 32, min_bytes=16, min_age=DAY) == [(0, 6, 32), (6, 9, 16)]
+        assert await ranges(store, pid, 100, min_bytes=49, min_age=DAY) == []
+        assert await ranges(store, pid, 100, min_bytes=49, min_age=NO_TIME) == [(0, 9, 48)]
+
+
+async def test_ranges_go_on_behind_segments_and_across_rolls(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3)
+        await store.roll()
+        await appended(store, plain(pid, 4, 4))
+        assert await ranges(store, pid, 33) == [(0, 10, 48), (10, 14, 16)]
+        await register(store, pid, await segment(store, pid, 0, 6))
+        assert await ranges(store, pid, 33) == [(6, 14, 32)]
+        await register(store, pid, await segment(store, pid, 6, 14))
+        assert await ranges(store, pid, 33) == []
+        assert await ranges(store, await create_one(store), 33) == []
+        assert await store.cold.tierable(new_pids(1), segment_bytes=1, min_bytes=0, min_age=NO_TIME) == []
+
+
+async def test_ranges_begin_with_the_batch_that_holds_the_log_start(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 5, 5, 5)
+        await store.log_start_raise([(pid, 7)])
+        assert await ranges(store, pid, 1000) == [(5, 15, 32)]
+        assert await register(store, pid, await segment_from(store, pid, 5, 15)) == [REGISTERED]
+
+
+async def segment_from(store: PartitionStore, pid: int, first: int, end: int) -> Segment:
+    """As `segment`, where the first offset is below the log start already."""
+    made = await segment(store, pid, end - 1, end)
+    return replace(made, first=first)
+
+
+async def test_segments_follow_one_another(backing: Backing) -> None:
+    """S20: no gap, no overlap, whole batches, nothing that the log does not have."""
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        assert await register(store, pid, await segment(store, pid, 3, 6)) == [refused("gap")]
+        assert await register(store, pid, await segment(store, pid, 0, 4)) == [refused("boundary")]
+        assert await register(store, pid, await segment(store, pid, 0, 6)) == [REGISTERED]
+        assert await register(store, pid, await segment(store, pid, 0, 6)) == [refused("overlap")]
+        assert await register(store, pid, await segment(store, pid, 3, 9)) == [refused("overlap")]
+        assert await register(store, pid, await segment(store, pid, 9, 12)) == [refused("gap")]
+        beyond = replace(await segment(store, pid, 6, 12), end=13)
+        assert await register(store, pid, beyond) == [refused("beyond")]
+        other = replace(await segment(store, pid, 6, 12), epoch=7)
+        assert await register(store, pid, other) == [refused("other")]
+        missing = await segment(store, pid, 6, 12)
+        assert await store.cold.register([(new_pids(1)[0], missing)]) == [refused("missing")]
+        # Given in any order, they are taken in that of the log.
+        parts = [await segment(store, pid, 9, 12), await segment(store, pid, 6, 9)]
+        assert await register(store, pid, *parts) == [REGISTERED, REGISTERED]
+
+
+async def test_a_repeat_is_known_and_a_rival_is_refused(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        pid = await filled(one, 3, 3)
+        mine, rival = await segment(one, pid, 0, 6), await segment(one, pid, 0, 6)
+        answers = await asyncio.gather(register(one, pid, mine), register(other, pid, rival))
+        assert sorted(answer.status for (answer,) in answers) == [RegisterStatus.REGISTERED, RegisterStatus.TAKEN]
+        winner = mine if answers[0] == [REGISTERED] else rival
+        assert await register(other, pid, winner) == [KNOWN]
+        await one.cold.verified([(pid, winner)])
+        assert await register(other, pid, winner, winner) == [KNOWN, KNOWN]
+        again = replace(await segment_from(one, pid, 3, 6), path=winner.path)
+        assert (await register(one, pid, again))[0].status is RegisterStatus.TAKEN
+
+
+async def test_nothing_below_the_log_start_or_of_a_deleted_partition_is_registered(backing: Backing) -> None:
+    """S22, S23."""
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3)
+        low, high = await segment(store, pid, 0, 3), await segment(store, pid, 3, 6)
+        await store.log_start_raise([(pid, 3)])
+        assert await register(store, pid, low) == [refused("below")]
+        await store.heads_close([pid], HeadState.DELETED)
+        assert await register(store, pid, high) == [refused("deleted")]
+        assert await ranges(store, pid, 1) == []
+
+
+async def test_only_verified_segments_are_read(backing: Backing) -> None:
+    """S20."""
+    async with backing.store_pair() as (one, other):
+        pid = await filled(one, 3, 3)
+        made = await segment(one, pid, 0, 6)
+        await register(one, pid, made)
+        await one.roll()
+        await appended(one, plain(pid, 4))
+        read = await other.read(pid, 2, max_messages=1, max_bytes=1)
+        assert read is not None and read.segment is None and read.batches[0].base == 0
+        assert (await other.cold.plans([PlanAsk(pid=pid)]))[0].segments == []
+        assert await other.cold.unverified([pid]) == [(pid, made)]
+        assert await other.cold.verified([(pid, made)]) == [True]
+        assert await other.cold.verified([(pid, made)]) == [True]
+        assert await one.cold.unverified([pid]) == []
+        read = await one.read(pid, 2, max_messages=1, max_bytes=1)
+        assert read is not None and read.segment == made and read.batches == ()
+        read = await one.read(pid, 6, max_messages=1, max_bytes=1)
+        assert read is not None and read.segment is None and read.batches[0].base == 6
+        assert await one.cold.unregister([(pid, made)]) == [False]
+
+
+async def test_what_is_in_the_newest_hot_table_is_read_there(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3)
+        await tiered(store, pid, 6)
+        assert [each.base for each in await read_all(store, pid)] == [0, 3]
+
+
+async def test_a_hole_is_filled_exactly(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        parts = [await segment(store, pid, first, first + 3) for first in (0, 3, 6)]
+        assert await register(store, pid, *parts) == [REGISTERED] * 3
+        await store.cold.verified([(pid, parts[0]), (pid, parts[2])])
+        assert await store.cold.unregister([(pid, parts[1])]) == [True]
+        assert await store.cold.unregister([(pid, parts[1])]) == [True]
+        assert await ranges(store, pid, 1000, min_bytes=1000, min_age=DAY) == [(3, 6, 16)]
+        found = (await store.cold.plans([PlanAsk(pid=pid)]))[0].segments
+        assert [each.first for each in found] == [0, 6]
+        await store.roll()
+        assert await store.rolls_drop(grace=NO_TIME) == []
+        assert [each.base for each in await _hot(store, pid, 3)] == [3]
+        await tiered(store, pid, 6, first=3)
+        assert await ranges(store, pid, 1000) == [(9, 12, 16)]
+
+
+async def _hot(store: PartitionStore, pid: int, offset: int) -> list[HotBatch]:
+    read = await store.read(pid, offset, max_messages=1, max_bytes=1)
+    assert read is not None
+    return list(read.batches)
+
+
+async def test_a_hot_table_goes_when_segments_hold_all_of_it(backing: Backing) -> None:
+    """S3, S20: and not before the grace is over."""
+    async with backing.empty_store_pair() as (one, other):
+        pids = await create(one, 2)
+        await one.append([plain(pid, 4, 4) for pid in pids])
+        old = (await head_of(one, pids[0])).roll
+        await one.roll()
+        await tiered(one, pids[0], 8)
+        await tiered(one, pids[1], 4)
+        assert await other.rolls_drop(grace=NO_TIME) == []
+        await tiered(one, pids[1], 8, first=4)
+        assert await other.rolls_drop() == []
+        assert await other.rolls_drop(grace=NO_TIME) == [old]
+        for pid in pids:
+            read = await one.read(pid, 5, max_messages=1, max_bytes=1)
+            assert read is not None and read.segment is not None and read.segment.first <= 5 < read.segment.end
+        await one.append([plain(pid, 1) for pid in pids])
+        assert [each.base for each in await _hot(other, pids[0], 8)] == [8]
+
+
+async def test_the_segment_wins_over_an_older_roll_whose_span_would_match(backing: Backing) -> None:
+    """S3: the middle one of three hot tables is dropped; an idle partition keeps the oldest."""
+    async with backing.empty_store_pair() as (one, other):
+        idle, busy = await create(one, 2)
+        await one.append([plain(idle, 1), plain(busy, 3)])
+        await one.roll()
+        middle = (await head_of(one, busy)).roll
+        await appended(one, plain(busy, 3))
+        await one.roll()
+        await appended(one, plain(busy, 3))
+        made = await tiered(one, busy, 3, 6)
+        assert await other.rolls_drop(grace=NO_TIME) == [middle]
+        for store in (one, other):
+            for offset in range(6):
+                read = await store.read(busy, offset, max_messages=1, max_bytes=1)
+                assert read is not None and read.segment == made[offset // 3]
+            assert [each.base for each in await _hot(store, busy, 6)] == [6]
+            assert [each.base for each in await _hot(store, idle, 0)] == [0]
+            assert await store.offset_at_bytes(busy, 16) == 6
+            assert await store.offset_at_time(busy, made[1].last_at) in (0, 3)
+
+
+async def test_plans_show_head_and_segments_together(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        made = await tiered(store, pid, 3, 6, 9)
+
+        async def firsts(start: int = 0, end: int | None = None) -> list[int]:
+            (plan,) = await store.cold.plans([PlanAsk(pid=pid, start=start, end=end)])
+            assert plan.head == await head_of(store, pid)
+            return [each.first for each in plan.segments]
+
+        assert (await store.cold.plans([PlanAsk(pid=pid)]))[0].segments == made
+        assert await firsts() == [0, 3, 6]
+        assert await firsts(3, 6) == [3]
+        assert await firsts(4, 7) == [3, 6]
+        assert await firsts(9) == []
+        await store.log_start_raise([(pid, 4)])
+        assert await firsts() == [3, 6]
+        assert await store.cold.plans([PlanAsk(pid=other) for other in new_pids(2)]) == []
+
+
+async def test_times_are_found_through_segments(backing: Backing) -> None:
+    """S22: a segment counts as a whole, and is named where the offset is inside of it."""
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        times = [each.appended_at for each in await read_all(store, pid)]
+        first = (await tiered(store, pid, 6, 9))[0]
+        instant = timedelta(microseconds=1)
+        assert await store.cold.search_time(pid, times[0]) == (0, None)
+        assert await store.cold.search_time(pid, times[3]) == (9 if times[3] > times[2] else 6, None)
+        assert await store.cold.search_time(pid, times[3] + instant) == (12, None)
+        if times[1] > times[0]:
+            assert await store.cold.search_time(pid, times[1]) == (0, first)
+            assert await store.offset_at_time(pid, times[1]) == 0
+        if times[2] > times[1]:
+            assert await store.cold.search_time(pid, times[2]) == (6, None)
+            assert await store.cold.search_time(pid, times[1] + instant) == (6, None)
+        await store.log_start_raise([(pid, 2)])
+        if times[1] > times[0]:
+            assert await store.cold.search_time(pid, times[1]) == (2, first)
+        assert await store.cold.search_time(new_pids(1)[0], times[0]) == (0, None)
+
+
+async def test_bytes_are_counted_by_whole_segments(backing: Backing) -> None:
+    """S23: never more goes out of reach than the limit asks for."""
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        await tiered(store, pid, 6, 9)
+        assert await store.offset_at_bytes(pid, 64) == 0
+        assert await store.offset_at_bytes(pid, 63) == 0
+        assert await store.offset_at_bytes(pid, 33) == 0
+        assert await store.offset_at_bytes(pid, 32) == 6
+        assert await store.offset_at_bytes(pid, 17) == 6
+        assert await store.offset_at_bytes(pid, 16) == 9
+        assert await store.offset_at_bytes(pid, 15) == 12
+
+
+async def test_a_trim_forgets_what_is_below_the_log_start_and_of_deleted_partitions(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        kept, deleted = await filled(one, 3, 3, 3), await filled(one, 3)
+        parts = await tiered(one, kept, 3, 6, 9)
+        gone = await tiered(one, deleted, 3)
+        paths = [each.path for each in (*parts, *gone)]
+        assert await other.cold.trim() == 0
+        assert await other.cold.paths_known([*paths, "nothing"]) == set(paths)
+        await one.log_start_raise([(kept, 5)])
+        await one.heads_close([deleted], HeadState.DELETED)
+        assert await other.cold.trim() == 2
+        assert await other.cold.trim() == 0
+        assert await one.cold.paths_known(paths) == {parts[1].path, parts[2].path}
+
+
+async def test_verifying_what_is_not_registered_says_so(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3)
+        made, other = await segment(store, pid, 0, 3), await segment(store, pid, 0, 3)
+        await register(store, pid, made)
+        assert await store.cold.verified([(pid, other), (pid, made)]) == [False, True]
+        assert await store.cold.paths_known([other.path, made.path]) == {made.path}
+
+
+async def test_registering_while_others_append(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        pid = await filled(one, 3)
+
+        async def grow() -> None:
+            for _ in range(30):
+                await appended(other, plain(pid, 2))
+
+        async def tier() -> None:
+            for _ in range(30):
+                for first, end, _ in await ranges(one, pid, 1000):
+                    assert await register(one, pid, await segment(one, pid, first, end)) == [REGISTERED]
+
+        await asyncio.gather(grow(), tier())
+        ends = [each.end for _, each in await one.cold.unverified([pid])]
+        firsts = [each.first for _, each in await one.cold.unverified([pid])]
+        assert firsts == [0, *ends[:-1]]
+
+
+async def test_orphans_are_old_only_after_their_first_look(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        paths = [f"e1/{secrets.token_hex(8)}" for _ in range(3)]
+        assert await one.orphans.old(paths, age=NO_TIME) == set()
+        assert await one.orphans.look(paths[:2], min_age=DAY) == set()
+        assert await other.orphans.old(paths, age=NO_TIME) == set(paths[:2])
+        assert await other.orphans.look(paths, min_age=DAY) == set()
+        assert await other.orphans.look(paths, min_age=NO_TIME) == set(paths)
+        unseen = f"e1/{secrets.token_hex(8)}"
+        assert await one.orphans.look([unseen, unseen], min_age=NO_TIME) == set()
+        assert await one.orphans.look([unseen], min_age=NO_TIME) == {unseen}
+        await one.orphans.forget(paths[:1])
+        assert await other.orphans.old(paths, age=NO_TIME) == set(paths[1:])
