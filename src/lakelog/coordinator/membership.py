@@ -94,12 +94,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A member that is there already, and reads the same, keeps its place and its partitions: no rebalance."""
+    """A member that is there already, and reads the same, keeps its place and its partitions: no rebalance.
+
+    `replaces`: all others leave in the same change, so that nobody has to be waited for.
+    """
 
     member_id: str
     topics: Sequence[str]
     session_ms: int
     host: str = ""
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +182,9 @@ def _change(members: dict[str, Member], operation: Join | Leave | Evict, now_ms:
 
 def _join(members: dict[str, Member], join: Join, now_ms: int) -> bool:
     topics = tuple(sorted(set(join.topics)))
+    replaced = members.keys() - {join.member_id} if join.replaces else ()
+    for member_id in replaced:
+        del members[member_id]
     present = members.get(join.member_id)
     if present is None:
         members[join.member_id] = Member(
@@ -185,7 +192,7 @@ def _join(members: dict[str, Member], join: Join, now_ms: int) -> bool:
         )
         return True
     members[join.member_id] = replace(present, topics=topics, host=join.host, session_ms=join.session_ms)
-    return present.topics != topics
+    return present.topics != topics or bool(replaced)
 
 
 def _acknowledge(members: dict[str, Member], operation: Acknowledge, last: int) -> None:

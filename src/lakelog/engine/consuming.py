@@ -120,13 +120,17 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAsk:
-    """`member_id` None: one is made up. Joining again with the same id changes topics and settings, not identity."""
+    """`member_id` None: one is made up. Joining again with the same id changes topics and settings, not identity.
+
+    `replaces`: all other members leave in the same change, and their calls are refused from then on.
+    """
 
     group: str
     topics: Sequence[str]
     member_id: str | None = None
     session_ms: int = DEFAULT_SESSION_MS
     client_host: str = ""
+    replaces: bool = False
     wish: GroupWish = field(default_factory=GroupWish)
 
 

@@ -14,10 +14,12 @@ from lakelog.engine.groups import Groups
 from lakelog.engine.positions import gathered
 from lakelog.engine.progress import to_ms
 from lakelog.engine.redrive import (
+    MAX_REDRIVES,
     DeadLetter,
     Ready,
     Redriven,
     Tally,
+    Terms,
     is_ready,
     made_ready,
     shares,
@@ -36,7 +38,8 @@ from lakelog.errors import (
 )
 from lakelog.model.filter import parse
 from lakelog.model.group import Group
-from lakelog.model.message import PARTITION_BITS, parse_message_id
+from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
+from lakelog.model.repair import Repair
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
 from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
@@ -109,6 +112,7 @@ class DeadLetters:
         group: str,
         *,
         topic: str | None = None,
+        partition: int | None = None,
         where: str | None = None,
         state: str = "dead",
         after: str | None = None,
@@ -123,7 +127,7 @@ class DeadLetters:
         topics = await self._topics_of(scope, resolved, topic)
         letters: builtins.list[DeadLetter] = []
         looked_at = 0
-        async for found in self._walk(resolved, topics, wanted, begin):
+        async for found in self._walk(resolved, topics, wanted, begin, partition):
             looked_at += 1
             if matches(found.letter):
                 letters.append(found.letter)
@@ -147,12 +151,13 @@ class DeadLetters:
         limit: int = MAX_PER_CALL,
         dry_run: bool = False,
         force: bool = False,
-        repaired: Mapping[str, bytes] | None = None,
+        max_redrives: int = MAX_REDRIVES,
+        repaired: Mapping[str, Repair] | None = None,
     ) -> Redriven:
         """Publishes dead letters again, for their group alone: those named, or those that the filter lets through.
 
-        `repaired` has new values by id; without any other choice, just these are meant. `force` also takes those that
-        were redriven too often. If none of those named can be redriven, the first refusal is raised.
+        `repaired` has changes by id; without any other choice, just these are meant. `force` also takes those that
+        were redriven `max_redrives` times already. If none of those named can be redriven, the first refusal is raised.
         """
         repaired = repaired or {}
         if repaired and message_ids is None and topic is None and where is None:
@@ -161,10 +166,11 @@ class DeadLetters:
         resolved = await self._groups.resolve(scope, group, create=False)
         tally = Tally()
         has_more = False
-        can_go = partial(is_ready, group=resolved.name, repaired=repaired, force=force)
+        terms = Terms(group=resolved.name, repaired=repaired, max_redrives=None if force else max_redrives)
+        can_go = partial(is_ready, terms=terms)
         async for page, has_more in self._pages(scope, resolved, choice, tally, can_go):  # noqa: B007
             topics = {found.topic.name: found.topic for found in page}
-            ready = _ready([found.letter for found in page], resolved, repaired, force, tally)
+            ready = _ready([found.letter for found in page], terms, tally)
             for share in shares(ready):
                 if dry_run:
                     tally.went([one.letter for one in share])
@@ -235,13 +241,19 @@ class DeadLetters:
         yield page, False
 
     async def _walk(
-        self, group: Group, topics: Mapping[int, Topic], state: DeadLetterState, begin: Cursor | None
+        self,
+        group: Group,
+        topics: Mapping[int, Topic],
+        state: DeadLetterState,
+        begin: Cursor | None,
+        partition: int | None = None,
     ) -> AsyncIterator[_Found]:
         """All that were there when the walk came to their cell: it ends also if messages die faster than it goes."""
         by_cell: dict[int, builtins.list[int]] = {}
         for topic in topics.values():
             for cell, pids in topic.pids_by_cell().items():
-                by_cell.setdefault(cell, []).extend(pids)
+                chosen = [pid for pid in pids if partition is None or partition_of_id(pid) == partition]
+                by_cell.setdefault(cell, []).extend(chosen)
         for cell in sorted(by_cell):
             if begin is not None and cell < begin[0]:
                 continue
@@ -322,13 +334,11 @@ class DeadLetters:
         return found
 
 
-def _ready(
-    letters: Sequence[DeadLetter], group: Group, repaired: Mapping[str, bytes], force: bool, tally: Tally
-) -> list[Ready]:
+def _ready(letters: Sequence[DeadLetter], terms: Terms, tally: Tally) -> list[Ready]:
     ready = []
     for letter in letters:
         try:
-            ready.append(made_ready(letter, group.name, repaired, force=force))
+            ready.append(made_ready(letter, terms))
         except LakelogError as refusal:
             tally.refuse(letter.id, refusal)
     return ready

@@ -15,16 +15,20 @@ from lakelog.engine.columns import ColumnPublisher, Threads
 from lakelog.engine.committer import Committer
 from lakelog.engine.dead_letters import DeadLetters
 from lakelog.engine.desk import Room
+from lakelog.engine.extents import Extents
 from lakelog.engine.fetch import Fetcher
 from lakelog.engine.groups import Groups
+from lakelog.engine.lake import Lake
 from lakelog.engine.leases import Leases
 from lakelog.engine.ledgers import Ledgers
 from lakelog.engine.members import Members
+from lakelog.engine.pipelines import Pipelines
 from lakelog.engine.publish import Publisher
 from lakelog.engine.reserver import Reserver
 from lakelog.engine.shelf import Shelf
 from lakelog.engine.topics import Topics
 from lakelog.engine.waiters import Announcer, Waiters
+from lakelog.engine.writes import Writes
 from lakelog.storage.store import Catalog, PartitionStore
 
 
@@ -33,12 +37,14 @@ class EngineSettings:
     """What an engine may use."""
 
     memory_bytes: int = 256 << 20
+    object_store: str | None = None
+    """The URL of the object store that holds cold segments; the same for all processes of an installation."""
 
 
 class Engine:
-    """The verbs: `topics`, `publisher`, `columns`, `fetcher`; of groups `leases`, `members`, `groups`, `dead_letters`.
+    """The verbs: `topics`, `publisher`, `columns`, `fetcher`, `lake`, `writes`.
 
-    `start` before, `close` after.
+    Of groups `leases`, `members`, `groups`, `dead_letters`. `start` before, `close` after.
     """
 
     def __init__(
@@ -49,7 +55,8 @@ class Engine:
         self.cells = cells
         self.budget = Budget(self.settings.memory_bytes)
         self.waiters = Waiters()
-        self._shelf = Shelf(cells)
+        self.extents = Extents(cells, self.settings.object_store)
+        self._shelf = Shelf(self.extents)
         self._announcers = {cell: Announcer(store, self.waiters, self._heard) for cell, store in cells.items()}
         self._committers = {
             cell: Committer(store, self._announcers[cell].grew, self._shelf.appended) for cell, store in cells.items()
@@ -63,7 +70,10 @@ class Engine:
         self.publisher = Publisher(self.topics, self._committers, reservers)
         self.threads = Threads()
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)
-        self.fetcher = Fetcher(self.topics, cells, self.waiters)
+        self.fetcher = Fetcher(self.topics, self.extents, self.waiters)
+        self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
+        self.pipelines = Pipelines(catalog, self.topics)
+        self.writes = Writes(catalog, cells, self.topics, self._moved)
         self._begin_groups()
 
     def _begin_groups(self) -> None:
@@ -71,7 +81,7 @@ class Engine:
         shelf = self._shelf
         clocks = {cell: Clock() for cell in cells}
         self._ledgers = Ledgers(cells, shelf, clocks)
-        self.groups = Groups(self.catalog, cells, self.topics, self._group_changed)
+        self.groups = Groups(self.catalog, self.extents, self.topics, self._group_changed)
         self.members = Members(self.groups, self.topics, cells, self.waiters, self._group_changed)
         self.groups.ledgers, self.groups.members = self._ledgers, self.members
         room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
@@ -113,6 +123,7 @@ class Engine:
             await committer.drain()
         for announcer in self._announcers.values():
             await announcer.stop()
+        await self.extents.close()
         for store in self.cells.values():
             await store.close()
         await self.catalog.close()

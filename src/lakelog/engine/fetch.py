@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lakelog.engine.extents import Extents
 from lakelog.engine.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
@@ -53,9 +54,10 @@ class FetchLimits:
 class Fetcher:
     """Reads any partition; one per engine."""
 
-    def __init__(self, topics: Topics, cells: dict[int, PartitionStore], waiters: Waiters) -> None:
+    def __init__(self, topics: Topics, extents: Extents, waiters: Waiters) -> None:
         self._topics = topics
-        self._cells = cells
+        self._extents = extents
+        self._cells = extents.cells
         self._waiters = waiters
 
     async def fetch(
@@ -89,7 +91,9 @@ class Fetcher:
         store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
         while True:
             try:
-                read = await store.read(pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
+                read = await self._extents.read(
+                    store, pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes
+                )
             except OffsetOutOfRange:
                 # A deleted topic's log start is at its end: the offset may well be one of the topic as it is now.
                 if await self._is_another(topic):
@@ -108,7 +112,7 @@ class Fetcher:
         if isinstance(position, AtOffset):
             return position.offset
         if isinstance(position, AtTime):
-            return await store.offset_at_time(pid, position.time)
+            return await self._extents.offset_at_time(store, pid, position.time)
         heads = await store.heads_read([pid])
         if not heads:
             return 0

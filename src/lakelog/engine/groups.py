@@ -15,6 +15,7 @@ from typing import Protocol
 
 from lakelog.coordinator.leasing import Commit, Reply
 from lakelog.engine.consuming import GroupInfo, Membership, MembersInfo, PartitionProgress
+from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, offsets_at
 from lakelog.engine.progress import LedgerBook, Progress, TopicStats
 from lakelog.engine.seek import Moved, Seeker, meant
@@ -35,7 +36,7 @@ from lakelog.model.group import Group, GroupKind, GroupSettings, GroupWish, NoSt
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.store import Catalog, PartitionStore
+from lakelog.storage.store import Catalog
 
 _CACHE_SECONDS = 1.0
 _CACHE_SIZE = 10_000
@@ -73,14 +74,13 @@ class Groups:
     ledgers: LedgerBook
     members: MemberBook
 
-    def __init__(
-        self, catalog: Catalog, cells: dict[int, PartitionStore], topics: Topics, changed: Callable[[int], None]
-    ) -> None:
+    def __init__(self, catalog: Catalog, extents: Extents, topics: Topics, changed: Callable[[int], None]) -> None:
         self._catalog = catalog
-        self._cells = cells
+        self._extents = extents
+        self._cells = extents.cells
         self._topics = topics
         self._changed = changed
-        self._progress = Progress(cells)
+        self._progress = Progress(extents)
         self._cached: dict[tuple[int, str], _Entry] = {}
         self._places: dict[int, tuple[int, str]] = {}
 
@@ -253,7 +253,7 @@ class Groups:
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
         start, partitions = meant(found, to, partition)
-        seeker = Seeker(self._catalog.groups, self._cells, self.ledgers, group, found)
+        seeker = Seeker(self._catalog.groups, self._extents, self.ledgers, group, found)
         if dry_run:
             return await seeker.look(start, partitions)
         try:
@@ -332,7 +332,7 @@ class Groups:
                 group=group.name,
                 topic=topic.name,
             )
-        starts = await offsets_at(self._cells, topic, start, range(topic.partitions))
+        starts = await offsets_at(self._extents, topic, start, range(topic.partitions))
         reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
         return await self._catalog.groups.reading_create(reading)
 
@@ -341,9 +341,9 @@ class Groups:
         found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
         if found is not None:
             return found
-        starts = await offsets_at(self._cells, topic, Latest(), range(topic.partitions))
+        starts = await offsets_at(self._extents, topic, Latest(), range(topic.partitions))
         for partition, offset in positions.items():
-            starts[partition] = (await offsets_at(self._cells, topic, AtOffset(offset), [partition]))[0]
+            starts[partition] = (await offsets_at(self._extents, topic, AtOffset(offset), [partition]))[0]
         reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
         return await self._catalog.groups.reading_create(reading)
 

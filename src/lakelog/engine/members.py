@@ -72,10 +72,16 @@ class Members:
         roster = self._roster(group)
         member_id = ask.member_id or f"member-{secrets.token_hex(8)}"
         state = await roster.current()
-        if len(state.members) >= MAX_MEMBERS and member_id not in state.members:
+        if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not ask.replaces:
             raise Conflict(f"Group '{group.name}' has {MAX_MEMBERS} members, and cannot have more.", group=group.name)
         roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
-        join = Join(member_id=member_id, topics=ask.topics, session_ms=ask.session_ms, host=ask.client_host)
+        join = Join(
+            member_id=member_id,
+            topics=ask.topics,
+            session_ms=ask.session_ms,
+            host=ask.client_host,
+            replaces=ask.replaces,
+        )
         state = await roster.change(await self._counted(group, state, ask.topics), join)
         roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         # Not there if it left at the same time.

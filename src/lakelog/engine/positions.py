@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from lakelog.engine.extents import Extents
 from lakelog.errors import InvalidRequest
 from lakelog.model.group import NoStart, Start
 from lakelog.model.message import partition_of_id
@@ -43,15 +44,14 @@ async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[in
     return {partition_of_id(head.pid): head for share in heads for head in share}
 
 
-async def offsets_at(
-    cells: Mapping[int, PartitionStore], topic: Topic, start: Start, partitions: Sequence[int]
-) -> list[int]:
+async def offsets_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[int]:
     """The offset of `start` in each of the partitions, between log start and high watermark."""
+    cells = extents.cells
     heads = await heads_of(cells, topic)
     times: Mapping[int, int] = {}
     if isinstance(start, AtTime):
         asked = [partition for partition in partitions if partition in heads]
-        calls = (cells[topic.cells[one]].offset_at_time(topic.pid(one), start.time) for one in asked)
+        calls = (extents.offset_at_time(cells[topic.cells[one]], topic.pid(one), start.time) for one in asked)
         times = dict(zip(asked, await gathered(calls), strict=True))
         # Read again: with a log start that rose meanwhile, a time could lie below it.
         heads = await heads_of(cells, topic)

@@ -11,11 +11,12 @@ from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, b
 from lakelog.coordinator.leasing.events import CutOff, Sought, pairs, to_ranges
 from lakelog.coordinator.leasing.operations import LOOK_AHEAD
 from lakelog.engine.consuming import LeaseInfo, MembersInfo, PartitionProgress
+from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, heads_of
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.group import Group, GroupKind, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Head, PartitionStore
+from lakelog.storage.store import Head
 
 _NAMED_OWNERS = 5
 
@@ -75,8 +76,9 @@ def target_of(reading: Reading, partition: int) -> int | None:
 class Progress:
     """Reads states, heads and first batches; one per engine."""
 
-    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
-        self._cells = cells
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._cells = extents.cells
 
     async def states(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
@@ -144,7 +146,7 @@ class Progress:
     async def _appended_ms(self, topic: Topic, partition: int, offset: int) -> int | None:
         store = self._cells[topic.cells[partition]]
         try:
-            read = await store.read(topic.pid(partition), offset, max_messages=1, max_bytes=1)
+            read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
         except OffsetOutOfRange:
             # Retention went past it meanwhile.
             return None

@@ -15,6 +15,7 @@ from lakelog.errors import LakelogError, RedriveRefused
 from lakelog.model.filter import Subject
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
+from lakelog.model.repair import Repair
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
 from lakelog.storage.store import Append, Payload
@@ -146,21 +147,32 @@ def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
     )
 
 
-def made_ready(letter: DeadLetter, group: str, repaired: Mapping[str, bytes], *, force: bool) -> Ready:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How dead letters of a group are redriven: what is repaired, by id, and how often one may have been before."""
+
+    group: str
+    repaired: Mapping[str, Repair]
+    max_redrives: int | None = MAX_REDRIVES
+    """None: it is forced."""
+
+
+def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
     """Or the refusal, raised."""
     if letter.state is not DeadLetterState.DEAD:
         now = f" as {letter.redriven_to}" if letter.redriven_to else ""
         raise RedriveRefused(f"Dead letter {letter.id} was {letter.state} already{now}.", id=letter.id)
     origin, redrives = _origin(letter)
-    if redrives >= MAX_REDRIVES and not force:
+    if terms.max_redrives is not None and redrives >= terms.max_redrives:
         raise RedriveRefused(
             f"Dead letter {letter.id} was redriven {redrives} times already (first: {origin}); mend what makes it "
             "fail, then force it, or discard it.",
             id=letter.id,
         )
     message = letter.message
-    if letter.id in repaired:
-        message = replace(message or Message(value=None), value=repaired[letter.id])
+    repair = terms.repaired.get(letter.id)
+    if repair is not None and (message is not None or repair.value is not None):
+        message = _repaired(message or Message(value=None), repair)
     if message is None:
         raise RedriveRefused(
             f"The message of dead letter {letter.id} was out of reach when it died; give it a repaired value.",
@@ -173,14 +185,20 @@ def made_ready(letter: DeadLetter, group: str, repaired: Mapping[str, bytes], *,
     return Ready(
         letter=letter,
         message=replace(
-            message, expires_at=None, partition=None, idempotency_key=None, target_group=group, lineage=lineage
+            message, expires_at=None, partition=None, idempotency_key=None, target_group=terms.group, lineage=lineage
         ),
     )
 
 
-def is_ready(letter: DeadLetter, *, group: str, repaired: Mapping[str, bytes], force: bool) -> bool:
+def _repaired(message: Message, repair: Repair) -> Message:
+    if repair.value is not None:
+        message = replace(message, value=repair.value)
+    return message if repair.headers is None else replace(message, headers=dict(repair.headers))
+
+
+def is_ready(letter: DeadLetter, terms: Terms) -> bool:
     try:
-        made_ready(letter, group, repaired, force=force)
+        made_ready(letter, terms)
     except LakelogError:
         return False
     return True

@@ -6,9 +6,10 @@ leaves a decision that the next one who loads a partition, or the next seek, app
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lakelog.coordinator.leasing import Reply, Seek
+from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, offsets_at
 from lakelog.engine.progress import LedgerBook, Progress, target_of
 from lakelog.engine.topics import no_partition
@@ -18,7 +19,6 @@ from lakelog.model.message import parse_message_id
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import GroupCatalog
-from lakelog.storage.store import PartitionStore
 
 _TRIES = 5
 
@@ -52,13 +52,13 @@ class Seeker:
     def __init__(
         self,
         catalog: GroupCatalog,
-        cells: Mapping[int, PartitionStore],
+        extents: Extents,
         ledgers: LedgerBook,
         group: Group,
         topic: Topic,
     ) -> None:
         self._catalog = catalog
-        self._cells = cells
+        self._extents = extents
         self._ledgers = ledgers
         self._group = group
         self._topic = topic
@@ -113,11 +113,11 @@ class Seeker:
                 group=self._group.name,
                 topic=self._topic.name,
             )
-        return await offsets_at(self._cells, self._topic, to, partitions)
+        return await offsets_at(self._extents, self._topic, to, partitions)
 
     async def _moved(self, reading: Reading, to: Start, partitions: Sequence[int]) -> list[Moved]:
-        offsets = await offsets_at(self._cells, self._topic, to, partitions)
-        states, _ = await Progress(self._cells).states(self._ledgers, self._group, self._topic, reading)
+        offsets = await offsets_at(self._extents, self._topic, to, partitions)
+        states, _ = await Progress(self._extents).states(self._ledgers, self._group, self._topic, reading)
         return [(each, states[each].committed, offset) for each, offset in zip(partitions, offsets, strict=True)]
 
     async def _finish(self, reading: Reading) -> None:

@@ -19,11 +19,12 @@ import pyarrow as pa
 from lakelog.batches import decode, key_hashes, rows
 from lakelog.coordinator.leasing import Candidates, Fate
 from lakelog.engine.consuming import Piece
+from lakelog.engine.extents import Extents
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.filter import Filter, Subject
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
@@ -38,10 +39,11 @@ _OVERHEAD_BYTES = 500
 class Shelved:
     """One batch, decoded when somebody asks for it."""
 
-    __slots__ = ("_batch", "_fates", "_keys", "expires", "hot", "size", "targets")
+    __slots__ = ("_batch", "_fates", "_keys", "expires", "hot", "partition", "size", "targets")
 
-    def __init__(self, hot: HotBatch) -> None:
+    def __init__(self, hot: HotBatch, partition: int) -> None:
         self.hot = hot
+        self.partition = partition
         self._batch: pa.RecordBatch | None = decode(hot.payload)
         self._keys: Sequence[int] = key_hashes(self._batch)
         self._fates: dict[tuple[str, str], dict[int, Fate]] = {}
@@ -71,7 +73,7 @@ class Shelved:
         if found is None:
             found = {offset: Fate.FILTERED for offset, target in self.targets.items() if target != group}
             if wanted is not None:
-                found.update(_unwanted(self.batch, self.hot.base, wanted))
+                found.update(_unwanted(self, wanted))
             self._fates[name] = found
         return found
 
@@ -110,11 +112,16 @@ def _base(shelved: Shelved) -> int:
     return shelved.hot.base
 
 
+def _end(shelved: Shelved) -> int:
+    return shelved.hot.end
+
+
 class Shelf:
     """What all groups of this process work on."""
 
-    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
-        self._cells = cells
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._cells = extents.cells
         self._rows: OrderedDict[int, Row] = OrderedDict()
         self._size = 0
 
@@ -153,7 +160,7 @@ class Shelf:
                 bytes_end=0,
                 payload=payload.data,
             )
-            self._add(row, [batch])
+            self._add(row, partition_of_id(answer.pid), [batch])
             base = batch.end
         row.high_watermark = base
 
@@ -244,7 +251,7 @@ class Shelf:
             return row.batches[number].hot
         store = self._cells[topic.cells[partition]]
         try:
-            read = await store.read(topic.pid(partition), offset, max_messages=1, max_bytes=1)
+            read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
         except OffsetOutOfRange:
             return None
         return next((batch for batch in read.batches if batch.base <= offset < batch.end), None) if read else None
@@ -258,7 +265,7 @@ class Shelf:
         store = self._cells[topic.cells[next(iter(offsets))]]
         asks = [(topic.pid(partition), offset) for partition, offset in offsets.items()]
         try:
-            reads = await store.read_many(asks, max_messages=READ_MESSAGES, max_bytes=size)
+            reads = await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
         except BaseException:
             for row in rows:
                 row.grown = True
@@ -270,16 +277,26 @@ class Shelf:
             if read is None or read.head.state is HeadState.DELETED:
                 raise _gone(topic)
             self._saw(row, read.head)
-            self._add(row, read.batches)
+            self._add(row, partition, read.batches)
 
-    def _add(self, row: Row, batches: Sequence[HotBatch]) -> None:
+    def _add(self, row: Row, partition: int, batches: Sequence[HotBatch]) -> None:
         for hot in batches:
-            if row.at(hot.base) is None:
-                shelved = Shelved(hot)
+            known = row.at(hot.base)
+            if known is None or row.batches[known].hot.end < hot.end:
+                self._displace(row, hot)
+                shelved = Shelved(hot, partition)
                 insort(row.batches, shelved, key=_base)
                 self._size += shelved.size
         while self._size > KEEP_BYTES and self._drop_oldest(row):
             pass
+
+    def _displace(self, row: Row, hot: HotBatch) -> None:
+        """Takes away what overlaps: a segment's messages may be cut into other batches than when they were hot."""
+        first = bisect_right(row.batches, hot.base, key=_end)
+        last = bisect_left(row.batches, hot.end, key=_base)
+        for gone in row.batches[first:last]:
+            self._size -= gone.size
+        del row.batches[first:last]
 
     def _drop_oldest(self, kept: Row) -> bool:
         for row in self._rows.values():
@@ -298,10 +315,11 @@ def _present(batch: pa.RecordBatch, name: str, base: int) -> dict[int, Any]:
     return found
 
 
-def _unwanted(batch: pa.RecordBatch, base: int, wanted: Filter) -> dict[int, Fate]:
+def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, Fate]:
     names = ["key", "headers", "value", "content_type", "correlation_id"]
+    base = shelved.hot.base
     found = {}
-    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(batch, names)):
+    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(shelved.batch, names)):
         subject = Subject(
             key=key,
             headers=headers,
@@ -309,6 +327,7 @@ def _unwanted(batch: pa.RecordBatch, base: int, wanted: Filter) -> dict[int, Fat
             content_type=content_type,
             correlation_id=correlation_id,
             offset=base + number,
+            partition=shelved.partition,
         )
         if not wanted.matches(subject):
             found[base + number] = Fate.FILTERED

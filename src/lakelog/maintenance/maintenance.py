@@ -6,13 +6,14 @@ from lakelog.engine import Engine
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
+from lakelog.maintenance.write_finisher import WriteFinisher
 
 
 class Maintenance:
     """Starts and stops the agents together. Any number of processes may run them."""
 
     def __init__(self, engine: Engine) -> None:
-        self._agents = (RetentionEnforcer(engine), Roller(engine), Trimmer(engine))
+        self._agents = (RetentionEnforcer(engine), Roller(engine), Trimmer(engine), WriteFinisher(engine))
 
     def start(self) -> None:
         for agent in self._agents:

@@ -1,6 +1,7 @@
 """Forgets what nobody can ask for any more.
 
-Old head rows, silent producers, idempotency keys past their time; groups' journals below a snapshot; deleted groups.
+Old head rows, silent producers, idempotency keys past their time; segments below the log start; groups' journals below
+a snapshot; deleted groups.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Trimmer(Agent):
         }
         for store in self._engine.cells.values():
             await self.attempt(store.trim(memories))
+            await self.attempt(store.cold.trim())
         await self._trim_groups()
 
     async def _trim_groups(self) -> None:

@@ -109,6 +109,22 @@ def test_who_is_gone_needs_not_acknowledge(ending: Operation) -> None:
     assert state.phase is Phase.STABLE
 
 
+@both_kinds
+def test_s17_who_replaces_has_everything_at_once_in_a_new_generation(rules: Rules) -> None:
+    before = started(rules, "A", "B")
+    replacing = Join(member_id="C", topics=("orders",), session_ms=SESSION, replaces=True)
+    state = step(before, [replacing], rules, 2_000)
+    assert shares(state) == {"C": [0, 1, 2, 3, 4, 5]}
+    assert (state.phase, state.generation, state.rebalances) == (Phase.STABLE, 2, 2)
+    assert not state.members["C"].promised
+    assert step(state, [replacing], rules, 3_000) is state
+
+
+def test_s17_of_two_who_replace_together_the_last_stays() -> None:
+    both = [Join(member_id=name, topics=("orders",), session_ms=SESSION, replaces=True) for name in ("B", "C")]
+    assert shares(step(started(CURSOR, "A"), both, CURSOR, 2_000)) == {"C": [0, 1, 2, 3, 4, 5]}
+
+
 def test_what_was_to_be_given_up_is_kept_when_the_reason_is_gone() -> None:
     revoking = step(started(CURSOR, "A"), join("B"), CURSOR, 2_000)
     state = step(revoking, [Leave(member_id="B")], CURSOR, 3_000)
@@ -300,6 +316,14 @@ class AnyHistory(RuleBasedStateMachine):
         self.run_step(*join(*members))
         for member in members:
             self.seen[member] = self.now
+
+    @rule(member=IDS)
+    def replace(self, member: str) -> None:
+        """All others hear it at their next call, which is refused: what they work on counts no longer."""
+        self.run_step(Join(member_id=member, topics=("orders",), session_ms=SESSION, replaces=True))
+        assert list(self.state.members) == [member]
+        self.seen[member] = self.now
+        self.working = {name: busy for name, busy in self.working.items() if name == member}
 
     @rule(member=IDS)
     def leave(self, member: str) -> None:

@@ -22,6 +22,7 @@ from lakelog.coordinator.leasing import (
     step,
 )
 from lakelog.engine.consuming import MemberInfo, Membership, MembersInfo
+from lakelog.engine.extents import Extents
 from lakelog.engine.groups import Groups
 from lakelog.engine.progress import target_of
 from lakelog.engine.topics import Topics
@@ -123,7 +124,7 @@ class World:
 
     def server(self) -> Groups:
         """Groups of one more server over the same data."""
-        groups = Groups(self.catalog, dict(self.cells), self.topics, self.changed.append)
+        groups = Groups(self.catalog, Extents(dict(self.cells)), self.topics, self.changed.append)
         groups.ledgers = self.ledgers
         groups.members = self.members
         return groups

@@ -23,6 +23,7 @@ from lakelog.errors import (
 from lakelog.model.group import Group
 from lakelog.model.limits import MAX_MESSAGE_BYTES
 from lakelog.model.message import Message
+from lakelog.model.repair import Repair
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import CommitStatus, DeadLetterKey, JournalEntry, NewDeadLetter
 from lakelog.storage.store import Append, Appended, Payload, Refused
@@ -296,15 +297,41 @@ async def test_repaired_values_take_the_place_of_the_old() -> None:
     world = Morgue()
     dead = await world.open()
     one, two, bare = await world.die(0, text("a", key=b"k"), text("b"), None)
-    done = await dead.redrive(world.scope_, "billing", repaired={one: b"A", bare: b"found"})
+    done = await dead.redrive(world.scope_, "billing", repaired={one: Repair(value=b"A"), bare: Repair(value=b"found")})
     assert (done.redriven, done.ids) == (2, [one, bare])
     assert [(message.value, message.key) for message in await world.last(0, 3)] == [(b"A", b"k"), (b"found", None)]
     assert await ids(world) == [two]
     with pytest.raises(TooLarge):
-        await dead.redrive(world.scope_, "billing", repaired={two: b"x" * (MAX_MESSAGE_BYTES + 1)})
+        await dead.redrive(world.scope_, "billing", repaired={two: Repair(value=b"x" * (MAX_MESSAGE_BYTES + 1))})
     (gone,) = await world.die(0, None)
     with pytest.raises(RedriveRefused, match="repaired"):
         await dead.redrive(world.scope_, "billing", message_ids=[gone])
+
+
+async def test_repaired_headers_take_the_place_of_the_old_and_the_rest_stays() -> None:
+    """S14"""
+    world = Morgue()
+    dead = await world.open()
+    one, bare = await world.die(0, text("a", key=b"k", headers={"h": "1"}), None)
+    done = await dead.redrive(world.scope_, "billing", repaired={one: Repair(headers={"h": "2"})})
+    assert done.redriven == 1
+    (message,) = await world.last(0, 2)
+    assert (message.value, message.key, message.headers, message.lineage) == (b"a", b"k", {"h": "2"}, f"{one}#1")
+    with pytest.raises(RedriveRefused, match="repaired value"):
+        await dead.redrive(world.scope_, "billing", repaired={bare: Repair(headers={"h": "2"})})
+
+
+async def test_how_often_one_may_be_redriven_can_be_said() -> None:
+    """S14: the loop guard."""
+    world = Morgue()
+    dead = await world.open()
+    (name,) = await world.die(0, text("worn", lineage="1-0-0#3"))
+    with pytest.raises(RedriveRefused, match="3 times already"):
+        await dead.redrive(world.scope_, "billing", message_ids=[name])
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=4, dry_run=True)).redriven == 1
+    with pytest.raises(RedriveRefused):
+        await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=2)
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=0, force=True)).redriven == 1
 
 
 async def test_of_several_that_are_named_the_good_ones_go() -> None:

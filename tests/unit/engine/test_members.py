@@ -13,6 +13,7 @@ import pytest
 from lakelog import failpoints
 from lakelog.engine import roster as roster_module
 from lakelog.engine.consuming import JoinAsk, MembersInfo
+from lakelog.engine.extents import Extents
 from lakelog.engine.groups import Groups
 from lakelog.engine.members import Members
 from lakelog.engine.topics import Topics
@@ -97,7 +98,7 @@ class Server:
         self.waiters = Waiters()
         self.announcer = Announcer(store, self.waiters)
         self.topics = Topics(catalog, {0: store})
-        self.groups = Groups(catalog, {0: store}, self.topics, self._changed)
+        self.groups = Groups(catalog, Extents({0: store}), self.topics, self._changed)
         self.members = Members(self.groups, self.topics, {0: store}, self.waiters, self._changed)
         self.told: list[int] = []
 
@@ -163,6 +164,20 @@ async def servers(count: int = 1, store: Store | None = None) -> AsyncIterator[t
 def clock_of(store: Store) -> Clock:
     assert isinstance(store._clock, Clock)
     return store._clock
+
+
+async def test_s17_who_replaces_has_all_at_once_also_on_another_server() -> None:
+    async with servers(2) as (_, [one, other]):
+        await one.join("A", wish=CURSOR)
+        await one.join("B")
+        assert await other.join("C", replaces=True) == {"orders": [0, 1, 2, 3, 4, 5]}
+        assert await other.names() == ["C"]
+        for member in ("A", "B"):
+            with pytest.raises(UnknownMember):
+                await one.heartbeat(member)
+        generation, _ = await other.heartbeat("C")
+        await other.join("C", replaces=True)
+        assert await other.heartbeat("C") == (generation, {"orders": [0, 1, 2, 3, 4, 5]})
 
 
 async def test_who_joins_first_gets_all_and_gives_half_to_the_second() -> None:

@@ -65,6 +65,6 @@ async def test_all_agents_start_and_stop_together() -> None:
         maintenance = Maintenance(engine)
         await maintenance.stop()
         maintenance.start()
-        assert len(asyncio.all_tasks()) == before + 3
+        assert len(asyncio.all_tasks()) == before + 4
         await maintenance.stop()
         assert len(asyncio.all_tasks()) == before

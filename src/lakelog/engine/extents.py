@@ -1,0 +1,191 @@
+"""Extents: a partition's log as one line, whether it lies in hot batches or in cold segments.
+
+Readers ask here and get batches. A segment's file is read in a thread; its footer, and the stretch that was read last,
+are kept for the next who asks. Which of the two holds an offset is the store's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from lakelog.errors import ConfigurationError, ObjectNotFound, OffsetOutOfRange, SegmentDamaged
+from lakelog.model.segment import Segment
+from lakelog.storage.store import HotBatch, PartitionStore, Read
+
+if TYPE_CHECKING:
+    from lakelog.objectstore import ObjectStore
+    from lakelog.segments import SegmentFile
+
+OPEN_FILES = 32
+_AT_ONCE = 6
+_STRETCH_MESSAGES = 4000
+_BATCH_MESSAGES = 1000
+
+Found = TypeVar("Found")
+
+
+class Extents:
+    """Reads any partition; one per engine. `url` is the object store's, if there is one."""
+
+    def __init__(self, cells: Mapping[int, PartitionStore], url: str | None = None) -> None:
+        self.cells = cells
+        self.url = url
+        self._free = asyncio.Semaphore(_AT_ONCE)
+        self._open: OrderedDict[str, _Opened] = OrderedDict()
+
+    async def read(
+        self, store: PartitionStore, pid: int, offset: int, *, max_messages: int, max_bytes: int
+    ) -> Read | None:
+        """As `PartitionStore.read`, but always batches."""
+        read = await store.read(pid, offset, max_messages=max_messages, max_bytes=max_bytes)
+        if read is None or read.segment is None:
+            return read
+        return await self._thawed(store, read, pid, offset, (max_messages, max_bytes))
+
+    async def read_many(
+        self, store: PartitionStore, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
+    ) -> list[Read | OffsetOutOfRange | None]:
+        """As `PartitionStore.read_many`, but always batches."""
+        reads = await store.read_many(asks, max_messages=max_messages, max_bytes=max_bytes)
+        if not any(isinstance(read, Read) and read.segment for read in reads):
+            return reads
+
+        async def one(ask: tuple[int, int], read: Read | OffsetOutOfRange | None) -> Read | OffsetOutOfRange | None:
+            if not isinstance(read, Read) or read.segment is None:
+                return read
+            try:
+                return await self._thawed(store, read, *ask, (max_messages, max_bytes))
+            except OffsetOutOfRange as refusal:
+                return refusal
+
+        return list(await asyncio.gather(*map(one, asks, reads)))
+
+    async def offset_at_time(self, store: PartitionStore, pid: int, time: datetime) -> int:
+        """The first offset that was appended at `time` or later, also where it is inside of a segment."""
+        offset, segment = await store.cold.search_time(pid, time)
+        if segment is None:
+            return offset
+        return max(offset, await self._run(segment, lambda opened: opened.offset_at_time(time)))
+
+    async def close(self) -> None:
+        for opened in self._open.values():
+            await asyncio.to_thread(opened.close)
+        self._open.clear()
+
+    async def _thawed(self, store: PartitionStore, read: Read, pid: int, offset: int, limits: tuple[int, int]) -> Read:
+        assert read.segment is not None
+        try:
+            batches = await self._run(read.segment, lambda opened: opened.read(offset, *limits))
+        except ObjectNotFound as exc:
+            # Perhaps the log start went past it a day ago, and its file is swept; that is another answer.
+            await store.read(pid, offset, max_messages=1, max_bytes=1)
+            raise SegmentDamaged(f"The file {read.segment.path} is missing.", path=read.segment.path) from exc
+        return replace(read, batches=batches, segment=None)
+
+    async def _run(self, segment: Segment, work: Callable[[_Opened], Found]) -> Found:
+        opened = self._open.get(segment.path)
+        if opened is None:
+            opened = self._open[segment.path] = _Opened(self._store, segment)
+        self._open.move_to_end(segment.path)
+        old = self._open.popitem(last=False)[1] if len(self._open) > OPEN_FILES else None
+        async with self._free:
+            if old is not None:
+                await asyncio.to_thread(old.close)
+            return await asyncio.to_thread(work, opened)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        from lakelog.objectstore import open_store
+
+        if self.url is None:
+            raise ConfigurationError(
+                "Some of the log is in an object store, and this process does not know which: set LAKELOG_OBJECT_STORE."
+            )
+        return open_store(self.url)
+
+
+class _Opened:
+    """A segment whose footer was read, for one thread at a time."""
+
+    def __init__(self, store: ObjectStore, segment: Segment) -> None:
+        self._store = store
+        self._segment = segment
+        self._mutex = threading.Lock()
+        self._file: SegmentFile | None = None
+        self._ready: Sequence[HotBatch] = ()
+
+    def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
+        """Batches from the one that holds the offset up to the one that reaches a limit, or the segment's end."""
+        found: list[HotBatch] = []
+        messages = size = 0
+        with self._mutex:
+            while offset < self._segment.end and (not found or (messages < max_messages and size < max_bytes)):
+                batch = self._at(offset)
+                found.append(batch)
+                messages += batch.count
+                size += len(batch.payload)
+                offset = batch.end
+        return found
+
+    def offset_at_time(self, time: datetime) -> int:
+        with self._mutex:
+            return self._opened().offset_at_time(time)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._file is not None:
+                self._file.close()
+            self._file, self._ready = None, ()
+
+    def _opened(self) -> SegmentFile:
+        from lakelog.segments import SegmentFile
+
+        if self._file is None:
+            file = self._store.open_file(self._segment.path, self._segment.bytes)
+            try:
+                self._file = SegmentFile(file, self._segment)
+            except BaseException:
+                file.close()
+                raise
+        return self._file
+
+    def _at(self, offset: int) -> HotBatch:
+        number = bisect_right(self._ready, offset, key=lambda batch: batch.base) - 1
+        if number < 0 or self._ready[number].end <= offset:
+            self._ready = self._stretch(offset)
+            number = bisect_right(self._ready, offset, key=lambda batch: batch.base) - 1
+        return self._ready[number]
+
+    def _stretch(self, offset: int) -> list[HotBatch]:
+        """Some batches around the offset: what comes next is mostly asked for next.
+
+        Where they are cut does not hang on what was asked for: readers who share what they read rely on it.
+        """
+        from lakelog.batches import encode
+        from lakelog.segments import runs
+
+        first, end = self._opened().group_at(offset)
+        first += (offset - first) // _STRETCH_MESSAGES * _STRETCH_MESSAGES
+        found = []
+        for run in runs(next(self._opened().read(first, min(end, first + _STRETCH_MESSAGES)))):
+            for at in range(0, run.count, _BATCH_MESSAGES):
+                piece = run.batch.slice(at, _BATCH_MESSAGES)
+                found.append(
+                    HotBatch(
+                        base=run.base + at,
+                        count=piece.num_rows,
+                        appended_at=run.appended_at,
+                        epoch=run.epoch,
+                        bytes_end=0,
+                        payload=encode(piece),
+                    )
+                )
+        return found

@@ -1,0 +1,53 @@
+"""Finishes writes that were decided and then broken off, and gives up those that nobody decided about for a day."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from lakelog.engine import Engine
+from lakelog.maintenance.agent import Agent
+from lakelog.storage.staging import StagedWrite
+from lakelog.storage.store import PartitionStore
+
+_log = logging.getLogger(__name__)
+
+QUIET = timedelta(seconds=30)
+"""A write that something was added to so recently has somebody who looks after it."""
+GIVEN_UP = timedelta(hours=24)
+
+
+class WriteFinisher(Agent):
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        every_seconds: float = 30.0,
+        quiet: timedelta = QUIET,
+        given_up: timedelta = GIVEN_UP,
+    ) -> None:
+        super().__init__(every_seconds=every_seconds)
+        self._engine = engine
+        self._quiet = quiet
+        self._given_up = given_up
+
+    async def work(self) -> None:
+        await self.attempt(self._engine.catalog.writes.trim())
+        for store in self._engine.cells.values():
+            await self.attempt(self._look(store))
+
+    async def _look(self, store: PartitionStore) -> None:
+        await store.staging.promoted_trim()
+        for write in await store.staging.staged_writes(self._quiet):
+            await self.attempt(self._settle(write))
+
+    async def _settle(self, write: StagedWrite) -> None:
+        writes = self._engine.catalog.writes
+        decision = await writes.find(write.incarnation, write.write_id)
+        if decision is None and write.age >= self._given_up:
+            # Decided first, removed then: whoever decides late must not find half of what was staged.
+            decision = await writes.abandon(write.incarnation, write.write_id)
+            if decision.is_abandoned:
+                _log.warning("write %s was given up: staged %s ago, and never decided", write.write_id, write.age)
+        if decision is not None:
+            await self._engine.writes.finish(decision)
