@@ -8,7 +8,7 @@ from types import TracebackType
 
 import uvicorn
 
-from lakelog.engine import Engine
+from lakelog.engine import Engine, EngineSettings
 from lakelog.server.app import create_app
 from lakelog.server.settings import ServerSettings
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -22,11 +22,16 @@ TRANSPORTS = ("memory", "postgresql", "http")
 class ThreadServer:
     """A server over a memory store, in a thread. It can be stopped and started again with its messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, object_store: str | None = None) -> None:
         self.port = free_port()
+        self._settings = EngineSettings(object_store=object_store)
         self._stores = (MemoryCatalog(), MemoryStore())
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def store(self) -> MemoryStore:
+        return self._stores[1]
 
     @property
     def url(self) -> str:
@@ -54,7 +59,7 @@ class ThreadServer:
 
     async def _serve(self) -> None:
         catalog, store = self._stores
-        engine = Engine(catalog, {DEFAULT_CELL: store})
+        engine = Engine(catalog, {DEFAULT_CELL: store}, self._settings)
         await engine.start()
         everyone = await catalog.scope_create("default", "default")
         app = create_app(engine, ServerSettings(authenticate=False), everyone=everyone)

@@ -248,6 +248,14 @@ async def test_the_filter_and_expiry_count_as_finished(log: Log) -> None:
         assert (progress.acked, progress.filtered, progress.expired, progress.lag) == (2, 1, 1, 0)
 
 
+async def test_a_filter_may_ask_for_the_partition(log: Log) -> None:
+    """S11: what is in other partitions is filtered, and nothing else."""
+    async with log.server() as server:
+        await server.create(partitions=2)
+        await server.publish(*(Message(value=b"x", partition=number % 2) for number in range(4)))
+        assert await drain(server, wish=replace(FROM_START, filter="partition = 1")) == [(1, 0), (1, 1)]
+
+
 async def test_a_group_starts_at_the_latest_by_default_and_new_partitions_at_their_beginning(log: Log) -> None:
     async with log.server() as server:
         await server.create()

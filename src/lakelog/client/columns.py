@@ -262,10 +262,11 @@ def _partitions(rows: Rows, count: int, spread: Spread) -> Partitions:
 
 
 def _piece(partition: int, epoch: int, rows: Rows, positions: npt.NDArray[np.int64] | None) -> Piece:
-    return Piece(partition, epoch, rows, positions, _encode(rows.batch))
+    return Piece(partition, epoch, rows, positions, encoded(rows.batch))
 
 
-def _encode(batch: pa.RecordBatch) -> bytes:
+def encoded(batch: pa.RecordBatch) -> bytes:
+    """The payload, such that a server takes it."""
     payload = encode(batch)
     if batch.nbytes > max(FREE_EXPANSION_BYTES, len(payload) * MAX_EXPANSION // 2):
         # Servers refuse what expands more than MAX_EXPANSION times, and equal messages do: these go uncompressed.

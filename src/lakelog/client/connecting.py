@@ -26,7 +26,7 @@ from lakelog.errors import InvalidRequest, LakelogError
 if TYPE_CHECKING:
     from lakelog.client.hub import HubSettings
 
-_URL, _TOKEN = "LAKELOG_URL", "LAKELOG_TOKEN"
+_URL, _TOKEN, _STORE = "LAKELOG_URL", "LAKELOG_TOKEN", "LAKELOG_OBJECT_STORE"
 _DEFAULT = "default"
 
 
@@ -64,11 +64,13 @@ def connect(
     timeout: timedelta | float = 30.0,
     allow_not_durable: bool = False,
     cells: Mapping[str, str] | None = None,
+    object_store: str | None = None,
 ) -> Lakelog:
     """A client for `http://host:8080` (several hosts with commas), `postgresql://…` (no server), or `memory://name`.
 
     Without a URL, `LAKELOG_URL`; without a token, `LAKELOG_TOKEN`. `timeout` limits each call with all its repeats.
     `allow_not_durable` and `cells` (further databases by name) are for postgresql:// alone.
+    `object_store` is where cold segments are, where there is no server; else `LAKELOG_OBJECT_STORE`.
     """
     target = _target(url, token, project, environment)
     if target.is_http:
@@ -83,7 +85,12 @@ def connect(
     from lakelog.client.embedded import EmbeddedTransport
     from lakelog.client.hub import HubSettings
 
-    settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
+    settings = HubSettings(
+        url=target.url,
+        cells=cells or {},
+        allow_not_durable=allow_not_durable,
+        object_store=object_store or os.environ.get(_STORE),
+    )
     embedded = EmbeddedTransport(settings, project, environment)
     workshop = Workshop(
         transport=embedded.for_workers,
@@ -102,6 +109,7 @@ def connect_async(
     timeout: timedelta | float = 30.0,
     allow_not_durable: bool = False,
     cells: Mapping[str, str] | None = None,
+    object_store: str | None = None,
 ) -> AsyncLakelog:
     """The same for asyncio."""
     target = _target(url, token, project, environment)
@@ -117,7 +125,12 @@ def connect_async(
     from lakelog.client.embedded import AsyncEmbeddedTransport
     from lakelog.client.hub import HubSettings
 
-    settings = HubSettings(url=target.url, cells=cells or {}, allow_not_durable=allow_not_durable)
+    settings = HubSettings(
+        url=target.url,
+        cells=cells or {},
+        allow_not_durable=allow_not_durable,
+        object_store=object_store or os.environ.get(_STORE),
+    )
     embedded = AsyncEmbeddedTransport(settings, project, environment)
     workshop = Workshop(
         transport=lambda: embedded,

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 from lakelog.client import processes
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, EmbeddedGroups, GroupVerbs
+from lakelog.client.embedded_lake import AsyncEmbeddedLake, EmbeddedLake, LakeVerbs
+from lakelog.client.embedded_pipelines import AsyncEmbeddedPipelines, EmbeddedPipelines, PipelineVerbs
+from lakelog.client.embedded_writes import AsyncEmbeddedWrites, EmbeddedWrites, WriteVerbs
 from lakelog.client.hub import Hub, HubSettings
 from lakelog.client.loops import LoopThread
 from lakelog.client.shaping import changed, info_of_topic, partition_of_head
@@ -176,6 +179,9 @@ class _Portal:
             self._thread = LoopThread("lakelog-engine")
         self._forked = False
         self._group_verbs = GroupVerbs(self._verbs.enter)
+        self._pipeline_verbs = PipelineVerbs(self._verbs.enter)
+        self._lake_verbs = LakeVerbs(self._verbs.enter)
+        self._write_verbs = WriteVerbs(self._verbs.enter)
         processes.after_fork(self)
 
     def for_workers(self) -> AsyncEmbeddedTransport:
@@ -208,6 +214,18 @@ class AsyncEmbeddedTransport(_Portal):
     @property
     def groups(self) -> AsyncEmbeddedGroups:
         return AsyncEmbeddedGroups(self._group_verbs, self._run)
+
+    @property
+    def pipelines(self) -> AsyncEmbeddedPipelines:
+        return AsyncEmbeddedPipelines(self._pipeline_verbs, self._run)
+
+    @property
+    def lake(self) -> AsyncEmbeddedLake:
+        return AsyncEmbeddedLake(self._lake_verbs, self._run)
+
+    @property
+    def writes(self) -> AsyncEmbeddedWrites:
+        return AsyncEmbeddedWrites(self._write_verbs, self._run)
 
     async def open(self, seconds: float) -> None:
         await self._run(self._verbs.open, seconds, writes=False)
@@ -272,6 +290,18 @@ class EmbeddedTransport(_Portal):
     @property
     def groups(self) -> EmbeddedGroups:
         return EmbeddedGroups(self._group_verbs, self._run)
+
+    @property
+    def pipelines(self) -> EmbeddedPipelines:
+        return EmbeddedPipelines(self._pipeline_verbs, self._run)
+
+    @property
+    def lake(self) -> EmbeddedLake:
+        return EmbeddedLake(self._lake_verbs, self._run)
+
+    @property
+    def writes(self) -> EmbeddedWrites:
+        return EmbeddedWrites(self._write_verbs, self._run)
 
     def open(self, seconds: float) -> None:
         self._run(self._verbs.open, seconds, writes=False)

@@ -69,7 +69,8 @@ class GroupVerbs:
             topics=wish.topics,
             member_id=wish.member_id,
             session_ms=wish.session_ms,
-            client_host=wish.client_host,
+            client_host=f"{wish.client_host} ({wish.client})".strip() if wish.client else wish.client_host,
+            replaces=wish.replace,
             wish=wish.wish,
         )
         return membership_of(await hub.engine.members.join(scope, ask))
@@ -143,10 +144,34 @@ class GroupVerbs:
         moved = await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
         return [values.Sought(*each) for each in moved]
 
+    async def positions(self, group: str, topic: str) -> dict[int, values.Position]:
+        hub, scope = await self._enter()
+        found = await hub.engine.groups.positions(scope, group, topic)
+        return {partition: values.Position(*position) for partition, position in found.items()}
+
+    async def commit(self, group: str, wish: values.CommitWish) -> None:
+        hub, scope = await self._enter()
+        await hub.engine.groups.commit(
+            scope,
+            group,
+            wish.topic,
+            wish.positions,
+            member_id=wish.member_id,
+            generation=wish.generation,
+            epoch=wish.epoch,
+        )
+
     async def list_dead(self, group: str, wish: values.DeadWish) -> values.DeadPage:
         hub, scope = await self._enter()
         page: DeadLetterPage = await hub.engine.dead_letters.list(
-            scope, group, topic=wish.topic, where=wish.where, state=wish.state, after=wish.after, limit=wish.limit
+            scope,
+            group,
+            topic=wish.topic,
+            partition=wish.partition,
+            where=wish.where,
+            state=wish.state,
+            after=wish.after,
+            limit=wish.limit,
         )
         return values.DeadPage(letters=[letter_of(letter) for letter in page.letters], next=page.after)
 
@@ -165,6 +190,7 @@ class GroupVerbs:
             limit=wish.limit,
             dry_run=wish.dry_run,
             force=wish.force,
+            max_redrives=wish.max_redrives,
             repaired=wish.repaired,
         )
         return values.Redriven(
@@ -252,6 +278,12 @@ class AsyncEmbeddedGroups:
     ) -> list[values.Sought]:
         return await self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
 
+    async def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
+        return await self._run(self._verbs.positions, seconds, group, topic, writes=False)
+
+    async def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:
+        await self._run(self._verbs.commit, seconds, group, wish)
+
     async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return await self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
 
@@ -317,6 +349,12 @@ class EmbeddedGroups:
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
     ) -> list[values.Sought]:
         return self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
+
+    def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
+        return self._run(self._verbs.positions, seconds, group, topic, writes=False)
+
+    def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:
+        self._run(self._verbs.commit, seconds, group, wish)
 
     def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return self._run(self._verbs.list_dead, seconds, group, wish, writes=False)

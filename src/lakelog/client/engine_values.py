@@ -155,6 +155,9 @@ def letter_of(letter: DeadLetter) -> values.DeadLetter:
         raw=message.value if message else None,
         headers=(message.headers if message else None) or {},
         content_type=message.content_type if message else None,
+        correlation_id=message.correlation_id if message else None,
+        created_at=message.created_at if message else None,
+        epoch=letter.epoch,
         lineage=letter.lineage,
         redriven_to=letter.redriven_to,
     )

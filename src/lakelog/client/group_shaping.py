@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from lakelog.client.group_values import (
     Answer,
     Answered,
+    CommitWish,
     ConsumeWish,
     DeadLetter,
     GroupDescription,
@@ -22,6 +24,7 @@ from lakelog.client.group_values import (
     MemberInfo,
     Membership,
     PartitionProgress,
+    Position,
     Redriven,
     RedriveWish,
     Sought,
@@ -68,9 +71,28 @@ def join_shape(wish: JoinWish) -> group_shapes.Join:
         member_id=wish.member_id,
         session_timeout_ms=wish.session_ms,
         kind=None if wish.wish.kind is None else wish.wish.kind.value,
+        client=wish.client,
+        replace=wish.replace,
         start_from=_start(wish.wish.start),
         **_settings(wish.wish),
     )
+
+
+def commit_shape(wish: CommitWish) -> group_shapes.Commit:
+    return group_shapes.Commit(
+        topic=wish.topic,
+        positions=[
+            group_shapes.CommitPosition(partition=partition, offset=offset)
+            for partition, offset in sorted(wish.positions.items())
+        ],
+        member_id=wish.member_id,
+        generation=wish.generation,
+        epoch=wish.epoch,
+    )
+
+
+def positions_of(shape: group_shapes.Positions) -> dict[int, Position]:
+    return {each.partition: Position(each.offset, each.epoch) for each in shape.positions}
 
 
 def alter_shape(wish: GroupWish) -> consume_shapes.SettingsShape:
@@ -202,6 +224,9 @@ class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
     value_base64: str | None = None
     headers: dict[str, str] | None = None
     content_type: str | None = None
+    correlation_id: str | None = None
+    created_at: datetime | None = None
+    epoch: int = 0
     lineage: str | None = None
     redriven_to: str | None = None
 
@@ -228,6 +253,9 @@ def dead_of(shape: DeadLetterReply) -> DeadLetter:
         raw=_raw_value(shape),
         headers=shape.headers or {},
         content_type=shape.content_type,
+        correlation_id=shape.correlation_id,
+        created_at=shape.created_at,
+        epoch=shape.epoch,
         lineage=shape.lineage,
         redriven_to=shape.redriven_to,
     )
@@ -256,8 +284,11 @@ def redriven_of(shape: group_shapes.RedrivenShape) -> Redriven:
 
 def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
     values = {
-        message_id: group_shapes.Repaired(value_base64=base64.b64encode(raw).decode())
-        for message_id, raw in (wish.repaired or {}).items()
+        message_id: group_shapes.Repaired(
+            value_base64=UNSET if repair.value is None else base64.b64encode(repair.value).decode(),
+            headers=None if repair.headers is None else dict(repair.headers),
+        )
+        for message_id, repair in (wish.repaired or {}).items()
     }
     return group_shapes.Redrive(
         message_ids=None if wish.message_ids is None else list(wish.message_ids),
@@ -266,6 +297,7 @@ def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
         limit=wish.limit,
         dry_run=wish.dry_run,
         force=wish.force,
+        max_redrives=wish.max_redrives,
         values=values or None,
     )
 

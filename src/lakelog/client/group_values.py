@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from lakelog.model.group import DEFAULT_LEASE_MS, DEFAULT_SESSION_MS, GroupKind, GroupSettings, GroupWish
+from lakelog.model.repair import Repair
 from lakelog.wire.leases import LeaseHead, LeasesHead
 
 Payload = bytes | memoryview
@@ -68,13 +69,18 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWish:
-    """A member that wants to read these topics. Joining again with the same id is harmless."""
+    """A member that wants to read these topics. Joining again with the same id is harmless.
+
+    `client` says what kind of program it is, to be shown beside its host. `replace`: all other members leave.
+    """
 
     group: str
     topics: tuple[str, ...]
     member_id: str
     session_ms: int = DEFAULT_SESSION_MS
     client_host: str = ""
+    client: str | None = None
+    replace: bool = False
     wish: GroupWish = field(default_factory=GroupWish)
 
 
@@ -201,6 +207,27 @@ def _ranges(lease: LeaseInfo) -> str:
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lease.offsets)
 
 
+class Position(NamedTuple):
+    """Where a cursor group is in a partition: the offset to read next. A seek raises the epoch."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitWish:
+    """Positions that a cursor group has reached: the offset to read next, by partition.
+
+    With a member and its generation, one that was replaced is refused; with an epoch, one that a seek overtook.
+    """
+
+    topic: str
+    positions: Mapping[int, int]
+    member_id: str | None = None
+    generation: int | None = None
+    epoch: int | None = None
+
+
 class Sought(NamedTuple):
     """One partition of a seek: where the group was, and where it goes on."""
 
@@ -227,6 +254,10 @@ class DeadLetter:
     raw: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str | None = None
+    correlation_id: str | None = None
+    created_at: datetime | None = None
+    epoch: int = 0
+    """The position epoch in which it died."""
     lineage: str | None = None
     redriven_to: str | None = None
     """The id of the message that was published for it."""
@@ -237,6 +268,7 @@ class DeadWish:
     """Which dead letters are meant."""
 
     topic: str | None = None
+    partition: int | None = None
     where: str | None = None
     message_ids: tuple[str, ...] | None = None
     state: str = "dead"
@@ -274,8 +306,9 @@ class RedriveWish:
     limit: int = 10_000
     dry_run: bool = False
     force: bool = False
-    repaired: Mapping[str, bytes] | None = None
-    """New values by id."""
+    max_redrives: int = 3
+    repaired: Mapping[str, Repair] | None = None
+    """Changes by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakelog.engine import Engine
+from lakelog.engine import Engine, EngineSettings
 from lakelog.errors import ConfigurationError, NotDurable
 from lakelog.maintenance import Maintenance
 from lakelog.model.names import check_name
@@ -24,6 +24,7 @@ class HubSettings:
     url: str
     cells: Mapping[str, str] = field(default_factory=dict)
     allow_not_durable: bool = False
+    object_store: str | None = None
     agents: bool = True
     """Whether maintenance runs here; a process beside a worker leaves it to the worker."""
 
@@ -39,7 +40,7 @@ class Hub:
     @classmethod
     async def open(cls, settings: HubSettings) -> Hub:
         if settings.url.startswith("memory:"):
-            engine = Engine(MemoryCatalog(), {DEFAULT_CELL: MemoryStore()})
+            engine = Engine(MemoryCatalog(), {DEFAULT_CELL: MemoryStore()}, _engine_settings(settings))
         else:
             engine = await _open_postgres(settings)
         hub = cls(engine)
@@ -61,6 +62,10 @@ class Hub:
         await self.engine.close()
 
 
+def _engine_settings(settings: HubSettings) -> EngineSettings:
+    return EngineSettings(object_store=settings.object_store)
+
+
 async def _open_postgres(settings: HubSettings) -> Engine:
     try:
         from lakelog.storage.postgres import open_catalog, open_cells
@@ -71,7 +76,8 @@ async def _open_postgres(settings: HubSettings) -> Engine:
         ) from exc
     catalog = await open_catalog(settings.url)
     try:
-        engine = Engine(catalog, await open_cells(settings.url, settings.cells))
+        cells = await open_cells(settings.url, settings.cells)
+        engine = Engine(catalog, cells, _engine_settings(settings))
     except BaseException:
         await catalog.close()
         raise

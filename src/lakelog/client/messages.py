@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
@@ -23,6 +24,14 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def _proxy(headers: dict[str, str]) -> MappingProxyType[str, str]:
+    return MappingProxyType(headers)
+
+
+# Messages go to other processes too, and Python itself does not pickle these.
+copyreg.pickle(MappingProxyType, lambda proxy: (_proxy, (dict(proxy),)))
 
 
 # gc=False: half a million of these a second would keep the collector busy. They hold bytes, text and a codec, which
@@ -120,6 +129,27 @@ def leased_messages(
     return [found[offset] for offset in lease.offsets()]
 
 
+def leased_columns(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> pa.RecordBatch:
+    """The messages of a lease in the schema that every reader of columns gets, in the order in which to run them."""
+    parts = []
+    for piece, payload in zip(lease.pieces, payloads, strict=True):
+        offsets = list(from_ranges(piece.offsets))
+        part = with_positions(_picked(decode(payload), piece, offsets), lease.partition, offsets[0], piece.appended_us)
+        parts.append(part.set_column(FETCH.get_field_index("offset"), "offset", pa.array(offsets, pa.int64())))
+    found = pa.Table.from_batches(parts, schema=FETCH).combine_chunks()
+    if lease.order is not None:
+        offsets = found.column("offset").to_pylist()
+        rows_by_offset = {offset: row for row, offset in enumerate(offsets)}
+        found = found.take(pa.array([rows_by_offset[offset] for offset in lease.offsets()], pa.int64()))
+    return found.to_batches()[0] if found.num_rows else pa.RecordBatch.from_pylist([], schema=FETCH)
+
+
+def messages_of(batch: pa.RecordBatch, topic: str, codec: Codec[T], incarnation: int) -> list[ReceivedMessage[T]]:
+    """The messages of a batch that has the columns partition, offset and appended_at besides those of the log."""
+    partitions, offsets, times = zip(*rows(batch, ["partition", "offset", "appended_at"]), strict=True)
+    return [*_built((topic, codec, incarnation, partitions), times, batch, offsets)]
+
+
 def _picked(batch: pa.RecordBatch, piece: PieceHead, offsets: list[int]) -> pa.RecordBatch:
     if not piece.whole or len(offsets) == batch.num_rows:
         return batch
@@ -136,6 +166,16 @@ def _messages(
     place: _Place[T], appended_at: datetime, batch: pa.RecordBatch, offsets: Iterable[int]
 ) -> Iterator[ReceivedMessage[T]]:
     topic, codec, incarnation, partition = place
+    return _built((topic, codec, incarnation, repeat(partition)), repeat(appended_at), batch, offsets)
+
+
+def _built(
+    place: tuple[str, Codec[T], int, Iterable[int]],
+    times: Iterable[datetime],
+    batch: pa.RecordBatch,
+    offsets: Iterable[int],
+) -> Iterator[ReceivedMessage[T]]:
+    topic, codec, incarnation, partitions = place
     count = batch.num_rows
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
 
@@ -154,7 +194,7 @@ def _messages(
     return map(
         ReceivedMessage,
         repeat(topic),
-        repeat(partition),
+        partitions,
         offsets,
         bare("key"),
         bare("value"),
@@ -162,7 +202,7 @@ def _messages(
         text("content_type"),
         text("correlation_id"),
         text("idempotency_key"),
-        repeat(appended_at),
+        times,
         time("created_at"),
         time("expires_at"),
         repeat(incarnation),

@@ -1,4 +1,4 @@
-"""Reading a server's JSON answers into their shapes."""
+"""Reading a server's JSON answers into their shapes, and shapes into values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from lakelog.errors import OutcomeUnknown
+from lakelog.errors import InvalidRequest, OutcomeUnknown
 
 Shape = TypeVar("Shape")
 
@@ -17,3 +17,11 @@ def read_reply(body: bytes, kind: type[Shape]) -> Shape:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as exc:
         raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
+
+
+def same_fields(value: object, kind: type[Shape]) -> Shape:
+    """Between a value of the model and its shape, where both have the same fields."""
+    try:
+        return msgspec.convert(value, kind, from_attributes=True)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{type(value).__name__}: {exc}.") from exc

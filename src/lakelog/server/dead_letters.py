@@ -10,8 +10,10 @@ from lakelog.engine import Engine
 from lakelog.engine.dead_letters import MAX_PER_CALL
 from lakelog.engine.redrive import DeadLetter, Redriven
 from lakelog.errors import InvalidRequest
+from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.names import check_name
+from lakelog.model.repair import Repair
 from lakelog.server.bodies import answer_json, decoded_body, optional_body, time_of
 from lakelog.server.calls import Answer, Call
 from lakelog.server.messages import COLUMNS, message_of, shown_as
@@ -34,13 +36,14 @@ class DeadLetterRoutes:
         self._engine = engine
 
     async def list(self, call: Call) -> Answer:
-        query = known_query(call, {"topic", "where", "state", "after", "limit"})
+        query = known_query(call, {"topic", "partition", "where", "state", "after", "limit"})
         if (state := query.get("state", "dead")) not in STATES:
             raise InvalidRequest(f"`state` is one of {', '.join(STATES)}.")
         page = await self._engine.dead_letters.list(
             call.scope,
             call.parameters["group"],
             topic=check_name("topic", query["topic"]) if "topic" in query else None,
+            partition=integer(query, "partition", 0, 0, MAX_PARTITIONS - 1) if "partition" in query else None,
             where=query.get("where"),
             state=state,
             after=query.get("after"),
@@ -65,6 +68,7 @@ class DeadLetterRoutes:
             limit=shape.limit,
             dry_run=shape.dry_run,
             force=shape.force,
+            max_redrives=shape.max_redrives,
             repaired=_repaired(shape.values or {}),
         )
         return _redriven(redriven, shape.dry_run)
@@ -105,14 +109,16 @@ def _identity(call: Call) -> str:
     return identity
 
 
-def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, bytes]:
-    """New values by id, read as those of a publish are."""
+def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, Repair]:
+    """Changes by id; a value is read as that of a publish is."""
     found = {}
     for identity, repaired in values.items():
         value = message_of(MessageShape(value=repaired.value, value_base64=repaired.value_base64)).value
-        if value is None:
-            raise InvalidRequest("A repaired message has a value; discard the dead letter if it shall have none.")
-        found[identity] = value
+        if value is None and repaired.headers is None:
+            raise InvalidRequest(
+                "A repaired message has a value or headers; discard the dead letter if it shall have none."
+            )
+        found[identity] = Repair(value=value, headers=repaired.headers)
     return found
 
 
@@ -125,6 +131,7 @@ def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
         letter.offset,
         topic=letter.topic,
         partition=letter.partition,
+        epoch=letter.epoch,
         state=letter.state.value,
         error=letter.error,
         deliveries=letter.deliveries,

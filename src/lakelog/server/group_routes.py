@@ -56,6 +56,7 @@ _LIST_QUERY = (
 )
 _DEAD_QUERY = (
     _parameter("topic", _NAME, "Only dead letters of this topic."),
+    _parameter("partition", _number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
     _parameter("where", {"type": "string"}, "Only those that this filter lets through."),
     _parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "What became of them."),
     _parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),

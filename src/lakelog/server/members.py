@@ -39,7 +39,8 @@ class MemberRoutes:
             topics=shape.topics,
             member_id=shape.member_id,
             session_ms=shape.session_timeout_ms,
-            client_host=self._client_host(call),
+            client_host=described_host(self._client_host(call), shape.client),
+            replaces=shape.replace,
             wish=wish_of(shape, shape.kind),
         )
         return _answer(await self._engine.members.join(call.scope, ask))
@@ -71,6 +72,11 @@ class MemberRoutes:
             return told
         peer = call.asgi.get("client")
         return str(peer[0]) if peer else ""
+
+
+def described_host(host: str, client: str | None) -> str:
+    """A member's address, and what kind of program it says that it is."""
+    return f"{host} ({client})".strip() if client else host
 
 
 def plain(partitions: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

@@ -19,6 +19,8 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "partition": {"schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999}, "example": 0},
     "group": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "billing"},
     "message_id": {"schema": {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,5}-[0-9]{1,18}$"}, "example": "1-0-0"},
+    "pipeline": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "tier"},
+    "run_id": {"schema": {"type": "string", "minLength": 8, "maxLength": 200}, "example": "0f5c2f6be1d94f9c"},
 }
 _FETCH_HEADERS = {
     "Lakelog-Start": "The offset at which the answer begins.",
@@ -79,7 +81,8 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["description"] = f"Needs a token with the right {' or '.join(sorted(route.rule))}."
     if route.body is not None:
         content = _content(route.body)
-        content["application/json"]["example"] = route.example
+        if "application/json" in content:
+            content["application/json"]["example"] = route.example
         operation["requestBody"] = {"required": not route.body_optional, "content": content}
     return operation
 
@@ -93,6 +96,7 @@ def _query_parameter(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "in": "query",
+        "required": parameter.required,
         "description": parameter.description,
         "schema": dict(parameter.schema),
     }

@@ -67,7 +67,7 @@ class Publishing:
 
     async def _frames(self, call: Call) -> Answer:
         body = await call.body()
-        frames = await self._engine.threads.run(len(body), _validated, body)
+        frames = await self._engine.threads.run(len(body), _frames_of, body)
         receipts = await self._engine.publisher.frames(call.scope, call.parameters["topic"], frames)
         self._metrics.publish_bytes += len(body)
         refused = _count(
@@ -88,29 +88,36 @@ class Publishing:
         return Answer(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
 
 
-def _validated(body: bytes) -> list[Frame]:
-    """The frames of a body, each of them safe to store as it is."""
+def validated_frames(body: bytes) -> list[tuple[PublishFrame, bytes]]:
+    """The frames of a body and their payloads, each of them safe to store as it is."""
     found = read_publish(body)
     if not found:
         raise InvalidBatch("The body is empty; send at least one frame.")
     if len(found) > MAX_FRAMES:
         raise TooLarge(f"{len(found)} frames in one body; send at most {MAX_FRAMES}.", count=len(found))
-    return [_frame(frame) for frame in found]
+    return [(frame, _payload(frame)) for frame in found]
 
 
-def _frame(frame: PublishFrame) -> Frame:
+def _payload(frame: PublishFrame) -> bytes:
     data = bytes(frame.payload)
     count = validate(data).num_rows
     if count != frame.count:
         raise InvalidBatch(f"A frame says that it has {frame.count} messages, and has {count}.")
+    return data
+
+
+def _frames_of(body: bytes) -> list[Frame]:
+    return [_frame(frame, data) for frame, data in validated_frames(body)]
+
+
+def _frame(frame: PublishFrame, data: bytes) -> Frame:
     if frame.sequence >= 1 << 62 or frame.epoch > MAX_EPOCH:
         raise InvalidBatch("A frame's sequence is below 2^62, and its epoch that of the topic's description.")
     numbered = None
     if frame.producer != NO_PRODUCER:
         numbered = Numbered(producer=frame.producer, sequence=frame.sequence)
-    return Frame(
-        partition=frame.partition, payload=Payload(data=data, count=count), numbered=numbered, epoch=frame.epoch
-    )
+    payload = Payload(data=data, count=frame.count)
+    return Frame(partition=frame.partition, payload=payload, numbered=numbered, epoch=frame.epoch)
 
 
 def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | LakelogError, int]]) -> int:

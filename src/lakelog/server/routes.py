@@ -1,14 +1,17 @@
 """The routing table: every route with the right that it needs and what the API's description says about it.
 
 Authorisation, dispatch and OpenAPI are all driven by this one table. It handles nothing itself. The routes of groups
-stand in `group_routes`.
+stand in `group_routes`, those of pipelines in `pipeline_routes`.
 """
 
 from __future__ import annotations
 
 from lakelog.model.token import Right
 from lakelog.server.group_routes import CONSUMING, DEAD_LETTERS, GROUPS
+from lakelog.server.lake_routes import LAKE
+from lakelog.server.pipeline_routes import PIPELINES
 from lakelog.server.routing import JSON, PUBLIC, Parameter, Route, rule
+from lakelog.server.write_routes import WRITES
 from lakelog.wire import frames, shapes
 
 __all__ = ["PUBLIC", "ROUTES", "Route"]
@@ -188,4 +191,4 @@ _OPERATIONS: tuple[Route, ...] = (
     ),
 )
 
-ROUTES: tuple[Route, ...] = (*_TOPICS, *CONSUMING, *GROUPS, *DEAD_LETTERS, *_OPERATIONS)
+ROUTES: tuple[Route, ...] = (*_TOPICS, *CONSUMING, *GROUPS, *DEAD_LETTERS, *LAKE, *WRITES, *PIPELINES, *_OPERATIONS)

@@ -36,6 +36,7 @@ class Parameter:
     name: str
     schema: Mapping[str, object]
     description: str
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,10 @@ class ServerSettings(BaseSettings):
     memory_bytes: int = Field(
         default=256 << 20, ge=16 << 20, description="Bodies, waiting messages and answers in hand, per process."
     )
+    object_store: str | None = Field(
+        default=None,
+        description="Where cold segments are: `file:///folder` or `s3://bucket/prefix`; the same for all servers.",
+    )
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
     )

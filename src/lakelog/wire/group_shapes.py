@@ -26,6 +26,10 @@ class Join(WishShape, frozen=True, kw_only=True):
     member_id: Identity | None = None
     session_timeout_ms: Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)] = DEFAULT_SESSION_MS
     kind: Literal["lease", "cursor"] | None = None
+    client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
+    """What kind of program joins; shown beside its address."""
+    replace: bool = False
+    """All other members leave in the same change."""
 
 
 class Heartbeat(BodyShape, frozen=True, kw_only=True):
@@ -239,6 +243,8 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
 
     topic: str
     partition: int
+    epoch: int
+    """The position epoch in which it died: after a seek a message may die once more."""
     state: str
     error: str
     deliveries: int
@@ -258,10 +264,11 @@ class DeadLetterList(ReplyShape, frozen=True, kw_only=True):
 
 
 class Repaired(BodyShape, frozen=True, kw_only=True):
-    """A value to publish in place of the dead letter's own."""
+    """A value, headers, or both, to publish in place of the dead letter's own."""
 
     value: Raw | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] | None = None
 
 
 class Retry(BodyShape, frozen=True, kw_only=True):
@@ -280,6 +287,8 @@ class Redrive(BodyShape, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
     dry_run: bool = False
     force: bool = False
+    max_redrives: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
+    """One that was redriven so often already is refused, unless it is forced."""
     values: dict[str, Repaired] | None = None
 
 

@@ -156,6 +156,24 @@ async def test_positions_of_a_cursor_group() -> None:
         assert (leased.status, leased.json["code"]) == (409, "group_kind_differs")
 
 
+async def test_s17_who_joins_and_replaces_is_the_only_member_and_the_other_is_refused() -> None:
+    async with working() as made:
+        await _fill(made, 10)
+        body = {"topics": ["jobs"], "kind": "cursor", "start_from": "earliest"}
+        first = (await _post(made, "spark/join", {**body, "member_id": "m1"})).json
+        second = (await _post(made, "spark/join", {**body, "member_id": "m2", "replace": True, "client": "spark"})).json
+        assert second["generation"] > first["generation"]
+        assert second["assigned_partitions"] == first["assigned_partitions"]
+        assert "revoked_partitions" not in second
+        commit = {"topic": "jobs", "positions": [{"partition": 0, "offset": 6}]}
+        refused = await _post(made, "spark/positions", {**commit, "member_id": "m1", "generation": first["generation"]})
+        assert (refused.status, refused.json["code"]) == (409, "unknown_member")
+        described = (await made.call("GET", "/v1/groups/spark")).json
+        assert [(each["member_id"], each["client_host"]) for each in described["members"]] == [("m2", "(spark)")]
+        wrong = await _post(made, "spark/join", {**body, "client": "spark\n"})
+        assert wrong.status == 422
+
+
 async def test_a_group_without_members_is_deleted() -> None:
     async with working() as made:
         await _consume(made)

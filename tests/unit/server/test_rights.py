@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from lakelog.batches import encode, from_messages
 from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
+from lakelog.model.message import Message
 from lakelog.model.token import Right, new_secret
 from lakelog.server import Drain, auth, check_exposure
 from lakelog.server.app import App
@@ -18,9 +20,22 @@ from lakelog.server.auth import Authenticator, Grant, authorise
 from lakelog.server.metrics import Metrics
 from lakelog.server.routes import PUBLIC, ROUTES, Route
 from lakelog.storage.memory import MemoryCatalog
+from lakelog.wire.frames import MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
 from tests.unit.server.harness import ALL, Reply, World, world
 
 HELD = {"topic": "orders", "group": "billing", "owner": "w1", "partition": 0, "offset": 0}
+SEGMENT = {
+    "partition": 0,
+    "first": 0,
+    "end": 1,
+    "path": "e1/t1/p00000/00000000000000000000-00000000000000000001-0123456789abcdef.parquet",
+    "bytes": 1,
+    "file_hash": "00",
+    "content_hash": "00",
+    "first_at": "2026-01-31T12:00:00Z",
+    "last_at": "2026-01-31T12:00:00Z",
+    "epoch": 0,
+}
 BODIES: dict[str, Any] = {
     "publish": {"messages": [{"value": "canary", "partition": 0}]},
     "create_topic": {"name": "fresh"},
@@ -40,11 +55,39 @@ BODIES: dict[str, Any] = {
     "commit": {"topic": "orders", "positions": [{"partition": 0, "offset": 0}]},
     "redrive": {"topic": "orders"},
     "discard_dead_letters": {"topic": "orders"},
+    "register_segments": {"segments": [SEGMENT]},
+    "verified_segments": {"segments": [SEGMENT]},
+    "unregister_segments": {"segments": [SEGMENT]},
+    "look": {"paths": ["e1/a"]},
+    "swept": {"paths": ["e1/a"]},
+    "decide": {"write_id": "w", "attempts": [], "count": 0, "incarnation": 1, "epoch": 0},
+    "begin_run": {"run_id": "0123456789abcdef", "topic": "orders"},
+    "report_run": {"progress": {}},
+    "end_run": {"state": "done", "progress": {}},
 }
-QUERIES = {"push": "topic=orders&group=billing&owner=w2", "positions": "topic=orders"}
+QUERIES = {
+    "push": "topic=orders&group=billing&owner=w2",
+    "positions": "topic=orders",
+    "stage": "write_id=w&attempt=a&incarnation=1&epoch=0",
+}
+STAGED = write_publish(
+    [
+        PublishFrame(
+            partition=0,
+            epoch=0,
+            count=1,
+            sequence=0,
+            producer=NO_PRODUCER,
+            payload=encode(from_messages([Message(value=b"secret")])),
+        )
+    ]
+)
 REFUSED = {
     "commit": 409,  # It is no cursor group.
     "delete_group": 409,  # It has a member.
+    "register_segments": 409,  # There is no object store.
+    "report_run": 409,  # It does not go on.
+    "end_run": 404,
 }
 MakeToken = Callable[[World], Awaitable[str | None]]
 
@@ -91,12 +134,22 @@ RIGHTS = {"read only": Right.READ, "publish only": Right.PUBLISH, "manage only":
 
 async def _call(made: World, route: Route, token: str | None, topic: str = "orders") -> Reply:
     found = await made.engine.topics.describe(made.scope, "orders")
-    path = route.path.format(topic=topic, partition=0, group="billing", message_id=f"{found.topic.incarnation}-1-0")
+    path = route.path.format(
+        topic=topic,
+        partition=0,
+        group="billing",
+        message_id=f"{found.topic.incarnation}-1-0",
+        pipeline="tier",
+        run_id="0123456789abcdef",
+    )
     operation = route.operation.removeprefix("short_")
     hung_up = asyncio.Event()
     if operation == "push":
         hung_up.set()
     query = QUERIES.get(operation, "")
+    if operation == "stage":
+        headers = {"content-type": MEDIA_TYPE}
+        return await made.call(route.method, path, query=query, body=STAGED, headers=headers, token=token)
     return await made.call(route.method, path, query=query, json=BODIES.get(operation), token=token, gone=hung_up)
 
 
@@ -126,6 +179,8 @@ def _expected(route: Route, caller: str) -> set[int]:
     # Another scope has no topic and no group of that name; and who is not a member has left already.
     if route.operation in ("leave", "short_leave"):
         return fine
+    if route.operation in ("look", "swept"):
+        return {422}  # They are files of another environment.
     has_name = "{topic}" in route.path or "{group}" in route.path or "topic" in str(route.example)
     return {404} if route.operation != "create_topic" and (has_name or route.operation == "push") else fine
 

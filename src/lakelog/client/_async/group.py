@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.group_values import GroupDescription, GroupInfo, PartitionProgress
+from lakelog.client.group_values import (
+    Answer,
+    Answered,
+    CommitWish,
+    Consumed,
+    ConsumeWish,
+    GroupDescription,
+    GroupInfo,
+    JoinWish,
+    Membership,
+    PartitionProgress,
+    Position,
+)
 from lakelog.client.work.options import Retries, wish_of
+from lakelog.errors import LakelogError
 from lakelog.model.group import Assignor, Order
 
 Found = TypeVar("Found")
@@ -60,6 +73,51 @@ class AsyncGroup:
     async def delete(self) -> None:
         """Forgets the group, its progress and its dead letters. It must have no members."""
         await self._call(lambda groups, left: groups.delete(self.name, left), safe=False)
+
+    # For those who run handlers elsewhere, and so do themselves what a worker does -----------------------------------
+
+    async def consume(self, wish: ConsumeWish) -> Consumed:
+        """Leases messages. A repeat with the same request id gets the same leases again."""
+        groups = self._calls.transport.groups
+        return await self._calls.run(lambda left: groups.consume(wish, left), safe=True, wait_seconds=wish.wait_seconds)
+
+    async def answer(self, topic: str, owner: str, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+        """Says what became of leased messages: one result each, in order. Tokens make it safe to repeat."""
+        return await self._call(lambda groups, left: groups.answer(topic, self.name, owner, answers, left))
+
+    # For consumers that keep positions, instead of answering messages one by one ------------------------------------
+
+    async def join(self, wish: JoinWish) -> Membership:
+        """Becomes a member, or stays one. It has to heartbeat within its session."""
+        return await self._call(lambda groups, left: groups.join(wish, left))
+
+    async def heartbeat(self, member_id: str, generation: int) -> Membership:
+        """Says that the member is alive and has heard of that generation; hears what holds now."""
+        return await self._call(lambda groups, left: groups.heartbeat(self.name, member_id, generation, left))
+
+    async def leave(self, member_id: str) -> None:
+        """Its partitions are free at once. Harmless if there is no such member."""
+        await self._call(lambda groups, left: groups.leave(self.name, member_id, left))
+
+    async def positions(self, topic: str) -> Mapping[int, Position]:
+        """Where the group is, by partition; empty if it has no position in the topic."""
+        return await self._call(lambda groups, left: groups.positions(self.name, topic, left))
+
+    async def commit(
+        self,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        member_id: str | None = None,
+        generation: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Moves a cursor group on: by partition, the offset to read next. Repeating it is harmless.
+
+        With a member and its generation, one that was replaced is refused; with an epoch, one that a seek overtook.
+        """
+        wish = CommitWish(topic=topic, positions=positions, member_id=member_id, generation=generation, epoch=epoch)
+        await self._call(lambda groups, left: groups.commit(self.name, wish, left))
 
     def dead_letters(self, topic: str | None = None) -> AsyncDeadLetters:
         """What the group has given up."""

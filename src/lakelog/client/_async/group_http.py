@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -13,6 +13,7 @@ from lakelog.client._async.connection import Answer as HttpAnswer
 from lakelog.client.group_values import (
     Answer,
     Answered,
+    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -23,6 +24,7 @@ from lakelog.client.group_values import (
     JoinWish,
     Membership,
     PartitionProgress,
+    Position,
     Redriven,
     RedriveWish,
     Sought,
@@ -118,10 +120,18 @@ class AsyncHttpGroups:
         answer = await self._post(f"/v1/groups/{group}/seek", seconds, body)
         return shaping.sought_of(read_reply(answer.body, group_shapes.Sought))
 
+    async def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+        answer = await self._caller.get(_with_query(f"/v1/groups/{group}/positions", topic=topic), seconds)
+        return shaping.positions_of(read_reply(answer.body, group_shapes.Positions))
+
+    async def commit(self, group: str, wish: CommitWish, seconds: float) -> None:
+        await self._post(f"/v1/groups/{group}/positions", seconds, shaping.commit_shape(wish))
+
     async def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
         target = _with_query(
             f"/v1/groups/{group}/dead-letters",
             topic=wish.topic,
+            partition=wish.partition,
             where=wish.where,
             state=wish.state,
             after=wish.after,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
     Answer,
     Answered,
+    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -18,6 +19,7 @@ from lakelog.client.group_values import (
     JoinWish,
     Membership,
     PartitionProgress,
+    Position,
     Redriven,
     RedriveWish,
     Sought,
@@ -69,6 +71,12 @@ class AsyncGroupTransport(Protocol):
     ) -> Sequence[Sought]:
         """To a position, or to the message with an id."""
         ...
+
+    async def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+        """Empty if the group has no position in the topic."""
+        ...
+
+    async def commit(self, group: str, wish: CommitWish, seconds: float) -> None: ...
 
     async def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage: ...
 

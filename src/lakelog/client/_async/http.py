@@ -12,7 +12,10 @@ import msgspec
 
 from lakelog.client._async.connection import Answer, AsyncConnections
 from lakelog.client._async.group_http import AsyncHttpGroups
+from lakelog.client._async.lake_http import AsyncHttpLake
+from lakelog.client._async.pipeline_http import AsyncHttpPipelines
 from lakelog.client._async.transport import Number
+from lakelog.client._async.write_http import AsyncHttpWrites
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.urls import Server
@@ -39,6 +42,9 @@ class AsyncHttpTransport:
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self.groups = AsyncHttpGroups(self)
+        self.pipelines = AsyncHttpPipelines(self)
+        self.lake = AsyncHttpLake(self)
+        self.writes = AsyncHttpWrites(self)
 
     async def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
@@ -108,6 +114,9 @@ class AsyncHttpTransport:
 
     async def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
         return await self._call(method, target, seconds, body, accept=accept)
+
+    async def post(self, target: str, seconds: float, body: bytes, media: str) -> Answer:
+        return await self._call("POST", target, seconds, body, media)
 
     async def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:

@@ -10,9 +10,12 @@ from typing import Any, TypeVar, overload
 from lakelog.client import processes
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.group import AsyncGroup
+from lakelog.client._async.lake import AsyncLake
+from lakelog.client._async.pipelines import AsyncPipelines
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.client._async.transport import AsyncTransport
+from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
 from lakelog.client.backoff import Policy
 from lakelog.client.codec import Codec, Key, Maker
@@ -96,6 +99,16 @@ class AsyncLakelog:
                 return found
             found += more
 
+    @property
+    def lake(self) -> AsyncLake:
+        """Topics as whole ranges of messages, hot and cold."""
+        return AsyncLake(self._calls)
+
+    @property
+    def writes(self) -> AsyncWrites:
+        """Many messages that become visible by one decision."""
+        return AsyncWrites(self._calls)
+
     def group(self, name: str) -> AsyncGroup:
         """The group of that name, whether or not it exists yet."""
         return AsyncGroup(check_name("group", name), self._calls)
@@ -114,6 +127,11 @@ class AsyncLakelog:
             if not more:
                 return found
             found += more
+
+    @property
+    def pipelines(self) -> AsyncPipelines:
+        """The record of what moves many messages: who runs, how far it is, how it ended."""
+        return AsyncPipelines(self._calls)
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client._async.group_transport import AsyncGroupTransport
+from lakelog.client._async.lake_transport import AsyncLakeTransport
+from lakelog.client._async.pipeline_transport import AsyncPipelineTransport
+from lakelog.client._async.write_transport import AsyncWriteTransport
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
@@ -27,6 +30,21 @@ class AsyncTransport(Protocol):
     @property
     def groups(self) -> AsyncGroupTransport:
         """The verbs about groups."""
+        ...
+
+    @property
+    def pipelines(self) -> AsyncPipelineTransport:
+        """The verbs about runs of pipelines."""
+        ...
+
+    @property
+    def lake(self) -> AsyncLakeTransport:
+        """The verbs about plans and segments."""
+        ...
+
+    @property
+    def writes(self) -> AsyncWriteTransport:
+        """The verbs about staged messages."""
         ...
 
     async def open(self, seconds: float) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakelog.client._runtime import sleep
@@ -12,6 +12,7 @@ from lakelog.client._sync.calls import Calls
 from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.group_values import DeadLetter, DeadPage, DeadWish, Redriven, RedriveWish
 from lakelog.errors import InvalidRequest
+from lakelog.model.repair import Repair
 
 Progress = Callable[[Redriven], None]
 """Told how many there are so far."""
@@ -97,10 +98,40 @@ class DeadLetters:
             if rate is not None:
                 sleep(max(0.0, begun + total.redriven / rate - time.monotonic()))
 
-    def retry(self, message_id: str, *, value: bytes | None = None, force: bool = False) -> Redriven:
-        """Publishes one again, as it is or with another value."""
-        repaired: Mapping[str, bytes] | None = None if value is None else {message_id: value}
+    def retry(
+        self,
+        message_id: str,
+        *,
+        value: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        force: bool = False,
+    ) -> Redriven:
+        """Publishes one again, as it is or with another value or other headers."""
+        repaired = None if value is None and headers is None else {message_id: Repair(value=value, headers=headers)}
         return self._redrive(RedriveWish(message_ids=(message_id,), force=force, repaired=repaired))
+
+    def redrive_these(
+        self,
+        message_ids: Sequence[str],
+        *,
+        repaired: Mapping[str, Repair] | None = None,
+        max_redrives: int = 3,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Redriven:
+        """Publishes those named again, at most 10,000, some of them repaired. If none of them can be, it raises why."""
+        wish = RedriveWish(
+            message_ids=tuple(message_ids),
+            repaired=repaired or None,
+            max_redrives=max_redrives,
+            force=force,
+            dry_run=dry_run,
+        )
+        return self._redrive(wish)
+
+    def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadPage:
+        """Some of one partition of the topic: for those who read partitions beside one another."""
+        return self._page(after, limit=limit, partition=partition)
 
     def retry_all(self) -> Redriven:
         return self.redrive()
@@ -118,9 +149,11 @@ class DeadLetters:
             if message_ids or done < _PER_CALL:
                 return total
 
-    def _page(self, after: str | None, state: str = "dead", limit: int = 100) -> DeadPage:
+    def _page(self, after: str | None, state: str = "dead", limit: int = 100, partition: int | None = None) -> DeadPage:
         groups = self._calls.transport.groups
-        wish = DeadWish(topic=self._topic, where=self._where, state=state, after=after, limit=limit)
+        wish = DeadWish(
+            topic=self._topic, partition=partition, where=self._where, state=state, after=after, limit=limit
+        )
         return self._calls.run(lambda left: groups.list_dead(self._group, wish, left), safe=True)
 
     def _redrive(self, wish: RedriveWish) -> Redriven:

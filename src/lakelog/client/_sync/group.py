@@ -3,14 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.group_values import GroupDescription, GroupInfo, PartitionProgress
+from lakelog.client.group_values import (
+    Answer,
+    Answered,
+    CommitWish,
+    Consumed,
+    ConsumeWish,
+    GroupDescription,
+    GroupInfo,
+    JoinWish,
+    Membership,
+    PartitionProgress,
+    Position,
+)
 from lakelog.client.work.options import Retries, wish_of
+from lakelog.errors import LakelogError
 from lakelog.model.group import Assignor, Order
 
 Found = TypeVar("Found")
@@ -61,6 +74,51 @@ class Group:
     def delete(self) -> None:
         """Forgets the group, its progress and its dead letters. It must have no members."""
         self._call(lambda groups, left: groups.delete(self.name, left), safe=False)
+
+    # For those who run handlers elsewhere, and so do themselves what a worker does -----------------------------------
+
+    def consume(self, wish: ConsumeWish) -> Consumed:
+        """Leases messages. A repeat with the same request id gets the same leases again."""
+        groups = self._calls.transport.groups
+        return self._calls.run(lambda left: groups.consume(wish, left), safe=True, wait_seconds=wish.wait_seconds)
+
+    def answer(self, topic: str, owner: str, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+        """Says what became of leased messages: one result each, in order. Tokens make it safe to repeat."""
+        return self._call(lambda groups, left: groups.answer(topic, self.name, owner, answers, left))
+
+    # For consumers that keep positions, instead of answering messages one by one ------------------------------------
+
+    def join(self, wish: JoinWish) -> Membership:
+        """Becomes a member, or stays one. It has to heartbeat within its session."""
+        return self._call(lambda groups, left: groups.join(wish, left))
+
+    def heartbeat(self, member_id: str, generation: int) -> Membership:
+        """Says that the member is alive and has heard of that generation; hears what holds now."""
+        return self._call(lambda groups, left: groups.heartbeat(self.name, member_id, generation, left))
+
+    def leave(self, member_id: str) -> None:
+        """Its partitions are free at once. Harmless if there is no such member."""
+        self._call(lambda groups, left: groups.leave(self.name, member_id, left))
+
+    def positions(self, topic: str) -> Mapping[int, Position]:
+        """Where the group is, by partition; empty if it has no position in the topic."""
+        return self._call(lambda groups, left: groups.positions(self.name, topic, left))
+
+    def commit(
+        self,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        member_id: str | None = None,
+        generation: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Moves a cursor group on: by partition, the offset to read next. Repeating it is harmless.
+
+        With a member and its generation, one that was replaced is refused; with an epoch, one that a seek overtook.
+        """
+        wish = CommitWish(topic=topic, positions=positions, member_id=member_id, generation=generation, epoch=epoch)
+        self._call(lambda groups, left: groups.commit(self.name, wish, left))
 
     def dead_letters(self, topic: str | None = None) -> DeadLetters:
         """What the group has given up."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -14,6 +14,7 @@ from lakelog.client._sync.connection import Answer as HttpAnswer
 from lakelog.client.group_values import (
     Answer,
     Answered,
+    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -24,6 +25,7 @@ from lakelog.client.group_values import (
     JoinWish,
     Membership,
     PartitionProgress,
+    Position,
     Redriven,
     RedriveWish,
     Sought,
@@ -119,10 +121,18 @@ class HttpGroups:
         answer = self._post(f"/v1/groups/{group}/seek", seconds, body)
         return shaping.sought_of(read_reply(answer.body, group_shapes.Sought))
 
+    def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+        answer = self._caller.get(_with_query(f"/v1/groups/{group}/positions", topic=topic), seconds)
+        return shaping.positions_of(read_reply(answer.body, group_shapes.Positions))
+
+    def commit(self, group: str, wish: CommitWish, seconds: float) -> None:
+        self._post(f"/v1/groups/{group}/positions", seconds, shaping.commit_shape(wish))
+
     def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
         target = _with_query(
             f"/v1/groups/{group}/dead-letters",
             topic=wish.topic,
+            partition=wish.partition,
             where=wish.where,
             state=wish.state,
             after=wish.after,

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
     Answer,
     Answered,
+    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -19,6 +20,7 @@ from lakelog.client.group_values import (
     JoinWish,
     Membership,
     PartitionProgress,
+    Position,
     Redriven,
     RedriveWish,
     Sought,
@@ -70,6 +72,12 @@ class GroupTransport(Protocol):
     ) -> Sequence[Sought]:
         """To a position, or to the message with an id."""
         ...
+
+    def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+        """Empty if the group has no position in the topic."""
+        ...
+
+    def commit(self, group: str, wish: CommitWish, seconds: float) -> None: ...
 
     def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage: ...
 

@@ -13,7 +13,10 @@ import msgspec
 
 from lakelog.client._sync.connection import Answer, Connections
 from lakelog.client._sync.group_http import HttpGroups
+from lakelog.client._sync.lake_http import HttpLake
+from lakelog.client._sync.pipeline_http import HttpPipelines
 from lakelog.client._sync.transport import Number
+from lakelog.client._sync.write_http import HttpWrites
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.urls import Server
@@ -40,6 +43,9 @@ class HttpTransport:
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self.groups = HttpGroups(self)
+        self.pipelines = HttpPipelines(self)
+        self.lake = HttpLake(self)
+        self.writes = HttpWrites(self)
 
     def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
@@ -107,6 +113,9 @@ class HttpTransport:
 
     def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
         return self._call(method, target, seconds, body, accept=accept)
+
+    def post(self, target: str, seconds: float, body: bytes, media: str) -> Answer:
+        return self._call("POST", target, seconds, body, media)
 
     def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:

@@ -12,9 +12,12 @@ from lakelog.client import processes
 from lakelog.client._runtime import wait_at_exit
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.group import Group
+from lakelog.client._sync.lake import Lake
+from lakelog.client._sync.pipelines import Pipelines
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
+from lakelog.client._sync.writes import Writes
 from lakelog.client.backoff import Policy
 from lakelog.client.codec import Codec, Key, Maker
 from lakelog.client.group_values import GroupInfo
@@ -97,6 +100,16 @@ class Lakelog:
                 return found
             found += more
 
+    @property
+    def lake(self) -> Lake:
+        """Topics as whole ranges of messages, hot and cold."""
+        return Lake(self._calls)
+
+    @property
+    def writes(self) -> Writes:
+        """Many messages that become visible by one decision."""
+        return Writes(self._calls)
+
     def group(self, name: str) -> Group:
         """The group of that name, whether or not it exists yet."""
         return Group(check_name("group", name), self._calls)
@@ -115,6 +128,11 @@ class Lakelog:
             if not more:
                 return found
             found += more
+
+    @property
+    def pipelines(self) -> Pipelines:
+        """The record of what moves many messages: who runs, how far it is, how it ended."""
+        return Pipelines(self._calls)
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client._sync.group_transport import GroupTransport
+from lakelog.client._sync.lake_transport import LakeTransport
+from lakelog.client._sync.pipeline_transport import PipelineTransport
+from lakelog.client._sync.write_transport import WriteTransport
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
@@ -28,6 +31,21 @@ class Transport(Protocol):
     @property
     def groups(self) -> GroupTransport:
         """The verbs about groups."""
+        ...
+
+    @property
+    def pipelines(self) -> PipelineTransport:
+        """The verbs about runs of pipelines."""
+        ...
+
+    @property
+    def lake(self) -> LakeTransport:
+        """The verbs about plans and segments."""
+        ...
+
+    @property
+    def writes(self) -> WriteTransport:
+        """The verbs about staged messages."""
         ...
 
     def open(self, seconds: float) -> None:

@@ -25,7 +25,7 @@ class Handler:
             raise InvalidRequest(f"A handler is a function, not {type(function).__name__}.")
         self.function = function
         self.is_async = _is_async(function)
-        self._wants_delivery = _wants_delivery(function)
+        self.wants_delivery = _wants_delivery(function)
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class Handler:
 
     def begin(self, value: object, held: Held, threads: HandlerThreads) -> asyncio.Future[Any]:
         """Starts it; the future ends when the function has really ended. An async one ends by being cancelled."""
-        if self._wants_delivery:
+        if self.wants_delivery:
             return begin(self.function, self.is_async, (value, delivery_of(held, self.is_async)), threads)
         return begin(self.function, self.is_async, (value,), threads)
 

@@ -211,7 +211,7 @@ def test_handlers_are_called_as_their_signature_asks_for() -> None:
 
     def asks(function: Any) -> tuple[bool, bool]:
         handler = Handler(function)
-        return handler.is_async, handler._wants_delivery
+        return handler.is_async, handler.wants_delivery
 
     assert asks(both) == (True, True) and asks(functools.partial(both, delivery=1)) == (True, False)
     assert asks(Callable_()) == (True, False) and asks([].append) == (False, False)

@@ -1,0 +1,60 @@
+"""Members of cursor groups through the client, which commit positions: the same over every transport."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakelog
+from lakelog.client.group_values import JoinWish, Position
+from lakelog.errors import PositionRefused, UnknownMember
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.position import Earliest
+
+CURSOR = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
+
+
+async def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_before(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders, group = log.topic("orders"), log.group("features")
+        await orders.create(2)
+        await orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
+        joined = await group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
+        assert {topic: list(some) for topic, some in joined.assigned.items()} == {"orders": [0, 1]}
+        assert await group.positions("orders") == {0: Position(0, 0), 1: Position(0, 0)}
+        await group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
+        await group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
+        assert await group.positions("orders") == {0: Position(3, 0), 1: Position(0, 0)}
+        assert await group.lag("orders") == 7
+        with pytest.raises(PositionRefused):
+            await group.commit("orders", {0: 2})
+        await orders.seek("features", to="earliest")
+        with pytest.raises(PositionRefused):
+            await group.commit("orders", {0: 4}, epoch=0)
+        assert (await group.heartbeat("one", joined.generation)).member_id == "one"
+        await group.leave("one")
+        with pytest.raises(UnknownMember):
+            await group.heartbeat("one", joined.generation)
+
+
+async def test_s17_who_replaces_is_the_one_member_and_says_what_it_is(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        group = log.group("features")
+        await log.topic("orders").create(2)
+        one = await group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
+        wish = JoinWish(
+            group="features",
+            topics=("orders",),
+            member_id="two",
+            client_host="host-7",
+            client="spark",
+            replace=True,
+            wish=CURSOR,
+        )
+        two = await group.join(wish)
+        assert two.generation > one.generation
+        assert two.assigned == one.assigned
+        [member] = (await group.describe()).members
+        assert member.member_id == "two"
+        assert member.client_host.endswith(" (spark)")
+        with pytest.raises(UnknownMember):
+            await group.commit("orders", {0: 0}, member_id="one", generation=one.generation)
