@@ -1,0 +1,36 @@
+"""Topics on Spark: as tables and streams, as a sink, and as work for executors.
+
+The names that users import; they are loaded when first used. Everything that moves many messages at once is here. This
+room is a customer: it knows the client, the file formats and the object store, and nothing of engines and servers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakelog.spark.configuring import configure
+    from lakelog.spark.repairing import dead_letters, redrive
+    from lakelog.spark.subscribing import subscribe
+    from lakelog.spark.sweeping import sweep
+    from lakelog.spark.tiering import tier
+    from lakelog.spark.topics import topic
+
+__all__ = ["configure", "dead_letters", "redrive", "subscribe", "sweep", "tier", "topic"]
+
+_HOMES = {
+    "configure": "configuring",
+    "dead_letters": "repairing",
+    "redrive": "repairing",
+    "subscribe": "subscribing",
+    "sweep": "sweeping",
+    "tier": "tiering",
+    "topic": "topics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,55 @@
+"""Batches of a topic as Spark takes them: its own Arrow types, in chunks of a size that suits it. It reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakelog.spark.source import spark_schema
+
+ROWS = 10_000
+"""Of a batch to Spark: smaller ones cost more each, larger ones wait longer for their first row."""
+
+
+@lru_cache(maxsize=1)
+def arrow_schema() -> pa.Schema:
+    """The Arrow form of Spark's schema. Spark checks only a task's first batch: all have to be exactly this."""
+    return to_arrow_schema(spark_schema(), timezone="UTC")
+
+
+def for_spark(batches: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
+    """The same messages, in batches of up to `rows`: small ones are put together, large ones are sliced."""
+    gathered: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for part in _slices(batch, rows):
+            if count + part.num_rows > rows:
+                yield _joined(gathered)
+                gathered, count = [], 0
+            gathered.append(part)
+            count += part.num_rows
+    if gathered:
+        yield _joined(gathered)
+
+
+def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One batch, cast where Spark's type differs: a producer's id has a fixed size only with us."""
+    schema = arrow_schema()
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, rows):
+        yield batch if batch.num_rows <= rows else batch.slice(start, rows)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    parts = [as_spark(batch) for batch in batches]
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

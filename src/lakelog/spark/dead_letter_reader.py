@@ -1,0 +1,114 @@
+"""Dead letters of a group as a table: `format("lakelog")` with the option `deadLetters`; by partition, in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from lakelog.client.group_values import DeadLetter
+from lakelog.errors import InvalidRequest
+from lakelog.model.names import check_name
+from lakelog.spark.session import Connection, client, connection_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+DEAD_LETTERS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("group", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("epoch", pa.int32()),
+        pa.field("id", pa.string()),
+        pa.field("at", _TIME),
+        pa.field("error", pa.string()),
+        pa.field("deliveries", pa.int32()),
+        pa.field("failures", pa.int32()),
+        pa.field("owner", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.map_(pa.string(), pa.string())),
+        pa.field("content_type", pa.string()),
+        pa.field("correlation_id", pa.string()),
+        pa.field("lineage", pa.string()),
+        pa.field("created_at", _TIME),
+        # Of key, value and headers as they died: by it a redrive knows what was repaired.
+        pa.field("fingerprint", pa.string()),
+    ]
+)
+
+
+@lru_cache(maxsize=1)
+def dead_letter_schema() -> StructType:
+    return from_arrow_schema(DEAD_LETTERS, prefer_timestamp_ntz=False)
+
+
+def fingerprint(key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> str:
+    """Of the key, then of value and headers; none and no headers are the same."""
+    return f"{_digest(key)}-{_digest([value, sorted((headers or {}).items())])}"
+
+
+def _digest(found: object) -> str:
+    return sha256(msgspec.msgpack.encode(found)).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class DeadPartition(InputPartition):
+    """The dead letters of one partition of the topic."""
+
+    number: int
+
+
+class DeadLetterReader(DataSourceReader):
+    """Those that are dead when the read comes to them; each once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._topic = check_name("topic", _needed(options, "topic"))
+        self._group = check_name("group", _needed(options, "deadLetters"))
+        self._connection: Connection = connection_of(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        described = client(self._connection).topic(self._topic).describe()
+        return [DeadPartition(number) for number in range(described.partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, DeadPartition)
+        dead = client(self._connection).topic(self._topic).dead_letters(self._group)
+        after: str | None = None
+        while True:
+            page = dead.page(partition.number, after)
+            if page.letters:
+                yield columns_of(page.letters, self._group)
+            if page.next is None:
+                return
+            after = page.next
+
+
+def columns_of(letters: Sequence[DeadLetter], group: str) -> pa.RecordBatch:
+    own = {"group", "value", "headers", "fingerprint"}
+    found: dict[str, list[object]] = {
+        name: [getattr(letter, name) for letter in letters] for name in DEAD_LETTERS.names if name not in own
+    }
+    found["group"] = [group] * len(letters)
+    found["value"] = [letter.raw for letter in letters]
+    found["headers"] = [list(letter.headers.items()) for letter in letters]
+    found["fingerprint"] = [fingerprint(letter.key, letter.raw, letter.headers) for letter in letters]
+    columns = [pa.array(found[field.name], field.type) for field in DEAD_LETTERS]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS)
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    if not (text := options.get(name)):
+        raise InvalidRequest(f"Dead letters are of a topic and a group: say .option('{name}', …).")
+    return text

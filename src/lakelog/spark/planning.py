@@ -1,0 +1,159 @@
+"""From a plan to the splits that tasks read: pure functions, no Spark and no I/O.
+
+Every offset of the plan is in exactly one split. A plan with a hole is refused: nothing is ever read short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from lakelog.client.lake_values import PartitionPlan, Plan, Segment
+from lakelog.errors import OffsetOutOfRange, Unavailable
+
+Ranges = Mapping[int, tuple[int, int]]
+"""By partition, offsets from the first up to, not including, the second."""
+
+MiB = 1 << 20
+# What one more file, or one more range, costs a task beside its messages.
+_OPENING, _CALLING = MiB, 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Offsets from `first` up to, not including, `end` of one partition.
+
+    They are in one segment, or, without one, wherever the server finds them.
+    """
+
+    partition: int
+    first: int
+    end: int
+    segment: Segment | None = None
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+    @property
+    def bytes(self) -> int:
+        """About how much of the segment's file this is."""
+        if self.segment is None:
+            return 0
+        return self.segment.bytes * self.count // max(1, self.segment.end - self.segment.first)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the segment holds nothing else."""
+        return self.segment is not None and (self.first, self.end) == (self.segment.first, self.segment.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSizes:
+    """How much a task reads. A small read is still spread over `aim` tasks, as long as each has `least` to do."""
+
+    cold_bytes: int = 96 * MiB
+    least_cold_bytes: int = 8 * MiB
+    hot_messages: int = 250_000
+    least_hot_messages: int = 20_000
+    aim: int = 16
+
+
+Split = tuple[Piece, ...]
+
+
+def pieces_of(plan: Plan) -> list[Piece]:
+    """What the plan names, by partition and offset: pieces of segments, and then the hot rest."""
+    return [piece for partition in plan.partitions for piece in _pieces_of(partition)]
+
+
+def splits_of(pieces: Iterable[Piece], sizes: SplitSizes | None = None) -> list[Split]:
+    """The same offsets in splits of about equal weight: large pieces are cut, small ones share a task."""
+    sizes = sizes or SplitSizes()
+    cold: list[Piece] = []
+    hot: list[Piece] = []
+    for piece in pieces:
+        (hot if piece.segment is None else cold).append(piece)
+    return [
+        *_spread(cold, lambda piece: piece.bytes + _OPENING, sizes.least_cold_bytes, sizes.cold_bytes, sizes.aim),
+        *_spread(hot, lambda piece: piece.count + _CALLING, sizes.least_hot_messages, sizes.hot_messages, sizes.aim),
+    ]
+
+
+def pieces_in(ranges: Ranges) -> list[Piece]:
+    """Ranges to read from wherever the server finds them."""
+    wanted = sorted(ranges.items())
+    return [Piece(partition=number, first=first, end=end) for number, (first, end) in wanted if first < end]
+
+
+def require_whole(plan: Plan, starts: Mapping[int, int] | None, ends: Mapping[int, int] | None) -> None:
+    """Refuses a plan that was clipped: offsets that were named are all there, or it is an error."""
+    found = {partition.partition: partition for partition in plan.partitions}
+    for number in sorted({*(starts or {}), *(ends or {})} - set(found)):
+        raise OffsetOutOfRange(
+            f"Topic {plan.topic!r} has no partition {number}; it has {len(found)}, from 0 on.",
+            topic=plan.topic,
+            partition=number,
+        )
+    for number, partition in found.items():
+        for offset in ((starts or {}).get(number), (ends or {}).get(number)):
+            if offset is not None and not partition.log_start <= offset <= partition.high_watermark:
+                raise out_of_range(plan.topic, partition, offset)
+
+
+def out_of_range(topic: str, partition: PartitionPlan, offset: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"Partition {partition.partition} of {topic!r} holds offsets {partition.log_start} up to, not including, "
+        f"{partition.high_watermark}; {offset} is outside. Older messages are gone by retention or a purge.",
+        topic=topic,
+        partition=partition.partition,
+        offset=offset,
+    )
+
+
+def _pieces_of(plan: PartitionPlan) -> Iterator[Piece]:
+    at = plan.start
+    for segment in sorted(plan.segments, key=lambda segment: segment.first):
+        end = min(segment.end, plan.end)
+        if end <= at:
+            continue
+        if segment.first > at:
+            raise _hole(plan, at)
+        yield Piece(partition=plan.partition, first=at, end=end, segment=segment)
+        at = end
+    if at < min(plan.hot_from, plan.end):
+        raise _hole(plan, at)
+    if at < plan.end:
+        yield Piece(partition=plan.partition, first=at, end=plan.end)
+
+
+def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
+    return Unavailable(
+        f"The plan of partition {plan.partition} says nothing about offset {offset}; read again.",
+        partition=plan.partition,
+        offset=offset,
+    )
+
+
+def _spread(pieces: list[Piece], weigh: Callable[[Piece], int], least: int, most: int, aim: int) -> Iterator[Split]:
+    total = sum(map(weigh, pieces))
+    target = max(1, min(most, max(least, total // aim)))
+    gathered: list[Piece] = []
+    weight = 0
+    for part in (part for piece in pieces for part in _cut(piece, weigh(piece) // target)):
+        if gathered and weight + weigh(part) > target:
+            yield tuple(gathered)
+            gathered, weight = [], 0
+        gathered.append(part)
+        weight += weigh(part)
+    if gathered:
+        yield tuple(gathered)
+
+
+def _cut(piece: Piece, parts: int) -> Iterator[Piece]:
+    """So many pieces of about equal count, but none that is empty."""
+    parts = max(1, min(parts, piece.count))
+    edges = [piece.first + piece.count * number // parts for number in range(parts + 1)]
+    for first, end in pairwise(edges):
+        yield replace(piece, first=first, end=end)

@@ -1,0 +1,68 @@
+"""The data source `lakelog`: read, readStream, write and writeStream of one topic, each in a module of its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from lakelog.segments import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@lru_cache(maxsize=1)
+def spark_schema() -> StructType:
+    """The columns of a topic as Spark sees them: those of a segment, all of which may be null."""
+    found = from_arrow_schema(SCHEMA, prefer_timestamp_ntz=False)
+    for field in found.fields:
+        field.nullable, field.metadata = True, {}
+    return found
+
+
+class LakelogSource(DataSource):
+    """Found by Spark through the module `pyspark_lakelog`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakelog"
+
+    def schema(self) -> StructType:
+        if "deadLetters" in self.options:
+            from lakelog.spark.dead_letter_reader import dead_letter_schema
+
+            return dead_letter_schema()
+        return spark_schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if "deadLetters" in self.options:
+            from lakelog.spark.dead_letter_reader import DeadLetterReader
+
+            return DeadLetterReader(self.options)
+        from lakelog.spark.batch_reader import BatchReader
+
+        return BatchReader(self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from lakelog.spark.stream_reader import StreamReader
+
+        return StreamReader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from lakelog.spark.sink import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from lakelog.spark.sink import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)

@@ -1,0 +1,160 @@
+"""What a stream reads next, and whether its checkpoint and its group agree: pure functions, no Spark and no I/O.
+
+A `StreamOffset` says where a micro-batch ends and also where it began, so that the first micro-batch reads the same
+after a crash, and a restart knows between which positions the group may stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakelog.client.group_values import Position
+from lakelog.errors import InvalidRequest, PositionRefused
+
+Offsets = Mapping[int, int]
+"""By partition, the offset to read next."""
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOffset:
+    """The end of a micro-batch. Without an incarnation nothing is resolved yet: what a new stream begins with."""
+
+    topic: str
+    incarnation: int | None = None
+    begin: Offsets = field(default_factory=dict)
+    """Where the micro-batch began."""
+    end: Offsets = field(default_factory=dict)
+    epochs: Offsets = field(default_factory=dict)
+    """The group's position epochs, by partition; 0 where nothing is said."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Equal offsets are equal texts: Spark compares them so."""
+        if self.incarnation is None:
+            return {"format": _FORMAT, "topic": self.topic}
+        return {
+            "format": _FORMAT,
+            "topic": self.topic,
+            "incarnation": self.incarnation,
+            "begin": _to_json(self.begin),
+            "end": _to_json(self.end),
+            "epochs": _to_json({partition: epoch for partition, epoch in self.epochs.items() if epoch}),
+        }
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], topic: str) -> StreamOffset:
+        """Of a checkpoint, which may be one of another source, another topic or a later version."""
+        if found.get("format") != _FORMAT:
+            raise InvalidRequest(
+                "The checkpoint was not written by this version of the source `lakelog`; take another."
+            )
+        if found.get("topic") != topic:
+            raise InvalidRequest(
+                f"The checkpoint is of topic {found.get('topic')!r}, and the query reads {topic!r}: "
+                "a query that reads another topic needs a checkpoint of its own."
+            )
+        return cls(
+            topic=topic,
+            incarnation=found.get("incarnation"),
+            begin=_of_json(found.get("begin", {})),
+            end=_of_json(found.get("end", {})),
+            epochs=_of_json(found.get("epochs", {})),
+        )
+
+
+def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int, int]:
+    """Where the next micro-batch begins: at `start`, which may know nothing yet, then as `resolved` says.
+
+    A partition that was added later begins at 0.
+    """
+    known = resolved if start.incarnation is None else start.end
+    return {partition: known.get(partition, 0) for partition in sorted(ends)}
+
+
+def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
+    """Where the next micro-batch ends: everything there is, or `limit` messages shared out by what each partition has.
+
+    As long as there is anything, it moves.
+    """
+    behind = {partition: max(0, ends.get(partition, at) - at) for partition, at in begin.items()}
+    total = sum(behind.values())
+    if limit is None or total <= limit:
+        shares = behind
+    else:
+        shares = {partition: limit * count // total for partition, count in behind.items()}
+        left = limit - sum(shares.values())
+        # What rounding left goes to those who lag most, so that the limit is used up exactly.
+        for partition in sorted(behind, key=lambda each: (shares[each] - behind[each], each)):
+            more = min(left, behind[partition] - shares[partition])
+            shares[partition] += more
+            left -= more
+    return {partition: at + shares[partition] for partition, at in begin.items()}
+
+
+def grown(positions: Mapping[int, Position], offsets: Offsets) -> dict[int, int]:
+    """Of these offsets, those that the group has not reached."""
+    return {
+        partition: offset
+        for partition, offset in sorted(offsets.items())
+        if partition not in positions or offset > positions[partition].offset
+    }
+
+
+def by_epoch(offsets: Offsets, positions: Mapping[int, Position]) -> dict[int, dict[int, int]]:
+    """The same by position epoch: a seek of one partition leaves the others in theirs."""
+    found: dict[int, dict[int, int]] = {}
+    for partition, offset in offsets.items():
+        epoch = positions[partition].epoch if partition in positions else 0
+        found.setdefault(epoch, {})[partition] = offset
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The micro-batch that a checkpoint knows last, and whether it was finished."""
+
+    planned: StreamOffset
+    finished: bool
+
+
+def reconcile(group: str, restart: Restart, positions: Mapping[int, Position], log_starts: Offsets) -> None:
+    """Refuses to go on where the group stands outside the last planned micro-batch.
+
+    It is committed behind Spark's own commit and before the next planning; so a kill leaves it at the beginning of the
+    last planned micro-batch, at its end, or, by partition, at either. Anywhere else somebody moved it. After a seek it
+    has to be exactly where the query goes on: else the seek wanted something else.
+    """
+    planned = restart.planned
+    for partition, position in sorted(positions.items()):
+        low, high = planned.begin.get(partition, 0), planned.end.get(partition, 0)
+        on = high if restart.finished else low
+        sought = position.epoch != planned.epochs.get(partition, 0)
+        if position.offset == on if sought else low <= position.offset <= high:
+            continue
+        cut = position.offset == log_starts.get(partition) and position.offset > high
+        why = "retention has removed what is between them" if cut else "somebody moved the group, or read with it"
+        raise PositionRefused(
+            f"Group '{group}' is at offset {position.offset} of partition {partition} of '{planned.topic}', and the "
+            f"checkpoint of this query is at {_range(low, high)}: {why}. To go on from the checkpoint, move the group: "
+            f"`lakelog groups seek {group} {planned.topic} --partition {partition} --to {on}`. To go on from where "
+            "the group is, start the query with a new checkpoint.",
+            group=group,
+            topic=planned.topic,
+            partition=partition,
+            offset=position.offset,
+        )
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _to_json(offsets: Offsets) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def _of_json(found: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in found.items()}

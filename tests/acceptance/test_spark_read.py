@@ -1,0 +1,270 @@
+"""A topic as a table: `spark.read.format("lakelog")`, SQL, and `lakelog.spark.topic`, over a real server and Spark."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import lakelog
+from lakelog.errors import InvalidRequest
+from lakelog.spark import configure, topic
+from lakelog.spark.configuring import SETTINGS
+from lakelog.spark.source import spark_schema
+from tests.kit.cold import tier_by_hand
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lake:
+    """A server with an object store, a client, and Spark."""
+
+    spark: SparkSession
+    url: str
+    store: Path
+    log: Any
+
+    def read(self, name: str, **options: str) -> DataFrame:
+        return self.spark.read.format("lakelog").options(topic=name, url=self.url, **options).load()
+
+
+@pytest.fixture(scope="module")
+def lake(cluster: Cluster, spark: SparkSession) -> Iterator[Lake]:
+    with tempfile.TemporaryDirectory(prefix="lakelog-store-") as folder:
+        env = {"LAKELOG_OBJECT_STORE": f"file://{folder}"}
+        with Fleet(cluster, servers=1, env=env) as fleet:
+            url = f"http://127.0.0.1:{fleet.ports[0]}"
+            with lakelog.connect(url) as log:
+                yield Lake(spark=spark, url=url, store=Path(folder), log=log)
+
+
+def offsets(frame: DataFrame) -> list[tuple[int, int]]:
+    """Every (partition, offset), sorted: a gap or a duplicate shows."""
+    return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+
+def dense(**ends: int) -> list[tuple[int, int]]:
+    return [(int(name[1:]), offset) for name, end in ends.items() for offset in range(end)]
+
+
+def test_a_topic_is_a_table(lake: Lake) -> None:
+    orders = lake.log.topic("orders")
+    orders.create(2)
+    sent = [
+        lakelog.Outgoing({"n": n}, key=f"k{n}", headers={"a": "b"} if n % 2 else None, partition=n % 2)
+        for n in range(100)
+    ]
+    orders.publish_many(sent)
+    frame = lake.read("orders")
+    assert frame.schema == spark_schema()
+    rows = frame.orderBy("partition", "offset").collect()
+    assert [(row.partition, row.offset) for row in rows] == dense(p0=50, p1=50)
+    first = rows[50]
+    assert (bytes(first.key), bytes(first.value), first.headers) == (b"k1", b'{"n":1}', {"a": "b"})
+    assert first.content_type == "application/json"
+    assert first.appended_at is not None and first.epoch == 0
+
+
+def filled(lake: Lake, name: str, count: int, *, partitions: int = 2) -> Any:
+    """A topic with so many messages in each partition, published in batches."""
+    made = lake.log.topic(name)
+    made.create(partitions)
+    append(made, count, partitions=partitions)
+    return made
+
+
+def append(made: Any, count: int, *, partitions: int = 2) -> None:
+    for partition in range(partitions):
+        values = [f"{partition}/{n}" for n in range(count)]
+        for start in range(0, count, 100):
+            made.publish_many([lakelog.Outgoing(value, partition=partition) for value in values[start : start + 100]])
+
+
+def test_sql_reads_a_topic(lake: Lake) -> None:
+    filled(lake, "in-sql", 30)
+    options = f"""topic 'in-sql', url '{lake.url}', endOffsets '{{"1": 5}}'"""
+    lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW v USING lakelog OPTIONS ({options})")
+    found = lake.spark.sql("SELECT partition, count(*) AS n, max(offset) AS last FROM v GROUP BY partition ORDER BY 1")
+    assert [tuple(row) for row in found.collect()] == [(0, 30, 29), (1, 5, 4)]
+
+
+def test_an_empty_topic_is_an_empty_table(lake: Lake) -> None:
+    lake.log.topic("empty").create(2)
+    assert lake.read("empty").collect() == []
+    frame = topic(lake.spark, "empty", url=lake.url)
+    assert (frame.collect(), frame.schema) == ([], spark_schema())
+
+
+def test_ranges_of_offsets_and_times(lake: Lake) -> None:
+    made = filled(lake, "ranged", 100)
+    ends = '{"0": 20, "1": 7}'
+    expected = [(0, n) for n in range(5, 20)] + [(1, n) for n in range(7)]
+    assert offsets(lake.read("ranged", startOffsets='{"0": 5}', endOffsets=ends)) == expected
+    between = topic(lake.spark, "ranged", start_offsets={0: 5}, end_offsets={0: 20, 1: 7}, url=lake.url)
+    assert offsets(between) == expected
+    at = made.fetch_arrow(0, offset=99).column("appended_at")[0].as_py() + timedelta(microseconds=1)
+    append(made, 50)
+    for frame in (lake.read("ranged", since=at.isoformat()), topic(lake.spark, "ranged", since=at, url=lake.url)):
+        assert [row for row in offsets(frame) if row[0] == 0] == [(0, n) for n in range(100, 150)]
+    until = topic(lake.spark, "ranged", until=at, url=lake.url)
+    assert [row for row in offsets(until) if row[0] == 0] == [(0, n) for n in range(100)]
+    assert topic(lake.spark, "ranged", since="1 hour", url=lake.url).count() == 300
+
+
+def test_a_frame_is_one_moment_of_the_topic_s22(lake: Lake) -> None:
+    """However often it is used while a producer runs; and each read of its own is dense up to some offset."""
+    made = filled(lake, "growing", 100)
+    frame = topic(lake.spark, "growing", url=lake.url)
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.is_set():
+            append(made, 20)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        for _ in range(3):
+            assert offsets(frame) == dense(p0=100, p1=100)
+            found = offsets(lake.read("growing"))
+            counts = Counter(partition for partition, _ in found)
+            assert found == dense(p0=counts[0], p1=counts[1])
+            joined = frame.alias("a").join(frame.alias("b"), ["partition", "offset"])
+            assert joined.count() == 200
+    finally:
+        stop.set()
+        producer.join(30)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "no-such-topic"}, "no-such-topic"),
+        ({"topic": "orders", "startOffset": "{}"}, "Is 'startOffsets' meant"),
+        ({"topic": "orders", "group": "g"}, "`group` is an option of spark.readStream"),
+        ({"topic": "orders", "since": "yesterday"}, "such as '1 day' or '90 min'"),
+        ({"topic": "orders", "endOffsets": '{"0": 1000000}'}, "1000000 is outside"),
+        ({"topic": "orders", "endOffsets": '{"9": 1}'}, "has partitions 0 to 1, not 9"),
+        ({}, "Say which topic"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_do(lake: Lake, options: dict[str, str], said: str) -> None:
+    if "orders" in options.values():
+        lake.log.topic("orders").create(2, if_missing=True)
+    with pytest.raises(Exception, match=re.escape(said)):
+        lake.spark.read.format("lakelog").options(url=lake.url, **options).load().collect()
+
+
+def test_without_a_url_it_says_where_to_put_one(lake: Lake) -> None:
+    with pytest.raises(Exception, match="LAKELOG_URL"):
+        lake.spark.read.format("lakelog").option("topic", "orders").load().collect()
+    with pytest.raises(InvalidRequest, match=r"spark\.lakelog\.url"):
+        topic(lake.spark, "orders")
+
+
+def test_the_session_s_configuration_says_where_topics_are(lake: Lake) -> None:
+    filled(lake, "configured", 10)
+    lake.spark.conf.set("spark.lakelog.url", lake.url)
+    try:
+        assert topic(lake.spark, "configured").count() == 20
+    finally:
+        lake.spark.conf.unset("spark.lakelog.url")
+
+
+def test_configure_sets_what_was_measured_and_nothing_else() -> None:
+    class Builder:
+        def __init__(self) -> None:
+            self.settings: dict[str, str] = {}
+
+        def config(self, name: str, setting: str) -> Builder:
+            self.settings[name] = setting
+            return self
+
+    made = configure(Builder(), url="http://x")  # type: ignore[arg-type]
+    assert made.settings == {**SETTINGS, "spark.lakelog.url": "http://x"}  # type: ignore[attr-defined]
+
+
+def test_history_and_the_newest_second_in_one_read_s22(lake: Lake) -> None:
+    """Cold, hot, and a file of which only a part is wanted: the same messages by every way."""
+    made = filled(lake, "tiered", 300)
+    before = {row.offset: row.value for row in lake.read("tiered").where("partition = 0").collect()}
+    segments = tier_by_hand(lake.log, "tiered", segment_bytes=1)
+    assert len(segments) >= 4, "several files for each partition"
+    append(made, 40)
+    frame = topic(lake.spark, "tiered", url=lake.url)
+    assert frame.schema == spark_schema()
+    assert offsets(frame) == offsets(lake.read("tiered")) == dense(p0=340, p1=340)
+    cold = {row.offset: row.value for row in frame.where("partition = 0 and offset < 300").collect()}
+    assert cold == before
+    starts, ends = {0: 150, 1: 299}, {0: 310, 1: 301}
+    expected = [(0, n) for n in range(150, 310)] + [(1, n) for n in range(299, 301)]
+    assert offsets(topic(lake.spark, "tiered", start_offsets=starts, end_offsets=ends, url=lake.url)) == expected
+    options = {"startOffsets": '{"0": 150, "1": 299}', "endOffsets": '{"0": 310, "1": 301}'}
+    assert offsets(lake.read("tiered", **options)) == expected
+
+
+def test_only_files_of_the_range_are_opened(lake: Lake) -> None:
+    made = filled(lake, "pruned", 300, partitions=1)
+    segments = tier_by_hand(lake.log, "pruned", segment_bytes=1)
+    at = made.fetch_arrow(0, offset=200).column("appended_at")[0].as_py()
+    assert len(segments) == 3
+
+    def files(**wish: Any) -> list[str]:
+        frame = topic(lake.spark, "pruned", url=lake.url, **wish)
+        return sorted(Path(unquote(urlsplit(file).path)).name for file in frame.inputFiles())
+
+    names = [Path(segment.path).name for segment in segments]
+    assert files() == names
+    assert files(start_offsets={0: 100}) == names[1:]
+    assert files(start_offsets={0: 120}, end_offsets={0: 130}) == [names[1]]
+    assert files(since=at) == [names[2]]
+    assert files(until=at) == names[:2]
+
+
+def test_all_columns_are_the_same_from_either_place(lake: Lake) -> None:
+    made = lake.log.topic("columns")
+    made.create(1)
+    with made.producer() as producer:
+        for n in range(50):
+            producer.send({"n": n}, key=str(n), headers={"a": str(n), "b": "x"}, correlation_id=f"c{n}")
+    made.publish_many([lakelog.Outgoing(b"", idempotency_key=f"i{n}") for n in range(5)])
+    hot = lake.read("columns").orderBy("offset").collect()
+    assert (len(hot), hot[7].correlation_id, hot[7].headers) == (55, "c7", {"a": "7", "b": "x"})
+    tier_by_hand(lake.log, "columns")
+    frame = topic(lake.spark, "columns", url=lake.url)
+    assert len(frame.inputFiles()) == 1
+    assert frame.orderBy("offset").collect() == hot
+    assert lake.read("columns").orderBy("offset").collect() == hot
+
+
+def test_a_plan_older_than_its_files_is_never_read_short_s21(lake: Lake) -> None:
+    """Whoever reads a file that is gone gets an error, also where the session would pass over it."""
+    filled(lake, "gone", 100, partitions=1)
+    frame = topic(lake.spark, "gone", url=lake.url)
+    (segment,) = tier_by_hand(lake.log, "gone")
+    assert frame.count() == 100, "planned as hot, read wherever it is"
+    frame = topic(lake.spark, "gone", url=lake.url)
+    (lake.store / segment.path).rename(lake.store / "elsewhere")
+    lake.spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+            frame.count()
+        with pytest.raises(Exception, match="the same object store"):
+            lake.read("gone").collect()
+    finally:
+        lake.spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+        (lake.store / "elsewhere").rename(lake.store / segment.path)
+    assert frame.count() == lake.read("gone").count() == 100

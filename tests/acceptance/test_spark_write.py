@@ -1,0 +1,266 @@
+"""Writing to a topic from Spark, exactly once (S22): batches, streams, retries, copies of tasks, re-runs; two cells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+import lakelog
+from lakelog.batches import partition_of
+from lakelog.errors import Conflict, EpochChanged, InvalidRequest
+from lakelog.spark.sink import BatchWriter
+from lakelog.storage.postgres import migrate
+from tests.kit.fleet import LAKELOG
+from tests.kit.ports import free_port
+from tests.kit.postgres import Cluster
+from tests.kit.process import Supervisor
+from tests.kit.spark import local_session
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """A server over two cells, a client, and Spark."""
+
+    spark: SparkSession
+    url: str
+    log: Any
+
+    def write(self, frame: DataFrame, topic: str, **options: str) -> None:
+        frame.write.format("lakelog").mode("append").options(url=self.url, topic=topic, **options).save()
+
+    def writer(self, topic: str, write_id: str, schema: str = "key string, value string") -> BatchWriter:
+        """The writer as Spark makes it on the driver."""
+        parsed = StructType.fromDDL(schema)
+        return BatchWriter({"url": self.url, "topic": topic, "writeId": write_id}, parsed, False)
+
+    def read(self, topic: str) -> list[Any]:
+        return list(self.log.topic(topic).read())
+
+    def values(self, topic: str) -> list[str]:
+        return sorted(bytes(message.raw).decode() for message in self.read(topic))
+
+
+@pytest.fixture(scope="module")
+def sink(cluster: Cluster, second_cluster: Cluster) -> Iterator[Sink]:
+    database, second = cluster.create_database(), second_cluster.create_database()
+    asyncio.run(migrate(database, {"b": second}))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = {"LAKELOG_CELLS": json.dumps({"b": second})}
+    argv = [LAKELOG, "serve", "--port", str(port), "--database-url", database, "--no-auth"]
+    with Supervisor() as supervisor, local_session(master="local[2,3]") as spark:
+        supervisor.start(argv, env=env, ready=f"{url}/readyz", name="server")
+        with lakelog.connect(url) as log:
+            yield Sink(spark=spark, url=url, log=log)
+
+
+def rows(spark: SparkSession, count: int, *, parts: int = 4) -> DataFrame:
+    return spark.range(0, count, 1, parts).selectExpr("concat('k', id % 37) AS key", "concat('v', id) AS value")
+
+
+def batch(*values: str) -> pa.RecordBatch:
+    return pa.record_batch({"key": [value[:1] for value in values], "value": list(values)})
+
+
+def test_what_is_written_is_read_back(sink: Sink) -> None:
+    sink.log.topic("all").create(4)
+    frame = sink.spark.range(0, 1000, 1, 3).selectExpr(
+        "encode(concat('k', id % 7), 'UTF-8') AS key",
+        "encode(cast(id AS string), 'UTF-8') AS value",
+        "map('n', cast(id AS string)) AS headers",
+        "'text/plain' AS content_type",
+        "concat('c', id) AS correlation_id",
+        "timestamp_micros(1700000000000001 + id) AS created_at",
+        "cast(NULL AS timestamp) AS expires_at",
+    )
+    sink.write(frame, "all")
+    found = {message.value: message for message in sink.read("all")}
+    assert sorted(found, key=int) == [str(n) for n in range(1000)]
+    message = found["12"]
+    assert (message.key, message.headers, message.correlation_id) == (b"k5", {"n": "12"}, "c12")
+    assert (message.content_type, message.expires_at) == ("text/plain", None)
+    assert message.created_at.timestamp() == pytest.approx(1_700_000_000.000013)
+
+
+def test_keys_are_where_the_client_puts_them_over_two_cells(sink: Sink) -> None:
+    sink.log.topic("keyed").create(5)
+    sink.write(rows(sink.spark, 5000), "keyed")
+    read = sink.read("keyed")
+    assert len(read) == 5000
+    assert all(message.partition == partition_of(message.key, 5) for message in read)
+    assert len({message.partition for message in read}) == 5
+
+
+def test_messages_of_a_key_keep_the_order_of_their_task(sink: Sink) -> None:
+    sink.log.topic("order").create(3)
+    sink.write(rows(sink.spark, 40_000, parts=1), "order")
+    last: dict[bytes, int] = {}
+    for message in sink.read("order"):
+        number = int(bytes(message.raw).decode()[1:])
+        assert number > last.get(message.key, -1)
+        last[message.key] = number
+
+
+def test_without_keys_rows_are_spread_and_a_partition_column_decides(sink: Sink) -> None:
+    sink.log.topic("spread").create(4)
+    sink.write(sink.spark.range(0, 20_000, 1, 2).selectExpr("cast(id AS string) AS value"), "spread")
+    counts = [info.high_watermark - info.log_start for info in sink.log.topic("spread").describe().partition_list]
+    assert sum(counts) == 20_000 and min(counts) >= 2000
+    sink.log.topic("named").create(4)
+    sink.write(sink.spark.range(10).selectExpr("cast(id AS string) AS value", "3 AS partition"), "named")
+    assert {message.partition for message in sink.read("named")} == {3}
+
+
+def test_s22_a_task_that_is_tried_again_adds_nothing(sink: Sink) -> None:
+    """The first attempt dies when some of it is staged already."""
+    sink.log.topic("flaky").create(4)
+
+    def once_more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        seen = 0
+        for each in batches:
+            yield each
+            seen += each.num_rows
+            if seen >= 50_000 and context.attemptNumber() == 0:
+                raise RuntimeError("the first attempt fails")
+
+    wide = sink.spark.range(0, 120_000, 1, 2).selectExpr("cast(id AS string) AS key", "repeat(uuid(), 24) AS value")
+    sink.write(wide.mapInArrow(once_more, "key string, value string"), "flaky")
+    assert sorted(int(message.key) for message in sink.read("flaky")) == list(range(120_000))
+
+
+def test_s22_of_two_copies_of_a_task_one_counts(sink: Sink) -> None:
+    sink.log.topic("copies").create(2)
+    writer = sink.writer("copies", "copies-1")
+    first, copy = (writer.write(iter([batch("a", "b", "c")])) for _ in range(2))
+    other = writer.write(iter([batch("d"), batch("e")]))
+    assert sink.values("copies") == []
+    writer.commit([copy, other, None])
+    assert sink.values("copies") == ["a", "b", "c", "d", "e"]
+    writer.commit([first, other])
+    assert sink.values("copies") == ["a", "b", "c", "d", "e"]
+
+
+def test_s22_the_first_of_a_write_id_stands_also_against_other_rows(sink: Sink) -> None:
+    sink.log.topic("again").create(3)
+    sink.write(rows(sink.spark, 100), "again", writeId="night-1")
+    sink.write(sink.spark.sql("SELECT 'other' AS value"), "again", writeId="night-1")
+    assert sink.values("again") == sorted(f"v{n}" for n in range(100))
+    sink.write(sink.spark.sql("SELECT 'next' AS value"), "again", writeId="night-2")
+    assert len(sink.values("again")) == 101
+
+
+def test_a_write_of_no_rows_is_a_write(sink: Sink) -> None:
+    sink.log.topic("empty").create(2)
+    sink.write(rows(sink.spark, 10).where("false"), "empty", writeId="w")
+    sink.write(rows(sink.spark, 10), "empty", writeId="w")
+    assert sink.values("empty") == []
+
+
+def test_a_write_that_partitions_were_added_under_is_refused_whole(sink: Sink) -> None:
+    topic = sink.log.topic("grown")
+    topic.create(2)
+    writer = sink.writer("grown", "w")
+    staged = writer.write(iter([batch("a")]))
+    topic.alter(partitions=3)
+    with pytest.raises(EpochChanged):
+        writer.commit([staged])
+    assert sink.values("grown") == []
+    again = sink.writer("grown", "w")
+    again.commit([again.write(iter([batch("a")]))])
+    assert sink.values("grown") == ["a"]
+
+
+def test_a_write_into_a_topic_that_was_made_anew_is_refused(sink: Sink) -> None:
+    topic = sink.log.topic("anew")
+    topic.create(2)
+    writer = sink.writer("anew", "w")
+    staged = writer.write(iter([batch("a")]))
+    topic.delete()
+    topic.create(2)
+    with pytest.raises(Conflict, match="made anew"):
+        writer.commit([staged])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["'a' AS value", "1 AS price"], "to_json"),
+        (["'a' AS key"], "'value' is missing"),
+        (["id AS value"], "Cast it"),
+        (["'a' AS value", "'k' AS idempotency_key"], "write id"),
+        (["'a' AS value", "map('a', 1) AS headers"], "map<string,string>"),
+    ],
+)
+def test_rows_that_are_no_messages_are_refused_with_what_to_do(sink: Sink, columns: list[str], said: str) -> None:
+    sink.log.topic("strict").create(1, if_missing=True)
+    with pytest.raises(Exception, match=said):
+        sink.write(sink.spark.range(1).selectExpr(*columns), "strict")
+    assert sink.values("strict") == []
+
+
+def test_a_topic_is_never_overwritten(sink: Sink) -> None:
+    with pytest.raises(InvalidRequest, match="append"):
+        BatchWriter({"url": sink.url, "topic": "strict"}, StructType.fromDDL("value string"), True)
+
+
+class Files:
+    """A stream of text files, one a micro-batch."""
+
+    def __init__(self, sink: Sink, folder: Path, topic: str) -> None:
+        self._sink, self._topic = sink, topic
+        self._source, self.checkpoint = folder / "in", folder / "checkpoint"
+        self._source.mkdir()
+
+    def put(self, number: int, *lines: str) -> None:
+        (self._source / f"{number:04}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+    def run(self) -> None:
+        stream = self._sink.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source))
+        query = (
+            stream.writeStream.format("lakelog")
+            .options(url=self._sink.url, topic=self._topic, checkpointLocation=str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def forget_last_commit(self) -> None:
+        """As a driver leaves it that is killed between the sink's commit and Spark's own."""
+        last = max((path for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit()), key=_number)
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+def test_s22_a_stream_goes_on_from_its_checkpoint_without_gap_or_double(sink: Sink, tmp_path: Path) -> None:
+    sink.log.topic("stream").create(4)
+    files = Files(sink, tmp_path, "stream")
+    sent: list[str] = []
+    for run in range(3):
+        for number in range(3 * run, 3 * run + 3):
+            lines = [f"{number}-{line}" for line in range(20)]
+            files.put(number, *lines)
+            sent += lines
+        files.run()
+        assert sink.values("stream") == sorted(sent)
+        files.forget_last_commit()
+        # The micro-batch runs again, and finds other rows: those of its first run stand.
+        files.put(3 * run + 2, "other", "rows")
+        files.run()
+        assert sink.values("stream") == sorted(sent)

@@ -1,0 +1,42 @@
+"""Moves messages to the object store by hand, without Spark: for tests and benchmarks that need cold history."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+from lakelog import Lakelog
+from lakelog.client.lake_values import Plan, RegisterStatus, Segment, TierRange
+from lakelog.objectstore import ObjectStore, open_store
+from lakelog.segments import SegmentWriter, segment_path, verify
+
+
+def tier_by_hand(
+    log: Lakelog, topic: str, *, segment_bytes: int = 128 << 20, options: Mapping[str, str] | None = None
+) -> list[Segment]:
+    """Everything that may be tiered: written, registered, verified. The hot batches stay where they are.
+
+    `options` are the object store's.
+    """
+    plan = log.lake.plan(topic)
+    assert plan.store is not None, "the server has no object store"
+    store = open_store(plan.store, options)
+    ranges = log.lake.tierable(topic, segment_bytes=segment_bytes, min_bytes=1, min_age=0)
+    made = [_written(log, store, plan, each) for each in ranges]
+    answers = log.lake.register(topic, made)
+    assert [answer.status for answer in answers] == [RegisterStatus.REGISTERED] * len(made), answers
+    for segment in made:
+        verify(store, segment)
+    log.lake.verified(topic, made)
+    return made
+
+
+def _written(log: Lakelog, store: ObjectStore, plan: Plan, wanted: TierRange) -> Segment:
+    sink = io.BytesIO()
+    with SegmentWriter(sink, wanted.partition) as writer:
+        for batch in log.lake.read_range(plan.topic, wanted.partition, wanted.first, wanted.end):
+            writer.write(batch)
+        sealed = writer.close()
+    path = segment_path(plan.environment_id, plan.incarnation, wanted.partition, wanted.first, wanted.end)
+    store.put(path, sink.getvalue())
+    return sealed.segment(path)

@@ -1,0 +1,1 @@
+"""What Spark jobs decide and convert by themselves; no session is started here."""
