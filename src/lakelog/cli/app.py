@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli import dead, dev, fetch, groups, migrate, publish, serve, tail, tokens, topics, worker
+from lakelog.cli import dead, dev, fetch, groups, migrate, pipelines, publish, serve, tail, tokens, topics, worker
 from lakelog.cli.failures import Commands
 from lakelog.cli.output import print_json, print_line
 from lakelog.cli.target import JsonOption
@@ -44,6 +44,7 @@ app.command()(tail.tail)
 app.command()(worker.worker)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(pipelines.app, name="pipelines")
 
 
 @app.command()

@@ -69,6 +69,7 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
             "port": port,
             "workers": 1,
             "authenticate": token is not None,
+            "object_store": os.environ.get("LAKELOG_OBJECT_STORE") or (folder / "objects").as_uri(),
             "drain_seconds": 5.0,
             "log_level": "warning",
             "log_format": "console",

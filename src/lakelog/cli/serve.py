@@ -34,6 +34,9 @@ def serve(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory for calls in hand, per process.", show_default="256MiB")
     ] = None,
+    object_store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where cold segments are: file:///folder or s3://bucket/prefix.")
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="json, or console for people.", show_default="json")] = None,
 ) -> None:
     """Serve topics over HTTP, until SIGTERM.
@@ -51,6 +54,7 @@ def serve(
         "authenticate": False if no_auth else None,
         "allow_not_durable": allow_not_durable or None,
         "memory_bytes": parse_size(memory) if memory else None,
+        "object_store": object_store,
         "log_format": log_format,
     }
     settings = make_settings(given)
@@ -98,7 +102,8 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     from lakelog.maintenance import Maintenance
 
     catalog, cells = await patiently(lambda: _open_stores(settings), say=say)
-    engine = Engine(catalog, cells, EngineSettings(memory_bytes=settings.memory_bytes))
+    chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store)
+    engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine)
     try:
         await engine.start()

@@ -47,8 +47,9 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
     groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "pause", "resume", "alter", "delete")}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard")}
+    pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "plan tier", "runs")}
     alone = {"dev", "serve", "migrate", "publish", "fetch", "tail", "worker", "version"}
-    assert leaves == alone | topics | tokens | groups | dead
+    assert leaves == alone | topics | tokens | groups | dead | pipelines
 
 
 def test_without_arguments_it_shows_help() -> None:

@@ -1,0 +1,306 @@
+"""`lakelog pipelines`: what moves many messages at once. Runs it here or on a Spark cluster; shows what ran."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakelog.cli.output import print_json, print_line, print_table, say
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, find_target, open_log
+from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_size, show_time
+
+if TYPE_CHECKING:
+    from lakelog.model.pipeline import PipelineRun
+    from lakelog.spark.jobs import Report, Sessions, TierJob
+    from lakelog.spark.session import Connection
+    from lakelog.spark.sweeping import Swept
+    from lakelog.spark.tiering import Tiered
+
+app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, and see what ran.")
+run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
+plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
+app.add_typer(run_app, name="run")
+app.add_typer(plan_app, name="plan")
+
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Only this topic; else all, one after another.")]
+SizeOption = Annotated[
+    str, typer.Option("--segment-size", metavar="SIZE", help="About so much of stored batches makes a segment.")
+]
+AgeOption = Annotated[
+    str,
+    typer.Option(
+        "--min-age", metavar="DURATION", help="What makes no whole segment waits until it is so old; 0s: not."
+    ),
+]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+
+
+@run_app.command("tier")
+def run_tier(
+    topic: TopicOption = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Run again and again, so often, until stopped.")
+    ] = None,
+    master: Annotated[
+        str, typer.Option(help="Where Spark runs: local[2] is this machine with two cores; spark://host:7077.")
+    ] = "local[2]",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A setting of Spark; may be repeated.")
+    ] = None,
+    segment_size: SizeOption = "128MiB",
+    min_age: AgeOption = "5m",
+    dry_run: DryOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Move older messages from PostgreSQL to Parquet files in the object store.
+
+    Readers notice nothing. Kill it at any moment and run it again: it goes on where it was. One run of a topic goes
+    on at a time. The server drops hot tables a minute after all in them was moved and verified.
+    """
+    settings = parse_pairs(conf, "--conf")
+    period = None if every is None else parse_duration(every).total_seconds()
+    job = _job(topic, segment_size, min_age, dry_run, period)
+    from lakelog.spark.jobs import Sessions
+
+    sessions = Sessions(
+        name=f"lakelog tier {topic or ''}".strip(),
+        master=master,
+        conf=settings,
+        on_start=lambda: say(f"Starting Spark ({master}) …"),
+    )
+    _tier(_connection(url, token), sessions, job, json)
+
+
+@plan_app.command("tier")
+def plan_tier(
+    topic: TopicOption = None,
+    segment_size: SizeOption = "128MiB",
+    min_age: AgeOption = "5m",
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show which offsets would become which segments; the same as `run tier --dry-run`, by partition."""
+    from lakelog.spark.tiering import tierable
+
+    job = _job(topic, segment_size, min_age, True, None)
+    with open_log(url, token) as log:
+        topics = [topic] if topic else [info.name for info in log.topics()]
+        found = [(name, each) for name in topics for each in tierable(log, name, job.wish)]
+        left = {name: len(log.lake.unverified(name)) for name in topics}
+    if json:
+        ranges = [
+            {"topic": name, "partition": each.partition, "first": each.first, "end": each.end, "bytes": each.bytes}
+            for name, each in found
+        ]
+        print_json({"ranges": ranges, "unverified": left})
+        return
+    print_table(
+        ["topic", "partition", "first", "end", "messages", "stored"],
+        [
+            (name, each.partition, each.first, each.end, f"{each.end - each.first:,}", show_size(each.bytes))
+            for name, each in found
+        ],
+        empty=f"Nothing to tier yet: no whole segment of {segment_size}, and the rest is younger than {min_age}.",
+    )
+    if waiting := sum(left.values()):
+        say(f"{show_count(waiting, 'segment')} of an earlier run would be verified first.")
+
+
+@run_app.command("sweep")
+def run_sweep(
+    min_age: Annotated[
+        str, typer.Option("--min-age", metavar="DURATION", help="Between the two looks that find a file unused.")
+    ] = "1d",
+    dry_run: DryOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete files that no longer count, when they were found unused twice, a day apart. Run it daily."""
+    from lakelog.spark.jobs import stoppable
+    from lakelog.spark.sweeping import sweep
+
+    connection = _connection(url, token)
+    with stoppable():
+        done = sweep(min_age=_age(min_age), dry_run=dry_run, url=connection.url, token=connection.token)
+    if json:
+        print_json({"dry_run": done.dry_run, **done.figures()})
+    else:
+        print_line(_swept_line(done))
+
+
+@app.command()
+def runs(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="Only runs of this one.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only runs of this topic.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest first.")] = 20,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what ran, what runs, and how far it came."""
+    with open_log(url, token) as log:
+        found = log.pipelines.list(pipeline, topic, limit=limit)
+    if json:
+        print_json({"runs": found})
+        return
+    print_table(
+        ["run", "pipeline", "topic", "state", "started", "took", "progress", "host", "detail"],
+        [
+            (
+                run.run_id,
+                run.pipeline,
+                run.topic,
+                run.state.value,
+                show_time(run.started_at),
+                _took(run),
+                _progress(run),
+                run.host,
+                run.detail,
+            )
+            for run in found
+        ],
+        empty="Nothing has run yet; begin with `lakelog pipelines run tier`.",
+    )
+
+
+def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float | None) -> TierJob:
+    from lakelog.spark.jobs import TierJob
+
+    return TierJob(
+        topic=topic, segment_bytes=parse_size(size), min_age=_age(min_age), every_seconds=every, dry_run=dry_run
+    )
+
+
+def _age(text: str) -> timedelta:
+    """A duration that may be none at all."""
+    return timedelta(0) if text in ("0", "0s") else parse_duration(text)
+
+
+def _connection(url: str | None, token: str | None) -> Connection:
+    """Checked at once: Spark would take seconds to start, only to find nobody there."""
+    from lakelog.spark.session import Connection
+
+    open_log(url, token).close()
+    target = find_target(url, token)
+    return Connection(url=target.url, token=target.token)
+
+
+def _tier(connection: Connection, sessions: Sessions, job: TierJob, json: bool) -> None:
+    from lakelog.spark import jobs
+
+    try:
+        with jobs.stoppable(), _Screen(json, job) as screen:
+            done = jobs.run_tier(connection, sessions, job, screen.report())
+    except KeyboardInterrupt:
+        say("Stopped. What was tiered stays; run it again to go on.")
+        raise
+    finally:
+        sessions.stop()
+    if not done and not json:
+        say("There are no topics to tier.")
+
+
+class _Screen:
+    """A bar on stderr while a person watches, and a line or an object for each topic that is done."""
+
+    def __init__(self, json: bool, job: TierJob) -> None:
+        self._json = json
+        self._job = job
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Screen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def report(self) -> Report:
+        from lakelog.spark.jobs import Report as Base
+
+        screen = self
+
+        class Shown(Base):
+            def begun(self, topic: str, plan: Tiered) -> None:
+                screen.begun(topic, plan)
+
+            def progress(self, done: Tiered) -> None:
+                screen.progress(done)
+
+            def ended(self, done: Tiered) -> None:
+                screen.ended(done)
+
+            def passed(self, topic: str, error: Any) -> None:
+                say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
+
+        return Shown()
+
+    def begun(self, topic: str, plan: Tiered) -> None:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+            numbers = TextColumn("{task.fields[segments]:,} segments  {task.completed:,.0f} messages")
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), numbers)
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(topic, total=plan.messages or None, segments=0)
+            self._bar.start()
+
+    def progress(self, done: Tiered) -> None:
+        if self._bar is not None:
+            total = done.planned_messages or None
+            self._bar.update(self._task, completed=done.messages, total=total, segments=done.segments)
+
+    def ended(self, done: Tiered) -> None:
+        self._close()
+        if self._job.every_seconds is not None and not done.segments:
+            return
+        if self._json:
+            print_json({"topic": done.topic, "dry_run": done.dry_run, **done.figures()})
+        else:
+            print_line(_tiered_line(done, self._job))
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _tiered_line(done: Tiered, job: TierJob) -> str:
+    if not (done.segments or done.settled or done.taken or done.dropped):
+        size, age = show_size(job.segment_bytes), show_duration(job.min_age)
+        return f"{done.topic}: nothing to tier yet (no whole segment of {size}, and the rest is younger than {age})"
+    verb = "would be tiered" if done.dry_run or (not job.every_seconds and job.dry_run) else "tiered"
+    line = f"{done.topic}: {verb} {show_count(done.messages, 'message')} in {show_count(done.segments, 'segment')}"
+    extra = [
+        f"{done.settled} of an earlier run verified" if done.settled and not done.dry_run else "",
+        f"{done.dropped} damaged and taken out again" if done.dropped else "",
+        f"{done.taken} left to others" if done.taken else "",
+    ]
+    told = "; ".join(part for part in extra if part)
+    return f"{line} ({show_size(done.bytes)}){'; ' + told if told else ''}"
+
+
+def _swept_line(done: Swept) -> str:
+    verb = "would be deleted" if done.dry_run else "deleted"
+    return f"{show_count(done.files, 'file')} looked at, {done.deleted:,} {verb} ({show_size(done.bytes)})"
+
+
+def _took(run: PipelineRun) -> str:
+    seconds = ((run.ended_at or run.seen_at) - run.started_at).total_seconds()
+    return show_duration(timedelta(seconds=round(seconds, 1)))
+
+
+def _progress(run: PipelineRun) -> str:
+    figures = run.progress
+    if "segments" in figures:
+        planned = figures.get("planned_messages", 0)
+        return f"{figures.get('messages', 0):,} of {max(planned, figures.get('messages', 0)):,} messages"
+    return " ".join(f"{name}={figure:,}" for name, figure in figures.items())

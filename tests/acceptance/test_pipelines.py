@@ -1,0 +1,339 @@
+"""Tiering and sweeping, from Python and by command, on real Spark: history moves to files and reads the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lakelog
+from lakelog import failpoints
+from lakelog.client.lake_values import PlanWish, RegisterStatus, TierRange
+from lakelog.errors import PipelineBusy, Unavailable
+from lakelog.model.pipeline import RunState
+from lakelog.segments import ContentHash, conform
+from lakelog.spark import sweep, tier
+from lakelog.spark.piece_reader import Place
+from lakelog.spark.session import Connection
+from lakelog.spark.tier_tasks import write_all
+from lakelog.spark.tiering import Tiered
+from lakelog.storage.postgres import open_cells
+from tests.acceptance.cli_kit import Cli
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.kit.spark import environment, java_options, local_session
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+MESSAGES = 3_000
+SLOW = 240
+"""Seconds for a command that starts Spark, where the machine has other things to do."""
+SMALL = 20_000
+"""Bytes of a segment: several of them in a few thousand messages."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster, folder: Path) -> Iterator[Fleet]:
+    with Fleet(cluster, servers=1, env={"LAKELOG_OBJECT_STORE": f"file://{folder}"}) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def spark(fleet: Fleet) -> Iterator[SparkSession]:
+    with local_session({"spark.lakelog.url": url_of(fleet)}) as session:
+        yield session
+
+
+@pytest.fixture
+def cli(fleet: Fleet, tmp_path: Path) -> Cli:
+    return Cli(
+        folder=tmp_path, env={"LAKELOG_URL": url_of(fleet), "JAVA_TOOL_OPTIONS": java_options(), **environment()}
+    )
+
+
+@pytest.fixture
+def log(fleet: Fleet) -> Iterator[lakelog.Lakelog]:
+    with lakelog.connect(url_of(fleet)) as opened:
+        yield opened
+        for topic in opened.topics():
+            opened.topic(topic.name).delete()
+
+
+def url_of(fleet: Fleet) -> str:
+    return f"http://127.0.0.1:{fleet.ports[0]}"
+
+
+def publish(log: lakelog.Lakelog, topic: str, count: int = MESSAGES) -> None:
+    handle = log.topic(topic)
+    handle.create(partitions=2, if_missing=True)
+    for first in range(0, count, 100):
+        handle.publish_many(
+            [
+                lakelog.Outgoing({"n": n, "text": f"{n:064d}"}, key=f"k{n % 7}", headers={"n": str(n)})
+                for n in range(first, min(first + 100, count))
+            ]
+        )
+
+
+def contents(log: lakelog.Lakelog, topic: str) -> dict[int, tuple[int, int, str]]:
+    """Start, end and hash of each partition, as a fresh reader sees them."""
+    found = {}
+    for part in log.topic(topic).describe().partition_list:
+        content = ContentHash()
+        for batch in log.lake.read_range(topic, part.partition, part.log_start, part.high_watermark):
+            content.update(conform(batch))
+        found[part.partition] = (part.log_start, part.high_watermark, content.hexdigest())
+    return found
+
+
+def cold_ends(log: lakelog.Lakelog, topic: str) -> list[tuple[int, int]]:
+    """How far the verified segments of each partition reach, and the high watermark."""
+    plan = log.lake.plan(topic, PlanWish())
+    return [(part.hot_from, part.high_watermark) for part in plan.partitions]
+
+
+def drop_hot(url: str) -> list[int]:
+    async def drop() -> list[int]:
+        stores = await open_cells(url)
+        try:
+            await stores[0].roll()
+            return await stores[0].rolls_drop(grace=timedelta(0))
+        finally:
+            await stores[0].close()
+
+    return asyncio.run(drop())
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
+def test_a_tiered_topic_reads_the_same_without_its_hot_tables(
+    spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
+) -> None:
+    """S20, S22."""
+    publish(log, "moved")
+    before = contents(log, "moved")
+    told: list[Tiered] = []
+    done = tier(spark, "moved", segment_bytes=SMALL, min_age=0, on_progress=told.append)
+    assert (done.messages, done.taken, done.dropped, done.settled) == (MESSAGES, 0, 0, 0)
+    assert done.segments == done.planned_segments > 4
+    assert told[-1] == done and [each.messages for each in told] == sorted(each.messages for each in told)
+    assert all(hot_from == high for hot_from, high in cold_ends(log, "moved"))
+    assert drop_hot(fleet.url), "everything in the old hot tables is in segments"
+    assert contents(log, "moved") == before
+    assert tier(spark, "moved", min_age=0).segments == 0, "there is nothing left"
+    run = log.pipelines.list("tier", "moved")[-1]
+    assert (run.state, run.progress["messages"], run.progress["segments"]) == (RunState.DONE, MESSAGES, done.segments)
+
+
+def test_what_is_young_and_small_waits(spark: SparkSession, log: lakelog.Lakelog) -> None:
+    publish(log, "young")
+    assert tier(spark, "young").messages == 0
+    part = tier(spark, "young", segment_bytes=SMALL)
+    assert 0 < part.messages < MESSAGES
+    rest = tier(spark, "young", segment_bytes=SMALL, min_bytes=1)
+    assert part.messages + rest.messages == MESSAGES
+
+
+def test_a_dry_run_changes_nothing(log: lakelog.Lakelog, cli: Cli, folder: Path) -> None:
+    publish(log, "planned", 500)
+    there = files(folder)
+    line = cli.run("pipelines", "run", "tier", "--topic", "planned", "--min-age", "0s", "--dry-run", "--json").json
+    assert (line["messages"], line["segments"], line["dry_run"]) == (500, 2, True)
+    said = cli.run("pipelines", "run", "tier", "--topic", "planned", "--min-age", "0s", "--dry-run").out
+    assert "would be tiered 500 messages in 2 segments" in said
+    ranges = cli.run("pipelines", "plan", "tier", "--topic", "planned", "--min-age", "0s", "--json").json["ranges"]
+    assert sum(each["end"] - each["first"] for each in ranges) == 500
+    assert "MESSAGES" in cli.run("pipelines", "plan", "tier", "--topic", "planned", "--min-age", "0s").out
+    assert "Nothing to tier yet" in cli.run("pipelines", "plan", "tier", "--topic", "planned").err
+    assert "nothing to tier yet" in cli.run("pipelines", "run", "tier", "--topic", "planned").out
+    assert files(folder) == there
+    assert log.pipelines.list("tier", "planned") == []
+
+
+def test_the_command_tiers_and_shows_its_run(log: lakelog.Lakelog, cli: Cli) -> None:
+    publish(log, "shown", 500)
+    wanted = ("--topic", "shown", "--min-age", "0s", "--master", "local[2]", "--json")
+    done = cli.spawn("pipelines", "run", "tier", *wanted, timeout=SLOW)
+    assert done.json["messages"] == 500, done.err
+    assert all(hot_from == high for hot_from, high in cold_ends(log, "shown"))
+    (run,) = cli.run("pipelines", "runs", "tier", "--topic", "shown", "--json").json["runs"]
+    assert (run["state"], run["progress"]["messages"]) == ("done", 500)
+    table = cli.run("pipelines", "runs").out
+    assert "shown" in table and "500 of 500 messages" in table and "done" in table
+
+
+def test_a_second_run_of_a_topic_is_refused(spark: SparkSession, log: lakelog.Lakelog, cli: Cli) -> None:
+    publish(log, "busy", 200)
+    first = log.pipelines.begin("tier", "busy", host="another-host")
+    with pytest.raises(PipelineBusy, match="another-host"):
+        tier(spark, "busy", min_age=0)
+    assert all(hot_from == 0 for hot_from, _ in cold_ends(log, "busy"))
+    listed = cli.run("pipelines", "runs", "--topic", "busy").out
+    assert "running" in listed and "another-host" in listed
+    log.pipelines.end(first, {})
+    assert tier(spark, "busy", min_age=0).messages == 200
+
+
+@pytest.mark.parametrize("point", ["tier.planned", "tier.written", "tier.registered", "tier.before_verified"])
+def test_a_run_that_failed_anywhere_is_gone_on_with(
+    spark: SparkSession, log: lakelog.Lakelog, folder: Path, point: str
+) -> None:
+    """S20, S21: the next run settles what is registered, and leaves files that are nobody's to the sweep."""
+    topic = point.replace("_", "-")
+    publish(log, topic, 600)
+    before = contents(log, topic)
+    failpoints.arm(f"{point}=error")
+    try:
+        with pytest.raises(Unavailable, match="Fail point"):
+            tier(spark, topic, segment_bytes=5_000, min_age=0)
+    finally:
+        failpoints.arm("")
+    (failed,) = log.pipelines.list("tier", topic)
+    assert (failed.state, failed.detail) == (RunState.FAILED, f"Fail point {point}.")
+    assert contents(log, topic) == before
+    settled = len(log.lake.unverified(topic))
+    assert (settled > 0) == (point in ("tier.registered", "tier.before_verified"))
+    done = tier(spark, topic, segment_bytes=5_000, min_age=0)
+    assert (done.messages, done.settled, done.taken) == (600, settled, 0)
+    assert all(hot_from == high for hot_from, high in cold_ends(log, topic))
+    assert contents(log, topic) == before
+    counted = {segment.path for part in log.lake.plan(topic).partitions for segment in part.segments}
+    assert counted <= files(folder)
+
+
+def test_a_run_that_was_killed_is_gone_on_with(spark: SparkSession, log: lakelog.Lakelog, cli: Cli) -> None:
+    publish(log, "killed", 600)
+    before = contents(log, "killed")
+    killed = Cli(folder=cli.folder, env={**cli.env, "LAKELOG_FAILPOINTS": "tier.registered=kill"})
+    wanted = ("--topic", "killed", "--min-age", "0s", "--segment-size", "5000")
+    ended = killed.spawn("pipelines", "run", "tier", *wanted, code=None, timeout=SLOW)
+    assert ended.code == -signal.SIGKILL, ended.err
+    (died,) = log.pipelines.list("tier", "killed")
+    assert died.state is RunState.RUNNING, "nobody knows yet that it is dead"
+    log.pipelines.end(died, {}, failed=True)
+    assert contents(log, "killed") == before
+    done = tier(spark, "killed", segment_bytes=5_000, min_age=0)
+    assert done.messages == 600 and done.settled > 0
+    assert contents(log, "killed") == before
+
+
+def test_a_damaged_file_never_counts(spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet, folder: Path) -> None:
+    """S20: what does not read back as it was sealed is taken out again, and its messages are tiered anew."""
+    publish(log, "damaged", 600)
+    before = contents(log, "damaged")
+    plan = log.lake.plan("damaged")
+    place = Place(
+        connection=Connection(url=url_of(fleet)), topic="damaged", incarnation=plan.incarnation, store=plan.store
+    )
+    ranges = log.lake.tierable("damaged", segment_bytes=5_000, min_bytes=1)
+    outcomes = write_all(spark, place, plan.environment_id, ranges)
+    segments = [outcome.segment for outcome in outcomes if outcome.segment]
+    assert len(segments) == len(ranges) > 3
+    torn, lost = folder / segments[0].path, folder / segments[1].path
+    torn.write_bytes(torn.read_bytes()[:-7])
+    lost.unlink()
+    answers = log.lake.register("damaged", segments)
+    assert {answer.status for answer in answers} == {RegisterStatus.REGISTERED}
+    assert contents(log, "damaged") == before
+    done = tier(spark, "damaged", segment_bytes=5_000, min_age=0)
+    assert (done.settled, done.dropped, done.messages) == (len(segments) - 2, 2, 600)
+    assert log.lake.unverified("damaged") == []
+    assert all(hot_from == high for hot_from, high in cold_ends(log, "damaged"))
+    drop_hot(fleet.url)
+    assert contents(log, "damaged") == before
+    assert {segments[0].path, segments[1].path}.isdisjoint(
+        segment.path for part in log.lake.plan("damaged").partitions for segment in part.segments
+    )
+
+
+def test_two_drivers_on_one_range_leave_each_offset_in_one_place(
+    spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
+) -> None:
+    """S20: the second registration is refused, and its file is nobody's."""
+    publish(log, "twice", 300)
+    plan = log.lake.plan("twice")
+    place = Place(
+        connection=Connection(url=url_of(fleet)), topic="twice", incarnation=plan.incarnation, store=plan.store
+    )
+    ranges: list[TierRange] = log.lake.tierable("twice", segment_bytes=5_000, min_bytes=1)
+    both = [write_all(spark, place, plan.environment_id, ranges) for _ in range(2)]
+    one, other = ([outcome.segment for outcome in outcomes if outcome.segment] for outcomes in both)
+    assert [replace(each, path="") for each in one] == [replace(each, path="") for each in other]
+    assert {answer.status for answer in log.lake.register("twice", one)} == {RegisterStatus.REGISTERED}
+    assert {answer.status for answer in log.lake.register("twice", other)} == {RegisterStatus.TAKEN}
+    assert {answer.status for answer in log.lake.register("twice", one)} == {RegisterStatus.KNOWN}
+    assert tier(spark, "twice", min_age=0).settled == len(one)
+
+
+def test_a_file_is_swept_when_it_was_unused_at_two_looks(
+    spark: SparkSession, log: lakelog.Lakelog, cli: Cli, fleet: Fleet, folder: Path
+) -> None:
+    """S21."""
+    publish(log, "swept", 300)
+    tier(spark, "swept", min_age=0)
+    used = {segment.path for part in log.lake.plan("swept").partitions for segment in part.segments}
+    (some,) = sorted(used)[:1]
+    orphan = some.rpartition("-")[0] + "-0123456789abcdef.parquet"
+    (folder / orphan).write_bytes(b"nobody's")
+    foreign = folder / "e1" / "notes.txt"
+    foreign.write_text("not ours")
+    first = sweep(url=url_of(fleet))
+    assert first.deleted == 0 and orphan in files(folder)
+    assert sweep(url=url_of(fleet)).deleted == 0, "a second look within the day deletes nothing"
+    dry = cli.run("pipelines", "run", "sweep", "--min-age", "0s", "--dry-run", "--json").json
+    assert dry["deleted"] >= 1 and orphan in files(folder)
+    done = cli.run("pipelines", "run", "sweep", "--min-age", "0s", "--json").json
+    assert done["deleted"] == dry["deleted"] and orphan not in files(folder)
+    assert used <= files(folder) and foreign.exists()
+    assert len(contents(log, "swept")) == 2
+    assert log.pipelines.list("sweep")[0].progress["deleted"] == done["deleted"]
+
+
+def test_it_goes_on_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
+    publish(log, "endless", 200)
+    running = cli.popen(
+        "pipelines", "run", "tier", "--topic", "endless", "--min-age", "0s", "--every", "200ms", "--json"
+    )
+    try:
+        assert running.stdout is not None
+        assert json.loads(running.stdout.readline())["messages"] == 200
+        publish(log, "endless", 100)
+        assert json.loads(running.stdout.readline())["messages"] > 0
+        eventually(lambda: all(hot == high for hot, high in cold_ends(log, "endless")), within=20, what="all is cold")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+    finally:
+        running.kill()
+        running.communicate()
+    assert {run.state for run in log.pipelines.list("tier", "endless")} == {RunState.DONE}
+
+
+def test_what_is_missing_is_said(cluster: Cluster, tmp_path: Path) -> None:
+    with Fleet(cluster, servers=1) as bare:
+        cli = Cli(folder=tmp_path, env={"LAKELOG_URL": url_of(bare), **environment()})
+        with lakelog.connect(url_of(bare)) as log:
+            publish(log, "homeless", 10)
+            for wish in (("sweep",), ("tier", "--min-age", "0s")):
+                assert "LAKELOG_OBJECT_STORE" in cli.run("pipelines", "run", *wish, code=1).err
+            unknown = cli.run("pipelines", "run", "tier", "--topic", "nothing", code=3)
+            assert "no topic 'nothing'" in unknown.err
+    gone = cli.run("pipelines", "runs", code=4)
+    assert "No server can be reached" in gone.err
