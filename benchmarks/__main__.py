@@ -30,6 +30,11 @@ _MODULES = (
     "delivery_latency",
     "fan_out",
     "consume_held_snapshot",
+    "spark_read",
+    "spark_count",
+    "spark_write",
+    "spark_latency",
+    "spark_idle",
 )
 
 
@@ -84,6 +89,9 @@ def _target(benchmark: Benchmark, name: str) -> str:
     target = benchmark.targets[name]
     if name == OURS:
         return f"{'<=' if benchmark.less_is_better else '>='} {target:,g}"
+    if "/" in name:
+        one, other = name.split("/")
+        return f"{one} >= {target:g} x {other}"
     return f"{name} <= {target:g}" if name.endswith("_ms") else f">= {target:g} x {name}"
 
 

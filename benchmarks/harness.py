@@ -56,7 +56,8 @@ Legs = Callable[[Stage, Plan], AbstractContextManager[Mapping[str, Leg]]]
 class Benchmark:
     """One benchmark. `legs` yields `ours` and the peers, ready to be run again and again.
 
-    `targets`: for `ours` the figure, for a peer the ratio, for `p99_ms` and the like our note at most.
+    `targets`: for `ours` the figure, for a peer the ratio, for `a/b` the ratio of one peer to another, for `p99_ms` and
+    the like our note at most.
     """
 
     name: str
@@ -131,6 +132,9 @@ def verdicts(benchmark: Benchmark, report: Report) -> dict[str, bool]:
             reached[name] = report.ours <= target if benchmark.less_is_better else report.ours >= target
         elif name in report.ratios:
             reached[name] = report.ratios[name] >= target
+        elif "/" in name:
+            one, other = name.split("/")
+            reached[name] = report.ratios[other] / report.ratios[one] >= target
         elif name in report.conditions:
             reached[name] = report.conditions[name][OURS] <= target
     return reached

@@ -62,26 +62,25 @@ class Stage:
         self.cluster.execute("checkpoint")
 
     @contextmanager
-    def serve(self) -> Iterator[Served]:
-        """One server process on a new, migrated database."""
+    def serve(self, env: Mapping[str, str] | None = None) -> Iterator[Served]:
+        """One server process on a new, migrated database; `env` has further settings."""
         from lakelog.storage.postgres import migrate
 
         database = self.cluster.create_database()
         asyncio.run(migrate(database))
         try:
-            with self.serve_on(database) as served:
+            with self.serve_on(database, env) as served:
                 yield served
         finally:
             self.cluster.drop_database(database)
 
     @contextmanager
-    def serve_on(self, database: str) -> Iterator[Served]:
+    def serve_on(self, database: str, env: Mapping[str, str] | None = None) -> Iterator[Served]:
         """One server process on a database that has others, or none yet."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        process = self._supervisor.start(
-            [*SERVE, str(port)], env={"LAKELOG_DATABASE_URL": database}, ready=f"{url}/readyz", name="server"
-        )
+        settings = {"LAKELOG_DATABASE_URL": database, **(env or {})}
+        process = self._supervisor.start([*SERVE, str(port)], env=settings, ready=f"{url}/readyz", name="server")
         try:
             yield Served(url=url, port=port, database=database, process=process)
         finally:

@@ -24,6 +24,10 @@ _NAMES = {
     "delivery-latency",
     "fan-out",
     "consume-held-snapshot",
+    "spark-read",
+    "spark-count",
+    "spark-latency",
+    "spark-idle",
 }
 _RATIOS = {"copy", "insert", "jobs", "redis", "kafka", "share", "parquet", "undisturbed"}
 _CONDITIONS = {"cores", "fsync_us", "postgresql", "messages", "corpus_ratio", "rounds", "python"}

@@ -1,0 +1,94 @@
+"""What the Spark benchmarks share: a session as a user has it, and a topic whose history is partly in segments."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import lakelog
+from benchmarks.corpus import PARTITIONS
+from benchmarks.harness import Measured, Plan, to_stderr
+from benchmarks.stage import Stage
+from benchmarks.topics import tables
+from tests.kit.cold import tier_by_hand
+from tests.kit.spark import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "orders"
+COLD_SHARE = 0.75
+_SESSION: Mapping[str, str] = {"spark.driver.memory": "3g"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkLake:
+    """A running server, a session, and the topic: `cold` messages up to `cold_ends`, then hot ones."""
+
+    spark: SparkSession
+    url: str
+    files: tuple[str, ...]
+    """The segments, as Spark names them."""
+    cold: int
+    cold_ends: Mapping[int, int]
+    messages: int
+
+    def read(self, frame: Callable[[], DataFrame], messages: int) -> Measured:
+        """Every column of every row, thrown away. Planning is part of it."""
+        start = perf_counter()
+        frame().write.format("noop").mode("overwrite").save()
+        return Measured(figure=messages / (perf_counter() - start))
+
+    def count(self, frame: Callable[[], DataFrame], messages: int) -> Measured:
+        start = perf_counter()
+        found = frame().count()
+        seconds = perf_counter() - start
+        assert found == messages, f"counted {found} of {messages} messages"
+        return Measured(figure=seconds * 1000)
+
+
+@contextmanager
+def spark_session(stage: Stage) -> Iterator[SparkSession]:
+    """On all cores, with a JVM that compiles all it can: no savings for a quick start."""
+    with local_session(_SESSION, quick=False) as spark:
+        stage.notes["spark"] = f"{spark.version}, local[2]"
+        yield spark
+
+
+@contextmanager
+def spark_lake(stage: Stage, plan: Plan, *, cold_share: float = COLD_SHARE) -> Iterator[SparkLake]:
+    with tempfile.TemporaryDirectory(prefix="lakelog-store-") as folder:
+        store = f"file://{folder}"
+        with stage.serve({"LAKELOG_OBJECT_STORE": store}) as served, lakelog.connect(served.url) as log:
+            topic = log.topic(TOPIC)
+            topic.create(partitions=PARTITIONS)
+            cold = int(plan.messages * cold_share)
+            _fill(topic, plan, cold)
+            segments = tier_by_hand(log, TOPIC)
+            stage.notes["segments"] = len(segments)
+            stage.notes["segment_bytes_per_message"] = round(sum(one.bytes for one in segments) / cold, 1)
+            cold_ends = {info.partition: info.high_watermark for info in topic.describe().partition_list}
+            _fill(topic, plan, plan.messages - cold)
+            to_stderr(f"{cold:,} messages in {len(segments)} segments, {plan.messages - cold:,} hot")
+            with spark_session(stage) as spark:
+                yield SparkLake(
+                    spark=spark,
+                    url=served.url,
+                    files=tuple(str(Path(folder) / one.path) for one in segments),
+                    cold=cold,
+                    cold_ends=cold_ends,
+                    messages=plan.messages,
+                )
+
+
+def _fill(topic: Any, plan: Plan, messages: int) -> None:
+    corpus = plan.corpus
+    for table in tables(corpus, messages, len(corpus)):
+        topic.publish_columns(table.append_column("content_type", pa.repeat("application/json", table.num_rows)))

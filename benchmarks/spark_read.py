@@ -1,0 +1,50 @@
+"""spark-read: a topic in Spark against its own files, all columns. Three quarters are cold, a quarter is hot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from benchmarks.harness import OURS, Benchmark, Leg, Plan
+from benchmarks.spark_lake import TOPIC, SparkLake, spark_lake
+from benchmarks.stage import Stage
+from tests.kit.size import Size
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    with spark_lake(stage, plan) as lake:
+        legs = _made(lake)
+        for leg in legs.values():
+            # A JVM that has not compiled yet measures itself.
+            leg()
+        yield legs
+
+
+def _made(lake: SparkLake) -> Mapping[str, Leg]:
+    from lakelog.spark import topic
+
+    spark, url = lake.spark, lake.url
+    source = spark.read.format("lakelog").options(topic=TOPIC, url=url, endOffsets=json.dumps(lake.cold_ends))
+    hot = lake.messages - lake.cold
+    return {
+        OURS: lambda: lake.read(lambda: topic(spark, TOPIC, end_offsets=lake.cold_ends, url=url), lake.cold),
+        "parquet": lambda: lake.read(lambda: spark.read.parquet(*lake.files), lake.cold),
+        "source": lambda: lake.read(source.load, lake.cold),
+        "hot": lambda: lake.read(lambda: topic(spark, TOPIC, start_offsets=lake.cold_ends, url=url), hot),
+        "whole": lambda: lake.read(lambda: topic(spark, TOPIC, url=url), lake.messages),
+    }
+
+
+BENCHMARK = Benchmark(
+    name="spark-read",
+    about="the cold part of a topic through lakelog.spark.topic, all columns; peers: its files, the data source",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=8_000_000, seconds=0),
+    },
+    targets={"parquet": 0.9, "source/parquet": 0.5},
+)

@@ -1,0 +1,87 @@
+"""spark-write: a DataFrame into a topic, exactly once, against the same DataFrame into Parquet files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.spark_lake import spark_session
+from benchmarks.stage import Stage
+from benchmarks.topics import fresh_topic, tables
+from tests.kit.size import Size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FILES = 4
+_WARM = 2
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    with (
+        tempfile.TemporaryDirectory(prefix="lakelog-spark-write-") as folder,
+        stage.serve() as served,
+        spark_session(stage) as spark,
+    ):
+        _write_source(Path(folder) / "source", plan)
+        frame = spark.read.parquet(str(Path(folder) / "source"))
+        stage.notes["tasks"] = frame.rdd.getNumPartitions()
+
+        def into_topic(url: str) -> Measured:
+            with fresh_topic(served) as topic:
+                start = perf_counter()
+                frame.write.format("lakelog").mode("append").options(url=url, topic=topic.name, writeId="w").save()
+                seconds = perf_counter() - start
+                there = sum(info.high_watermark for info in topic.describe().partition_list)
+            assert there == plan.messages, f"{there} of {plan.messages} messages are in the topic"
+            return Measured(figure=plan.messages / seconds)
+
+        legs: dict[str, Leg] = {
+            OURS: lambda: into_topic(served.url),
+            "parquet": lambda: _into_files(frame, plan, Path(folder) / "sink"),
+            "ours_without_server": lambda: into_topic(served.database),
+        }
+        for leg in list(legs.values()) * _WARM:
+            # A JVM that has not compiled yet measures itself.
+            leg()
+        yield legs
+
+
+def _write_source(folder: Path, plan: Plan) -> None:
+    """The messages as files, so that neither leg pays for making them up."""
+    folder.mkdir()
+    share = -(-plan.messages // _FILES)
+    for number in range(_FILES):
+        with pq.ParquetWriter(folder / f"{number}.parquet", plan.corpus.table.schema) as writer:
+            for table in tables(plan.corpus, min(share, plan.messages - number * share), len(plan.corpus)):
+                writer.write_table(table)
+
+
+def _into_files(frame: DataFrame, plan: Plan, folder: Path) -> Measured:
+    start = perf_counter()
+    frame.write.parquet(str(folder))
+    seconds = perf_counter() - start
+    shutil.rmtree(folder)
+    return Measured(figure=plan.messages / seconds)
+
+
+BENCHMARK = Benchmark(
+    name="spark-write",
+    about="a DataFrame of keys and values of 200 bytes into a topic, through HTTP; its peer: the same into Parquet",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=7, messages=2_000_000, seconds=0),
+    },
+    targets={"parquet": 0.8},
+)
