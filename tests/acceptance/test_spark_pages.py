@@ -1,0 +1,57 @@
+"""The pages about Spark run as they stand: each in a namespace and a folder of its own, all in one session."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.kit.spark import environment, java_options
+from tests.unit.docs.markdown import DOCS, blocks
+
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "from lakelog.spark import" in page.read_text()]
+PRINTED = {
+    "a-topic-is-a-table": ["20000 orders, 50 accounts", "20000 messages in 4 segments", "20001 orders, 20001 places"],
+    "stream-a-topic": ["300 rows, lag 0"],
+    "write-from-spark": ["10000 messages\n", "10000 messages still"],
+    "tier-to-files": ["1000 messages would go", "1000 messages in 2 segments; 1000 in the topic"],
+    "work-on-spark": ["2 dead letters"],
+    "repair-dead-letters": ["10 redriven", "10 booked"],
+}
+RUNNER = """
+import os, pathlib, sys
+for page in sys.argv[1:]:
+    path = pathlib.Path(page)
+    os.chdir(path.parent)
+    print(f"== {path.stem}", flush=True)
+    exec(compile(path.read_text(), page, "exec"), {"__name__": "__main__"})
+    sys.stdout.flush()
+print("== end", flush=True)
+"""
+
+
+@pytest.mark.timeout(400)
+def test_python_of_the_pages_about_spark(cluster: Cluster, tmp_path: Path) -> None:
+    assert {page.stem for page in PAGES} == set(PRINTED)
+    scripts = []
+    for page in PAGES:
+        folder = tmp_path / page.stem
+        folder.mkdir()
+        script = folder / f"{page.stem}.py"
+        script.write_text("\n".join(text for kind, text in blocks(page.read_text()) if kind == "python"))
+        scripts.append(str(script))
+    with Fleet(cluster, servers=1, env={"LAKELOG_OBJECT_STORE": f"file://{tmp_path}/objects"}) as fleet:
+        env = {**os.environ, **environment(), "LAKELOG_URL": f"http://127.0.0.1:{fleet.ports[0]}"}
+        env["PYSPARK_SUBMIT_ARGS"] = f'--conf "spark.driver.extraJavaOptions={java_options()}" pyspark-shell'
+        command = [sys.executable, "-c", RUNNER, *scripts]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=380)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    for stem, expected in PRINTED.items():
+        printed = done.stdout.partition(f"== {stem}\n")[2].partition("\n== ")[0]
+        for text in expected:
+            assert text in printed + "\n", printed
