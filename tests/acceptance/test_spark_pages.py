@@ -19,7 +19,7 @@ PRINTED = {
     "a-topic-is-a-table": ["20000 orders, 50 accounts", "20000 messages in 4 segments", "20001 orders, 20001 places"],
     "stream-a-topic": ["300 rows, lag 0"],
     "write-from-spark": ["10000 messages\n", "10000 messages still"],
-    "tier-to-files": ["1000 messages would go", "1000 messages in 2 segments; 1000 in the topic"],
+    "tier-to-files": ["1000 messages would go", "1000 messages in 1 segments; 1000 in the topic"],
     "work-on-spark": ["2 dead letters"],
     "repair-dead-letters": ["10 redriven", "10 booked"],
 }

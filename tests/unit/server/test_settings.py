@@ -19,6 +19,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "WORKERS": "4",
         "AUTHENTICATE": "false",
         "ALLOW_NOT_DURABLE": "true",
+        "OBJECT_STORE": "file:///objects",
         "MEMORY_BYTES": str(64 << 20),
         "DRAIN_SECONDS": "5",
         "LOG_LEVEL": "debug",
