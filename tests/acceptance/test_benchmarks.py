@@ -26,6 +26,7 @@ _NAMES = {
     "consume-held-snapshot",
     "spark-read",
     "spark-count",
+    "spark-write",
     "spark-latency",
     "spark-idle",
 }
