@@ -30,7 +30,7 @@ from lakelog.spark.stream_options import EARLIEST, StreamWish
 from lakelog.spark.stream_planning import Offsets, by_epoch, grown
 
 CLIENT = "spark"
-_SURE_SECONDS = 0.05
+_SURE_SECONDS = 0.01
 """So long after the last call that named its generation and epochs a query believes that both still hold."""
 _TRIES = 20
 

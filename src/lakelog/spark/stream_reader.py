@@ -162,6 +162,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
 
         def end(number: int, frame: FrameType | None) -> None:
+            # It comes twice, and a second one in the middle of the first would wait for itself.
+            signal.signal(number, signal.SIG_IGN)
             self.stop()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
