@@ -20,10 +20,10 @@ from lakelog.errors import PipelineBusy, Unavailable
 from lakelog.model.pipeline import RunState
 from lakelog.segments import ContentHash, conform
 from lakelog.spark import sweep, tier
-from lakelog.spark.piece_reader import Place
+from lakelog.spark.pipelines.tier_tasks import write_all
+from lakelog.spark.pipelines.tiering import Tiered
+from lakelog.spark.reading.piece_reader import Place
 from lakelog.spark.session import Connection
-from lakelog.spark.tier_tasks import write_all
-from lakelog.spark.tiering import Tiered
 from lakelog.storage.postgres import open_cells
 from tests.acceptance.cli_kit import Cli
 from tests.kit.fleet import Fleet

@@ -15,7 +15,7 @@ from lakelog.client.group_values import Answer, ConsumeWish
 from lakelog.client.work.options import Options
 from lakelog.errors import InvalidRequest
 from lakelog.spark import dead_letters, redrive
-from lakelog.spark.repairing import Redriven
+from lakelog.spark.repair.repairing import Redriven
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.spark import local_session
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 import lakelog
 from lakelog.batches import partition_of
 from lakelog.errors import Conflict, EpochChanged, InvalidRequest
-from lakelog.spark.sink import BatchWriter
+from lakelog.spark.writing.sink import BatchWriter
 from lakelog.storage.postgres import migrate
 from tests.kit.fleet import LAKELOG
 from tests.kit.ports import free_port

@@ -17,7 +17,7 @@ import msgspec
 
 from lakelog import Lakelog, failpoints
 from lakelog.errors import LakelogError
-from lakelog.spark import tiering
+from lakelog.spark.pipelines import tiering
 from tests.kit.process import Process, Supervisor
 from tests.kit.spark import environment, local_session
 

@@ -14,10 +14,10 @@ from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_coun
 
 if TYPE_CHECKING:
     from lakelog.model.pipeline import PipelineRun
-    from lakelog.spark.jobs import Report, Sessions, TierJob
+    from lakelog.spark.pipelines.jobs import Report, Sessions, TierJob
+    from lakelog.spark.pipelines.sweeping import Swept
+    from lakelog.spark.pipelines.tiering import Tiered
     from lakelog.spark.session import Connection
-    from lakelog.spark.sweeping import Swept
-    from lakelog.spark.tiering import Tiered
 
 app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, and see what ran.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
@@ -65,7 +65,7 @@ def run_tier(
     settings = parse_pairs(conf, "--conf")
     period = None if every is None else parse_duration(every).total_seconds()
     job = _job(topic, segment_size, min_age, dry_run, period)
-    from lakelog.spark.jobs import Sessions
+    from lakelog.spark.pipelines.jobs import Sessions
 
     sessions = Sessions(
         name=f"lakelog tier {topic or ''}".strip(),
@@ -86,7 +86,7 @@ def plan_tier(
     json: JsonOption = False,
 ) -> None:
     """Show which offsets would become which segments; the same as `run tier --dry-run`, by partition."""
-    from lakelog.spark.tiering import tierable
+    from lakelog.spark.pipelines.tiering import tierable
 
     job = _job(topic, segment_size, min_age, True, None)
     with open_log(url, token) as log:
@@ -123,8 +123,8 @@ def run_sweep(
     json: JsonOption = False,
 ) -> None:
     """Delete files that no longer count, when they were found unused twice, a day apart. Run it daily."""
-    from lakelog.spark.jobs import stoppable
-    from lakelog.spark.sweeping import sweep
+    from lakelog.spark.pipelines.jobs import stoppable
+    from lakelog.spark.pipelines.sweeping import sweep
 
     connection = _connection(url, token)
     with stoppable():
@@ -171,7 +171,7 @@ def runs(
 
 
 def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float | None) -> TierJob:
-    from lakelog.spark.jobs import TierJob
+    from lakelog.spark.pipelines.jobs import TierJob
 
     return TierJob(
         topic=topic, segment_bytes=parse_size(size), min_age=_age(min_age), every_seconds=every, dry_run=dry_run
@@ -193,7 +193,7 @@ def _connection(url: str | None, token: str | None) -> Connection:
 
 
 def _tier(connection: Connection, sessions: Sessions, job: TierJob, json: bool) -> None:
-    from lakelog.spark import jobs
+    from lakelog.spark.pipelines import jobs
 
     try:
         with jobs.stoppable(), _Screen(json, job) as screen:
@@ -223,7 +223,7 @@ class _Screen:
         self._close()
 
     def report(self) -> Report:
-        from lakelog.spark.jobs import Report as Base
+        from lakelog.spark.pipelines.jobs import Report as Base
 
         screen = self
 

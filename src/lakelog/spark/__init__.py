@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
-    from lakelog.spark.repairing import dead_letters, redrive
-    from lakelog.spark.subscribing import subscribe
-    from lakelog.spark.sweeping import sweep
-    from lakelog.spark.tiering import tier
-    from lakelog.spark.topics import topic
+    from lakelog.spark.pipelines.sweeping import sweep
+    from lakelog.spark.pipelines.tiering import tier
+    from lakelog.spark.reading.topics import topic
+    from lakelog.spark.repair.repairing import dead_letters, redrive
+    from lakelog.spark.work.subscribing import subscribe
 
 __all__ = ["configure", "dead_letters", "redrive", "subscribe", "sweep", "tier", "topic"]
 
 _HOMES = {
     "configure": "configuring",
-    "dead_letters": "repairing",
-    "redrive": "repairing",
-    "subscribe": "subscribing",
-    "sweep": "sweeping",
-    "tier": "tiering",
-    "topic": "topics",
+    "dead_letters": "repair.repairing",
+    "redrive": "repair.repairing",
+    "subscribe": "work.subscribing",
+    "sweep": "pipelines.sweeping",
+    "tier": "pipelines.tiering",
+    "topic": "reading.topics",
 }
 
 

@@ -38,31 +38,31 @@ class LakelogSource(DataSource):
 
     def schema(self) -> StructType:
         if "deadLetters" in self.options:
-            from lakelog.spark.dead_letter_reader import dead_letter_schema
+            from lakelog.spark.repair.dead_letter_reader import dead_letter_schema
 
             return dead_letter_schema()
         return spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if "deadLetters" in self.options:
-            from lakelog.spark.dead_letter_reader import DeadLetterReader
+            from lakelog.spark.repair.dead_letter_reader import DeadLetterReader
 
             return DeadLetterReader(self.options)
-        from lakelog.spark.batch_reader import BatchReader
+        from lakelog.spark.reading.batch_reader import BatchReader
 
         return BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from lakelog.spark.stream_reader import StreamReader
+        from lakelog.spark.streaming.reader import StreamReader
 
         return StreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from lakelog.spark.sink import BatchWriter
+        from lakelog.spark.writing.sink import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from lakelog.spark.sink import StreamWriter
+        from lakelog.spark.writing.sink import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

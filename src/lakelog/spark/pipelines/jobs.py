@@ -1,0 +1,173 @@
+"""Pipelines as jobs: which topics, once or again and again, in which session. The command and `submit` show them.
+
+A session is made when there is something to do, and not before: it takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+from lakelog.client.lake_values import TierWish
+from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound
+from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered, no_store, planned, tier
+from lakelog.spark.session import Connection, client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierJob:
+    """What is to be tiered, how, and whether again and again."""
+
+    topic: str | None = None
+    """None: all topics of the environment."""
+    segment_bytes: int = SEGMENT_BYTES
+    min_age: timedelta = MIN_AGE
+    every_seconds: float | None = None
+    dry_run: bool = False
+
+    @property
+    def wish(self) -> TierWish:
+        return TierWish(
+            segment_bytes=self.segment_bytes,
+            min_bytes=self.segment_bytes,
+            min_age_seconds=self.min_age.total_seconds(),
+        )
+
+
+@dataclass(kw_only=True)
+class Sessions:
+    """The Spark session of a program, made when first asked for. Without a master: as spark-submit says."""
+
+    name: str
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    on_start: Callable[[], None] = lambda: None
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError as exc:
+            raise ConfigurationError(
+                "This needs PySpark, which is not installed: pip install 'lakelog[spark]'. It needs Java 17 besides."
+            ) from exc
+        self.on_start()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName(self.name)
+        if self.master is not None:
+            builder = builder.master(self.master)
+        for name, setting in {**self._defaults(), **self.conf}.items():
+            builder = builder.config(name, setting)
+        try:
+            return builder.getOrCreate()
+        except Exception as exc:
+            told = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+            raise ConfigurationError(f"Spark cannot be started: {told[:300]}. Is Java 17 installed?") from exc
+
+    def _defaults(self) -> dict[str, str]:
+        if self.master is None:
+            return {}
+        if self.master.startswith("local"):
+            return {**_QUIET, **_LOCAL}
+        # Tasks write to the object store themselves, with what this process knows about it.
+        keys = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
+        return {**_QUIET, **{f"spark.executorEnv.{name}": text for name, text in keys.items()}}
+
+    def stop(self) -> None:
+        if "spark" in self.__dict__:
+            self.spark.stop()
+
+
+class Report:
+    """What a job tells whoever watches. This one tells nobody."""
+
+    def begun(self, topic: str, plan: Tiered) -> None:
+        """There is something to do."""
+
+    def progress(self, done: Tiered) -> None: ...
+
+    def ended(self, done: Tiered) -> None: ...
+
+    def passed(self, topic: str, error: LakelogError) -> None:
+        """Left to the next time: another run goes on, or something cannot be reached."""
+
+
+def run_tier(connection: Connection, sessions: Sessions, job: TierJob, report: Report) -> list[Tiered]:
+    """Once, or until it is stopped; what each topic's last run did."""
+    if job.every_seconds is None:
+        return _tier_once(connection, sessions, job, report)
+    while True:
+        began = time.monotonic()
+        try:
+            _tier_once(connection, sessions, job, report)
+        except LakelogError as error:
+            if not error.retryable:
+                raise
+            report.passed(job.topic or "", error)
+        time.sleep(max(0.0, began + job.every_seconds - time.monotonic()))
+
+
+def _tier_once(connection: Connection, sessions: Sessions, job: TierJob, report: Report) -> list[Tiered]:
+    log = client(connection)
+    topics = [job.topic] if job.topic else [topic.name for topic in log.topics()]
+    results = []
+    for topic in topics:
+        try:
+            done = _tier_topic(connection, sessions, job, topic, report)
+        except (PipelineBusy, TopicNotFound) as error:
+            # One of many, or one of many times: it is not in the way of the others.
+            if job.topic and (job.every_seconds is None or isinstance(error, TopicNotFound)):
+                raise
+            report.passed(topic, error)
+            continue
+        report.ended(done)
+        results.append(done)
+    return results
+
+
+def _tier_topic(connection: Connection, sessions: Sessions, job: TierJob, topic: str, report: Report) -> Tiered:
+    log = client(connection)
+    plan = planned(log, topic, job.wish)
+    if job.dry_run or not (plan.segments or plan.settled):
+        return plan
+    if log.lake.plan(topic).store is None:
+        # Asked again by `tier`; but a session takes seconds to start.
+        raise no_store()
+    report.begun(topic, plan)
+    return tier(
+        sessions.spark,
+        topic,
+        segment_bytes=job.segment_bytes,
+        min_age=job.min_age,
+        on_progress=report.progress,
+        url=connection.url,
+        token=connection.token,
+    )
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that the run is recorded."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,92 @@
+"""Pipelines as a program for spark-submit: JSON lines to stdout, one a topic and time; errors to stderr.
+
+spark-submit --master spark://host:7077 …/lakelog/spark/pipelines/submit.py tier --topic orders
+python -m lakelog.spark.pipelines.submit tier --topic orders --master 'local[2]'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import timedelta
+
+from lakelog.errors import LakelogError
+from lakelog.spark.pipelines.jobs import Report, Sessions, TierJob, run_tier, stoppable
+from lakelog.spark.pipelines.sweeping import sweep
+from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered
+from lakelog.spark.session import Connection, connection_of
+
+
+class _Lines(Report):
+    def ended(self, done: Tiered) -> None:
+        _print({"topic": done.topic, "dry_run": done.dry_run, **done.figures()})
+
+    def passed(self, topic: str, error: LakelogError) -> None:
+        _say(f"{topic}: {error.detail}" if topic else error.detail)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    given = _parsed(arguments)
+    sessions = Sessions(name=f"lakelog {given.pipeline} {given.topic or ''}".strip(), master=given.master)
+    try:
+        with stoppable():
+            connection = connection_of({"url": given.url or "", "token": given.token or ""})
+            if given.pipeline == "sweep":
+                _sweep(connection, given.dry_run)
+            else:
+                run_tier(connection, sessions, _job(given), _Lines())
+        return 0
+    except LakelogError as error:
+        _say(error.detail)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        sessions.stop()
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="lakelog.spark.pipelines.submit", description="Pipelines of Lakelog, for spark-submit."
+    )
+    parser.add_argument("pipeline", choices=["tier", "sweep"])
+    parser.add_argument("--topic", help="only this topic; else all")
+    parser.add_argument("--url", help="the server; else LAKELOG_URL")
+    parser.add_argument("--token", help="the token; else LAKELOG_TOKEN")
+    parser.add_argument("--master", help="else as spark-submit says")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="again and again")
+    parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES)
+    parser.add_argument("--min-age", type=float, default=MIN_AGE.total_seconds(), metavar="SECONDS")
+    parser.add_argument("--dry-run", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def _job(given: argparse.Namespace) -> TierJob:
+    return TierJob(
+        topic=given.topic,
+        segment_bytes=given.segment_bytes,
+        min_age=timedelta(seconds=given.min_age),
+        every_seconds=given.every,
+        dry_run=given.dry_run,
+    )
+
+
+def _sweep(connection: Connection, dry_run: bool) -> None:
+    swept = sweep(dry_run=dry_run, url=connection.url, token=connection.token)
+    _print({"dry_run": swept.dry_run, **swept.figures()})
+
+
+def _print(line: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lakelog: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""`sweep`: deletes files of the environment that do not count. It lists and deletes; no message is read or moved.
+
+A file goes only if it was found unused twice, a day apart, by looks that the catalog remembers, and only if its name is
+a segment's: whatever else lies in the store is not ours. Needs no Spark session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from lakelog import failpoints
+from lakelog.objectstore import StoredObject, open_store
+from lakelog.segments import parse_segment_path
+from lakelog.spark.pipelines.runs import recorded
+from lakelog.spark.pipelines.tiering import no_store
+from lakelog.spark.session import client, connection_of
+
+if TYPE_CHECKING:
+    from lakelog import Lakelog
+
+PIPELINE = "sweep"
+MIN_AGE = timedelta(hours=24)
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a run found and deleted, or with `dry_run` would delete."""
+
+    dry_run: bool = False
+    files: int = 0
+    """How many were looked at."""
+    deleted: int = 0
+    bytes: int = 0
+
+    def figures(self) -> dict[str, int]:
+        return {"files": self.files, "deleted": self.deleted, "bytes": self.bytes}
+
+
+Watch = Callable[[Swept], None]
+
+
+def sweep(
+    *,
+    min_age: timedelta = MIN_AGE,
+    dry_run: bool = False,
+    on_progress: Watch | None = None,
+    url: str | None = None,
+    token: str | None = None,
+) -> Swept:
+    """Deletes what was found unused at least `min_age` ago, and still is. Run it daily.
+
+    A dry run deletes nothing, but counts as a look.
+    """
+    given = {name: text for name, text in (("url", url), ("token", token)) if text}
+    log = client(connection_of(given))
+    watch = on_progress or (lambda done: None)
+    if dry_run:
+        return _sweep(log, min_age, True, watch)
+    with recorded(log, PIPELINE) as recorder:
+
+        def note(done: Swept) -> None:
+            watch(done)
+            recorder.update(done.figures())
+
+        return _sweep(log, min_age, False, note)
+
+
+def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swept:
+    done = Swept(dry_run=dry_run)
+    topics = log.topics()
+    if not topics:
+        # Who has no topic has nothing to ask by where the files would be.
+        return done
+    plan = log.lake.plan(topics[0].name)
+    if plan.store is None:
+        raise no_store()
+    store = open_store(plan.store)
+    found = (each for each in store.list(f"e{plan.environment_id}") if parse_segment_path(each.path))
+    for page in _pages(found):
+        sizes = {each.path: each.bytes for each in page}
+        orphans = sorted(log.lake.look(list(sizes), min_age=min_age))
+        if not dry_run:
+            for path in orphans:
+                if failpoints.armed:
+                    failpoints.hit("sweep.before_delete")
+                store.delete(path)
+            log.lake.swept(orphans)
+        done = replace(
+            done,
+            files=done.files + len(page),
+            deleted=done.deleted + len(orphans),
+            bytes=done.bytes + sum(sizes[path] for path in orphans),
+        )
+        note(done)
+    return done
+
+
+def _pages(found: Iterator[StoredObject]) -> Iterator[list[StoredObject]]:
+    while page := list(islice(found, PAGE)):
+        yield page

@@ -1,0 +1,105 @@
+"""Reads pieces of a plan inside a task: segments from the object store, everything else through the server.
+
+A plan may be older than what it names: a file may have been replaced, or retention may have come. Then the rest of that
+piece is planned again. What was asked for is read whole, or it is an error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakelog.client.lake_values import PlanWish
+from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
+from lakelog.objectstore import ObjectStore, open_store
+from lakelog.segments import SegmentFile
+from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
+from lakelog.spark.session import Connection, client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the pieces of one topic are read from. Plain data: Spark sends it to tasks."""
+
+    connection: Connection
+    topic: str
+    incarnation: int
+    store: str | None = None
+    # Keys are in it: what prints a task must not print them.
+    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+_stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
+
+
+def read_piece(place: Place, wanted: Piece) -> Iterator[pa.RecordBatch]:
+    """Every message of the piece in order, as columns of a segment."""
+    pending = deque([wanted])
+    missing: set[str] = set()
+    while pending:
+        piece = pending.popleft()
+        at, cause = piece.first, None
+        try:
+            for batch in _batches(place, piece):
+                _expect(place, piece, at, batch)
+                at += batch.num_rows
+                yield batch
+        except ObjectNotFound as exc:
+            cause = exc
+        if at < piece.end:
+            pending.extendleft(reversed(_again(place, piece, at, missing, cause)))
+
+
+def _batches(place: Place, piece: Piece) -> Iterator[pa.RecordBatch]:
+    if piece.segment is None or place.store is None:
+        lake = client(place.connection).lake
+        yield from lake.read_range(place.topic, piece.partition, piece.first, piece.end, incarnation=place.incarnation)
+        return
+    segment = piece.segment
+    with store_of(place.store, place.store_options).open_file(segment.path, segment.bytes) as file:
+        yield from SegmentFile(file, segment).read(piece.first, piece.end)
+
+
+def _expect(place: Place, piece: Piece, at: int, batch: pa.RecordBatch) -> None:
+    """The offsets of a batch go on where the one before ended; looking at the edges costs nothing."""
+    if not batch.num_rows:
+        return
+    offsets = batch.column("offset")
+    if (offsets[0].as_py(), offsets[-1].as_py()) != (at, at + batch.num_rows - 1) or at + batch.num_rows > piece.end:
+        raise Unavailable(
+            f"Partition {piece.partition} of {place.topic!r} was read from offset {offsets[0].as_py()} on, "
+            f"where {at} should follow.",
+            topic=place.topic,
+            partition=piece.partition,
+            offset=at,
+        )
+
+
+def _again(place: Place, piece: Piece, at: int, missing: set[str], cause: LakelogError | None) -> list[Piece]:
+    """What to read instead of the rest of a piece that is not where the plan said."""
+    path = piece.segment.path if piece.segment else ""
+    if path in missing:
+        raise Unavailable(
+            f"{path!r} is still in the plan of {place.topic!r}, but was not found whole in {place.store}: tasks and "
+            "server must see the same object store.",
+            topic=place.topic,
+            partition=piece.partition,
+            offset=at,
+        ) from cause
+    missing.add(path)
+    starts, ends = {piece.partition: at}, {piece.partition: piece.end}
+    wish = PlanWish(starts=starts, ends=ends, incarnation=place.incarnation)
+    plan = client(place.connection).lake.plan(place.topic, wish)
+    require_whole(plan, starts, ends)
+    return [found for found in pieces_of(plan) if found.partition == piece.partition]
+
+
+def store_of(url: str, options: Mapping[str, str]) -> ObjectStore:
+    """One per process, as connections to it are kept."""
+    place = (url, tuple(sorted(options.items())))
+    if place not in _stores:
+        _stores[place] = open_store(url, options)
+    return _stores[place]

@@ -1,0 +1,137 @@
+"""`lakelog.spark.topic`: a topic as a DataFrame, history and the newest second in one consistent read.
+
+The driver plans once. Segments are read by Spark itself, as Parquet; the hot rest comes through the server, for exactly
+the offsets that follow. What is published afterwards is not in it, however often the DataFrame is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from lakelog.client.lake_values import Plan, PlanWish
+from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
+from lakelog.spark.reading.ranges import PINNED, Pinned, Time, offsets_of, time_of
+from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.source import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_PATH_NOT_FOUND = "PATH_NOT_FOUND"
+_TRIES = 3
+
+
+def topic(
+    spark: SparkSession,
+    name: str,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+    start_offsets: Mapping[int, int] | None = None,
+    end_offsets: Mapping[int, int] | None = None,
+    url: str | None = None,
+    token: str | None = None,
+) -> DataFrame:
+    """`topic(spark, "orders", since="1 day").groupBy("key").count().show()`.
+
+    Times are ISO 8601, aware datetimes, or how long ago; `until` and end offsets are not included. Partitions that
+    `start_offsets` does not name begin at their log start. Files outside the range are not opened.
+    """
+    connection = connection_of({"url": url or "", "token": token or ""}, spark)
+    wish = PlanWish(
+        starts=offsets_of(start_offsets, "start_offsets"),
+        ends=offsets_of(end_offsets, "end_offsets"),
+        since=time_of(since, "since"),
+        until=time_of(until, "until"),
+    )
+    plan = client(connection).lake.plan(name, wish)
+    require_whole(plan, wish.starts, wish.ends)
+    for _ in range(_TRIES - 1):
+        try:
+            return frame_of(spark, connection, plan)
+        except AnalysisException as exc:
+            if exc.getCondition() != _PATH_NOT_FOUND:
+                raise
+            # A file was replaced after the plan was made: the same offsets are elsewhere now.
+            plan = _again(connection, plan)
+    return frame_of(spark, connection, plan)
+
+
+def frame_of(spark: SparkSession, connection: Connection, plan: Plan) -> DataFrame:
+    """The DataFrame of a plan: whole files, files that reach beyond the range, and the hot rest."""
+    whole: list[Piece] = []
+    partly: list[Piece] = []
+    rest: list[Piece] = []
+    for piece in pieces_of(plan):
+        if piece.segment is None or not _is_readable(plan.store):
+            rest.append(piece)
+        else:
+            (whole if piece.is_whole else partly).append(piece)
+    frames = []
+    if whole:
+        frames.append(_parquet(spark, plan, whole))
+    if partly:
+        # One filter for all of them: each row's partition and offset say which range it has to be in.
+        frames.append(_parquet(spark, plan, partly).where(_any(map(_within, partly))))
+    if rest or not frames:
+        frames.append(_hot(spark, connection, plan, rest))
+    return reduce(lambda left, right: left.unionAll(right), frames)
+
+
+def _parquet(spark: SparkSession, plan: Plan, pieces: Iterable[Piece]) -> DataFrame:
+    paths = sorted({_address(plan.store or "", piece.segment.path) for piece in pieces if piece.segment})
+    # A session may be set to pass over missing files. Here that would be a silent gap.
+    strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
+    return spark.read.options(**strict).schema(spark_schema()).parquet(*paths)
+
+
+def _hot(spark: SparkSession, connection: Connection, plan: Plan, pieces: Iterable[Piece]) -> DataFrame:
+    ranges: dict[int, tuple[int, int]] = {}
+    for piece in pieces:
+        first, _ = ranges.get(piece.partition, (piece.first, 0))
+        ranges[piece.partition] = (first, piece.end)
+    pinned = Pinned(incarnation=plan.incarnation, ranges=ranges)
+    options = {"topic": plan.topic, "url": connection.url, PINNED: pinned.text()}
+    if connection.token:
+        options["token"] = connection.token
+    return spark.read.format("lakelog").options(**options).load()
+
+
+def _again(connection: Connection, plan: Plan) -> Plan:
+    starts = {partition.partition: partition.start for partition in plan.partitions}
+    ends = {partition.partition: partition.end for partition in plan.partitions}
+    wish = PlanWish(starts=starts, ends=ends, incarnation=plan.incarnation)
+    found = client(connection).lake.plan(plan.topic, wish)
+    require_whole(found, starts, ends)
+    # Partitions that were added meanwhile are not part of this read.
+    return replace(found, partitions=tuple(one for one in found.partitions if one.partition in starts))
+
+
+def _within(piece: Piece) -> Column:
+    return (F.col("partition") == piece.partition) & F.col("offset").between(piece.first, piece.end - 1)
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    """Joined pairwise: a chain of a thousand would be too deep for Spark's optimizer."""
+    left = list(conditions)
+    while len(left) > 1:
+        left = [reduce(or_, left[at : at + 2]) for at in range(0, len(left), 2)]
+    return left[0]
+
+
+def _is_readable(store: str | None) -> bool:
+    """Whether Spark has a file system for it; memory is only in the server's process."""
+    return store is not None and not store.startswith("memory:")
+
+
+def _address(store: str, path: str) -> str:
+    """As Hadoop names it: its S3 file system is s3a."""
+    root = store.rstrip("/")
+    return f"s3a{root.removeprefix('s3')}/{path}" if root.startswith("s3:") else f"{root}/{path}"

@@ -1,0 +1,1 @@
+"""Dead letters as a table, and their redrive."""

@@ -1,0 +1,1 @@
+"""A topic as a stream, and the query as the one member of its group."""

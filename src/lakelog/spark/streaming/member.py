@@ -1,0 +1,211 @@
+"""A streaming query as the one member of its cursor group: it joins, heartbeats, commits, and hears if it is replaced.
+
+Lives in the driver's Python process. Which positions are right is `stream_planning`'s; this is where they are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import replace
+
+from lakelog import Lakelog
+from lakelog.client.group_values import JoinWish, Membership, Position
+from lakelog.errors import (
+    GroupNotFound,
+    LakelogError,
+    NotOwner,
+    PositionRefused,
+    StaleGeneration,
+    TopicNotFound,
+    UnknownMember,
+)
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.position import Earliest, Latest
+from lakelog.spark.streaming.options import EARLIEST, StreamWish
+from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
+
+CLIENT = "spark"
+_SURE_SECONDS = 0.01
+"""So long after the last call that named its generation and epochs a query believes that both still hold."""
+_TRIES = 20
+
+_log = logging.getLogger(__name__)
+
+
+class StreamMember:
+    """Made for one run of a query. All calls but those of its own thread come from one thread."""
+
+    def __init__(self, log: Lakelog, wish: StreamWish) -> None:
+        assert wish.group is not None
+        self.topic, self.name = wish.topic, wish.group
+        self._group = log.group(wish.group)
+        host = socket.gethostname()
+        self._wish = JoinWish(
+            group=wish.group,
+            topics=(wish.topic,),
+            member_id=f"{CLIENT}-{host[:60]}-{os.getpid()}-{secrets.token_hex(4)}",
+            session_ms=wish.session_ms,
+            client_host=host,
+            client=CLIENT,
+            wish=GroupWish(kind=GroupKind.CURSOR, start=Earliest() if wish.start == EARLIEST else Latest()),
+        )
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._positions: dict[int, Position] = {}
+        self._sure_until = 0.0
+        self._failure: LakelogError | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> dict[int, Position]:
+        """Becomes the one member, and answers where the group is: from now on nobody else moves it, but by a seek."""
+        membership = self._group.join(replace(self._wish, replace=True))
+        self._generation = membership.generation
+        for _ in range(_TRIES):
+            self._positions = dict(self._group.positions(self.topic))
+            try:
+                # Also where nothing changes: whoever was replaced is refused by the journal from now on.
+                self._send({partition: position.offset for partition, position in self._positions.items()})
+                break
+            except PositionRefused:
+                # What the replaced one sent before us went in meanwhile.
+                continue
+        else:
+            raise self._replaced()
+        every = membership.heartbeat_ms / 1000
+        self._thread = threading.Thread(target=self._beat, args=(every,), name="lakelog-heartbeat", daemon=True)
+        self._thread.start()
+        return dict(self._positions)
+
+    def commit(self, offsets: Offsets) -> None:
+        """Moves the group to these offsets; a call only if one of them is new."""
+        with self._lock:
+            self._check()
+            changed = grown(self._positions, offsets)
+            if changed:
+                self._send_surely(changed)
+
+    def confirm(self) -> None:
+        """Raises if the query was replaced or the group moved by a seek; asks if that was not known just now."""
+        with self._lock:
+            self._check()
+            if time.monotonic() >= self._sure_until:
+                self._guard()
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        with self._lock:
+            return {partition: position.epoch for partition, position in self._positions.items()}
+
+    def leave(self) -> None:
+        self._ended.set()
+        try:
+            self._group.leave(self._wish.member_id)
+        except LakelogError as error:
+            _log.info("member %s did not leave, and will be missed after its session: %s", self._wish.member_id, error)
+
+    # Under the lock ---------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _guard(self) -> None:
+        self._send_surely({partition: position.offset for partition, position in self._positions.items()})
+
+    def _send_surely(self, offsets: Offsets) -> None:
+        try:
+            try:
+                self._send(offsets)
+            except UnknownMember:
+                self._come_back()
+                self._send(offsets)
+        except (StaleGeneration, NotOwner, UnknownMember) as exc:
+            self._failure = self._replaced()
+            raise self._failure from exc
+        except PositionRefused as exc:
+            self._failure = self._moved(exc)
+            raise self._failure from exc
+        except (GroupNotFound, TopicNotFound) as exc:
+            self._failure = exc
+            raise
+
+    def _send(self, offsets: Offsets) -> None:
+        asked = time.monotonic()
+        for epoch, some in by_epoch(offsets, self._positions).items():
+            self._group.commit(
+                self.topic, some, member_id=self._wish.member_id, generation=self._generation, epoch=epoch
+            )
+            self._positions.update({partition: Position(offset, epoch) for partition, offset in some.items()})
+        self._sure_until = asked + _SURE_SECONDS
+
+    def _come_back(self) -> None:
+        """After a silence longer than its session; only if nobody else came meanwhile."""
+        if self._group.describe().members:
+            raise StaleGeneration()
+        membership = self._group.join(self._wish)
+        if len(membership.assigned.get(self.topic, ())) < len(self._group.positions(self.topic)):
+            self._group.leave(self._wish.member_id)
+            raise StaleGeneration()
+        self._generation = membership.generation
+
+    def _replaced(self) -> StaleGeneration:
+        others = [each for each in self._group.describe().members if each.member_id != self._wish.member_id]
+        named = ", ".join(f"{each.member_id} on {each.client_host}" for each in others) or "a member that is gone again"
+        return StaleGeneration(
+            f"This query is no longer the member of group '{self.name}': it was replaced by {named}. A group is read "
+            "by one query at a time, the one that began last; stop one of the two, or give it a group of its own.",
+            group=self.name,
+            member_id=self._wish.member_id,
+        )
+
+    def _moved(self, refusal: PositionRefused) -> PositionRefused:
+        now = self._group.positions(self.topic)
+        differing = [
+            f"partition {partition}: {mine.offset}, the group {now[partition].offset}"
+            for partition, mine in sorted(self._positions.items())
+            if partition in now and now[partition] != mine
+        ]
+        return PositionRefused(
+            f"Group '{self.name}' was moved under this query, by a seek or by retention ({'; '.join(differing)}), so "
+            "that it stopped. To read from where the group is now, start the query with a new checkpoint; to go on "
+            f"from its checkpoint, move the group back with `lakelog groups seek {self.name} {self.topic}`.",
+            **refusal.subject,
+        )
+
+    # Its own thread ---------------------------------------------------------------------------------------------------
+
+    def _beat(self, every_seconds: float) -> None:
+        while not self._ended.wait(every_seconds):
+            try:
+                with self._lock:
+                    if self._failure is not None:
+                        return
+                    self._heard(self._group.heartbeat(self._wish.member_id, self._generation))
+                    if time.monotonic() >= self._sure_until:
+                        self._guard()
+            except UnknownMember:
+                with self._lock:
+                    self._try_to_come_back()
+            except LakelogError as error:
+                _log.info("heartbeat of %s failed: %s", self._wish.member_id, error)
+
+    def _try_to_come_back(self) -> None:
+        if self._ended.is_set():
+            return
+        try:
+            self._guard()
+        except LakelogError as error:
+            _log.info("member %s is not back: %s", self._wish.member_id, error)
+
+    def _heard(self, membership: Membership) -> None:
+        if membership.revoked:
+            # A member that joined beside this one shall have a part of it. Going on would be to agree.
+            self._failure = self._replaced()
+            raise self._failure
+        self._generation = max(self._generation, membership.generation)

@@ -1,0 +1,81 @@
+"""What the options of `spark.readStream.format("lakelog")` say: parsed once, with errors that say what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakelog.errors import InvalidRequest
+from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
+from lakelog.model.names import check_name
+from lakelog.spark.reading.ranges import STORE, offsets_of, topic_of
+
+STREAM_OPTIONS = (
+    "topic",
+    "group",
+    "url",
+    "token",
+    "start",
+    "startOffsets",
+    "maxMessagesPerTrigger",
+    "sessionMs",
+)
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWish:
+    """`start` counts where nothing is known yet: no checkpoint, and no position of the group."""
+
+    topic: str
+    group: str | None = None
+    start: str = LATEST
+    start_offsets: Mapping[int, int] = field(default_factory=dict)
+    max_messages: int | None = None
+    session_ms: int = DEFAULT_SESSION_MS
+    store: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def stream_wish(options: Mapping[str, str]) -> StreamWish:
+    given = {name.lower(): text for name, text in options.items()}
+    _refuse_unknown(options)
+    group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
+    if group is not None and offsets is not None:
+        raise InvalidRequest(
+            f"A group begins where it was, or at `start`. To begin elsewhere, move it: `lakelog groups seek {group}`, "
+            "and leave out `startOffsets`."
+        )
+    start = given.get("start", LATEST).lower()
+    if start not in (EARLIEST, LATEST):
+        raise InvalidRequest(f"`start` is {EARLIEST} or {LATEST}, not {start!r}.")
+    most = given.get("maxmessagespertrigger")
+    return StreamWish(
+        topic=check_name("topic", topic_of(given)),
+        group=None if group is None else check_name("group", group),
+        start=start,
+        start_offsets=offsets or {},
+        max_messages=None if most is None else _number("maxMessagesPerTrigger", most, 1, 2**62),
+        session_ms=_number("sessionMs", given.get("sessionms", DEFAULT_SESSION_MS), MIN_SESSION_MS, MAX_SESSION_MS),
+        store={name.removeprefix(STORE): text for name, text in given.items() if name.startswith(STORE)},
+    )
+
+
+def _number(name: str, text: str | int, least: int, most: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        raise InvalidRequest(f"`{name}` is a number from {least} to {most}, not {text!r}.")
+    return number
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in STREAM_OPTIONS}
+    for name in options:
+        if name.lower() in known or name.lower().startswith(STORE):
+            continue
+        near = difflib.get_close_matches(name.lower(), known, 1)
+        hint = f" Is {known[near[0]]!r} meant?" if near else ""
+        raise InvalidRequest(f"`{name}` is no option of a stream.{hint} There are {', '.join(STREAM_OPTIONS)}.")

@@ -1,0 +1,206 @@
+"""`spark.readStream.format("lakelog")`: one topic as a stream; with a group, as the one member of that cursor group.
+
+The group's position is committed in `latestOffset`, which Spark calls with the end of a micro-batch only when that
+micro-batch is in its own commit log; `commit` comes too late, and for the last one never. (Asynchronous progress
+tracking breaks this, and is not for sources like this one.) Messages are read by `piece_reader`, as for a batch read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from lakelog import Lakelog, failpoints
+from lakelog.client.group_values import Position
+from lakelog.client.lake_values import PlanWish, Watermarks
+from lakelog.errors import TopicNotFound
+from lakelog.spark.reading.batch_reader import SplitPartition
+from lakelog.spark.reading.columns import for_spark
+from lakelog.spark.reading.piece_reader import Place, read_piece
+from lakelog.spark.reading.planning import pieces_of, require_whole, splits_of
+from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.streaming.member import StreamMember
+from lakelog.spark.streaming.options import LATEST, StreamWish, stream_wish
+from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, reconcile
+
+WAIT_SECONDS = 1.0
+"""So long an idle stream waits for messages. Longer would hold up the other sources of the same query."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One in the driver's Python process plans; copies of it, which never join, read in the workers of executors."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._wish: StreamWish = stream_wish(options)
+        self._connection: Connection = connection_of(options)
+        self._member: StreamMember | None = None
+        self._begun: dict[int, Position] = {}
+        self._is_reconciled = False
+        self._target: Watermarks | None = None
+        self._seen: Watermarks | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_member": None}
+
+    # Called by Spark, in the driver -----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The same again after a crash in the first micro-batch: the group's position, or "not begun"."""
+        if self._wish.group is None:
+            return StreamOffset(topic=self._wish.topic).to_json()
+        positions = self._join(None)
+        incarnation = self._log.lake.watermarks(self._wish.topic).incarnation
+        if failpoints.armed:
+            failpoints.hit("spark.after_initial_offset")
+        at = {partition: position.offset for partition, position in positions.items()}
+        return self._offset(incarnation, at, at)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        reached = StreamOffset.of(start, self._wish.topic)
+        self._commit(reached)
+        marks = self._watermarks(reached)
+        begin = begin_at(reached, self._resolved(marks), marks.ends)
+        end = advance(begin, marks.ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if reached.incarnation is not None and end == begin:
+            return start
+        if self._member is not None:
+            self._member.confirm()
+        return self._offset(marks.incarnation, begin, end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        until = StreamOffset.of(end, self._wish.topic)
+        self._join(Restart(planned=until, finished=False))
+        if failpoints.armed:
+            failpoints.hit("spark.before_planning")
+        wish = PlanWish(starts=until.begin, ends=until.end, incarnation=until.incarnation)
+        plan = self._log.lake.plan(self._wish.topic, wish)
+        require_whole(plan, until.begin, until.end)
+        place = Place(
+            connection=self._connection,
+            topic=self._wish.topic,
+            incarnation=plan.incarnation,
+            store=plan.store,
+            store_options=self._wish.store,
+        )
+        if failpoints.armed:
+            failpoints.hit("spark.after_planning")
+        # A partition that was added since is the next micro-batch's.
+        pieces = [piece for piece in pieces_of(plan) if piece.partition in until.end]
+        return [SplitPartition(place, split) for split in splits_of(pieces)]
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._log.lake.watermarks(self._wish.topic)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the progress of the query: how far the topic reached when it was last asked."""
+        if self._seen is None:
+            return None
+        seen = self._seen
+        return StreamOffset(topic=self._wish.topic, incarnation=seen.incarnation, end=seen.ends).to_json()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: see above."""
+
+    def stop(self) -> None:
+        if self._member is not None:
+            self._member.leave()
+            self._member = None
+
+    # Called by Spark, in tasks ----------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own where there is nothing to read.
+        if not isinstance(partition, SplitPartition):
+            return
+        if failpoints.armed:
+            failpoints.hit("spark.in_task")
+        place = partition.place
+        yield from for_spark(batch for piece in partition.split for batch in read_piece(place, piece))
+
+    # Parts of the above -----------------------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Lakelog:
+        return client(self._connection)
+
+    def _offset(self, incarnation: int, begin: Offsets, end: Offsets) -> dict[str, Any]:
+        epochs = {} if self._member is None else self._member.epochs
+        return StreamOffset(
+            topic=self._wish.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs
+        ).to_json()
+
+    def _join(self, restart: Restart | None) -> dict[int, Position]:
+        """Joins once in a run, and then looks once whether checkpoint and group agree, before anything is planned."""
+        if self._wish.group is None:
+            return {}
+        if self._member is None:
+            member = StreamMember(self._log, self._wish)
+            self._begun = member.begin()
+            self._member = member
+            self._leave_when_ended()
+        if restart is not None and not self._is_reconciled:
+            marks = self._log.lake.watermarks(self._wish.topic)
+            self._same(restart.planned, marks)
+            reconcile(self._wish.group, restart, self._begun, marks.starts)
+            self._is_reconciled = True
+        return self._begun
+
+    def _leave_when_ended(self) -> None:
+        """Spark ends this process by SIGTERM when the query stops, without calling `stop`."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def end(number: int, frame: FrameType | None) -> None:
+            # It comes twice, and a second one in the middle of the first would wait for itself.
+            signal.signal(number, signal.SIG_IGN)
+            self.stop()
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        signal.signal(signal.SIGTERM, end)
+
+    def _commit(self, reached: StreamOffset) -> None:
+        self._join(Restart(planned=reached, finished=True))
+        if self._member is None:
+            return
+        if failpoints.armed:
+            failpoints.hit("spark.before_group_commit")
+        self._member.commit(reached.end)
+        if failpoints.armed:
+            failpoints.hit("spark.after_group_commit")
+
+    def _watermarks(self, reached: StreamOffset) -> Watermarks:
+        """How far this run may read: to the target of an availableNow run, else to the end, which is waited for."""
+        if self._target is not None:
+            marks = self._target
+        else:
+            wait = 0.0 if reached.incarnation is None else WAIT_SECONDS
+            marks = self._log.lake.watermarks(self._wish.topic, reached.end, wait)
+        self._same(reached, marks)
+        self._seen = marks
+        return marks
+
+    def _resolved(self, marks: Watermarks) -> dict[int, int]:
+        """Where a stream without a checkpoint and without a group begins."""
+        by_default = marks.ends if self._wish.start == LATEST else marks.starts
+        return {**by_default, **self._wish.start_offsets}
+
+    def _same(self, known: StreamOffset, marks: Watermarks) -> None:
+        if known.incarnation is not None and known.incarnation != marks.incarnation:
+            raise TopicNotFound(
+                f"Topic '{self._wish.topic}' was deleted and made anew since this query began: its offsets mean other "
+                "messages now. Start the query with a new checkpoint"
+                + ("." if self._wish.group is None else "; its group begins anew in the new topic too."),
+                topic=self._wish.topic,
+            )

@@ -1,0 +1,1 @@
+"""DataFrames and streams into a topic, exactly once."""

@@ -1,0 +1,1 @@
+"""What tiering decides by itself."""

@@ -1,0 +1,1 @@
+"""What reading decides and converts by itself."""

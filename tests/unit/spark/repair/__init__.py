@@ -1,0 +1,1 @@
+"""What a redrive decides by itself."""

@@ -1,0 +1,1 @@
+"""Rounds and children of a subscription, without Spark."""
