@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_refused_with_what_to_do(lake: Lake, options: dic
 def test_without_a_url_it_says_where_to_put_one(lake: Lake) -> None:
     with pytest.raises(Exception, match="LAKELOG_URL"):
         lake.spark.read.format("lakelog").option("topic", "orders").load().collect()
-    with pytest.raises(InvalidRequest, match=r"spark\.lakelog\.url"):
+    with pytest.raises(InvalidRequest, match=r"configure\(SparkSession\.builder"):
         topic(lake.spark, "orders")
 
 

@@ -69,7 +69,7 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
             "port": port,
             "workers": 1,
             "authenticate": token is not None,
-            "object_store": os.environ.get("LAKELOG_OBJECT_STORE") or (folder / "objects").as_uri(),
+            "object_store": _object_store(folder),
             "drain_seconds": 5.0,
             "log_level": "warning",
             "log_format": "console",
@@ -152,6 +152,10 @@ def _write_env(folder: Path, url: str, token: str | None, database_url: str) -> 
     fresh.replace(folder / "env")
 
 
+def _object_store(folder: Path) -> str:
+    return os.environ.get("LAKELOG_OBJECT_STORE") or (folder / "objects").as_uri()
+
+
 def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostgres) -> None:
     here = folder == ENV_FILE.parent.absolute()
     exports = [] if here else [f"set -a; . {folder / 'env'}; set +a"]
@@ -161,6 +165,7 @@ def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostg
         f"token     {token or 'none is asked for'}",
         f"database  {postgres.url}",
         f"data      {postgres.data}",
+        f"files     {_object_store(folder)} (what is tiered)",
         f"log       {postgres.log} (PostgreSQL {postgres.major})",
         "",
         "In another terminal" + (", in this folder" if here else "") + ":",
