@@ -62,7 +62,9 @@ class Scene:
     @property
     def keeper(self) -> psutil.Process:
         (child,) = psutil.Process(self.process.pid).children()
-        assert "lakelog.client.keeper" in child.cmdline() and self.url not in " ".join(child.cmdline())
+        # Until it has become another program, it shows what its parent is.
+        eventually(lambda: "lakelog.client.keeper" in child.cmdline(), what="the keeper has started")
+        assert self.url not in " ".join(child.cmdline())
         return child
 
     def taken_over(self, seconds: float) -> Consumed:

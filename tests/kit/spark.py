@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyspark
+from py4j.protocol import Py4JError
 
 from tests.kit.ports import free_port
 from tests.kit.process import Process, Supervisor
@@ -91,7 +93,9 @@ def stop(session: SparkSession) -> None:
     from pyspark import SparkContext
 
     gateway = session.sparkContext._gateway
-    session.stop()
+    # Another session of this process may have ended the JVM already.
+    with contextlib.suppress(ConnectionError, Py4JError):
+        session.stop()
     if gateway is not None:
         gateway.shutdown()
         process = getattr(gateway, "proc", None)
