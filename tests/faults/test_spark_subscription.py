@@ -1,8 +1,8 @@
 """A subscription on a Spark cluster, some messages failing and some killing: the others are acked once, in order.
 
 Full size: 200,000 messages on one master and two workers, 2 % failing twice, 0.5 % always, 0.05 % killing their
-process; then a thousand of the dead are repaired by an expression and redriven in one call. 2026-11-15, 2 cores: 198,900
-acked, 1,100 dead, 400 processes killed, 97 rounds, 1,981 messages/s beside another test run.
+process; then a thousand of the dead are repaired by an expression and redriven in one call. 2026-11-15, 2 cores:
+198,900 acked, 1,100 dead, 400 processes killed, 97 rounds, 1,981 messages/s beside another test run.
 """
 
 from __future__ import annotations
