@@ -49,9 +49,9 @@ def second_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """The local session that tests share; one with other settings is for its own module."""
+    """The local session of a module's tests. Gone at its end: a process has one at a time, whatever its settings."""
     from tests.kit.spark import local_session
 
     with local_session() as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +14,21 @@ from tests.acceptance.client_kit import TRANSPORTS, ThreadServer
 from tests.acceptance.documents import lake as lake
 from tests.kit.postgres import Cluster
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @pytest.fixture
 def http_server() -> Iterator[ThreadServer]:
     with ThreadServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark_server(spark: SparkSession) -> Iterator[ThreadServer]:
+    """A server that the shared session's configuration names."""
+    with ThreadServer() as server:
+        spark.conf.set("spark.lakelog.url", server.url)
         yield server
 
 

@@ -17,7 +17,6 @@ from lakelog.errors import InvalidRequest
 from lakelog.spark import dead_letters, redrive
 from lakelog.spark.repair.repairing import Redriven
 from tests.acceptance.client_kit import ThreadServer
-from tests.kit.spark import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,21 +25,9 @@ pytestmark = pytest.mark.timeout(300)
 GROUP = "billing"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ThreadServer]:
-    with ThreadServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def spark(server: ThreadServer) -> Iterator[SparkSession]:
-    with local_session({"spark.lakelog.url": server.url}) as session:
-        yield session
-
-
 @pytest.fixture
-def log(server: ThreadServer) -> Iterator[Lakelog]:
-    with lakelog.connect(server.url) as log:
+def log(spark_server: ThreadServer) -> Iterator[Lakelog]:
+    with lakelog.connect(spark_server.url) as log:
         yield log
 
 

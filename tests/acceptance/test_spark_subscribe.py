@@ -20,7 +20,6 @@ from lakelog.errors import ConfigurationError, GroupNotFound, GroupSettingsDiffe
 from lakelog.spark import subscribe
 from lakelog.spark.work.subscribing import Summary
 from tests.acceptance.client_kit import ThreadServer
-from tests.kit.spark import local_session
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -30,21 +29,9 @@ SOON = lakelog.Fixed(max=2, seconds=0.05)
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ThreadServer]:
-    with ThreadServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def spark(server: ThreadServer) -> Iterator[SparkSession]:
-    with local_session({"spark.lakelog.url": server.url}) as session:
-        yield session
-
-
 @pytest.fixture
-def log(server: ThreadServer) -> Iterator[Lakelog]:
-    with lakelog.connect(server.url) as log:
+def log(spark_server: ThreadServer) -> Iterator[Lakelog]:
+    with lakelog.connect(spark_server.url) as log:
         yield log
 
 

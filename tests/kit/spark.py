@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyspark
-from py4j.protocol import Py4JError
 
 from tests.kit.ports import free_port
 from tests.kit.process import Process, Supervisor
@@ -64,8 +62,11 @@ def local_session(
     conf: Mapping[str, str] | None = None, *, master: str = "local[2]", quick: bool = True
 ) -> Iterator[SparkSession]:
     """A session that is stopped, with its JVM, at the end. One for a whole test module, please."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    # `getOrCreate` would hand out the other one, with its settings and its master, and we would end it.
+    assert SparkContext._active_spark_context is None, "another session of this process is still open"
     os.environ.update(environment())
     with tempfile.TemporaryDirectory(prefix="lakelog-spark-") as folder:
         builder = SparkSession.builder.master(master).appName("lakelog tests")
@@ -93,9 +94,7 @@ def stop(session: SparkSession) -> None:
     from pyspark import SparkContext
 
     gateway = session.sparkContext._gateway
-    # Another session of this process may have ended the JVM already.
-    with contextlib.suppress(ConnectionError, Py4JError):
-        session.stop()
+    session.stop()
     if gateway is not None:
         gateway.shutdown()
         process = getattr(gateway, "proc", None)
