@@ -358,6 +358,12 @@ class Closed(LakelogError):
     code = "closed"
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """What an error says, short enough for a line of our own; its kind, if it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip()[:most]
+
+
 def all_errors(root: type[LakelogError] = LakelogError) -> list[type[LakelogError]]:
     """Every class of the tree, the root first."""
     found = [root]

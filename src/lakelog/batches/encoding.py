@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakelog.batches.schema import BITS, COLUMNS, FORMAT, HEADERS, NAMES, TIME, TYPES, mask_of, schema_of
-from lakelog.errors import InvalidBatch
+from lakelog.errors import InvalidBatch, first_line
 from lakelog.model.message import Message
 
 PREFIX = struct.Struct("<II")
@@ -47,7 +47,7 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
         fields = ((name, list(map(get, messages))) for name, get in _GETTERS.items())
         return _assemble((name, field) for name, field in fields if name == "value" or any_set(field))
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as exc:
-        raise InvalidBatch(f"These messages cannot be stored: {first_line(exc)}.") from exc
+        raise InvalidBatch(f"These messages cannot be stored: {first_line(exc).rstrip('.')}.") from exc
 
 
 def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
@@ -59,7 +59,7 @@ def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
     try:
         return _assemble((name, columns[name]) for name in NAMES if name in columns)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as exc:
-        raise InvalidBatch(f"These columns cannot be stored: {first_line(exc)}.") from exc
+        raise InvalidBatch(f"These columns cannot be stored: {first_line(exc).rstrip('.')}.") from exc
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
@@ -107,11 +107,6 @@ def _nulls(name: str, count: int) -> pa.Array:
 def any_set(column: Sequence[object]) -> bool:
     """Whether any is not None. `count` compares identities in C, and most columns are null from first to last."""
     return column.count(None) != len(column)
-
-
-def first_line(exc: BaseException) -> str:
-    """What an Arrow error says, short enough for an answer."""
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200].rstrip(".")
 
 
 def _assemble(columns: Iterable[tuple[str, Column]]) -> pa.RecordBatch:

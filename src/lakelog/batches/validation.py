@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.batches.decoding import Payload, open_payload
-from lakelog.batches.encoding import PREFIX, first_line
+from lakelog.batches.encoding import PREFIX
 from lakelog.batches.framing import BATCH, SCHEMA, Part, parts
 from lakelog.batches.limits import check_count, check_limits
 from lakelog.batches.schema import HEADERS, NAMES, PUBLIC, PUBLIC_MASK, TIME, TYPES, schema_of
-from lakelog.errors import InvalidBatch, TooLarge
+from lakelog.errors import InvalidBatch, TooLarge, first_line
 from lakelog.model.limits import MAX_BODY_BYTES, MAX_EXPANDED_BYTES, MAX_EXPANSION
 
 # A tiny batch of equal messages compresses better than MAX_EXPANSION and harms nobody.
@@ -153,9 +153,8 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _refused(exc: BaseException) -> InvalidBatch:
-    return InvalidBatch(
-        f"The Arrow data cannot be read: {first_line(exc)}. Send it as an Arrow IPC stream writer wrote it."
-    )
+    why = first_line(exc).rstrip(".")
+    return InvalidBatch(f"The Arrow data cannot be read: {why}. Send it as an Arrow IPC stream writer wrote it.")
 
 
 _Accepted = tuple[str, Callable[[pa.DataType], bool]]

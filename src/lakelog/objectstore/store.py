@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from lakelog.errors import ConfigurationError, Conflict, ObjectNotFound, ObjectStoreUnavailable
+from lakelog.errors import ConfigurationError, Conflict, ObjectNotFound, ObjectStoreUnavailable, first_line
 from lakelog.objectstore.reading import ObjectFile
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # An answer that is shorter than asked for is asked for again; the SDK itself only notices one that breaks off.
 _TRIES = 3
+# So much of what the SDK says goes into an error of ours.
+_TOLD = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +148,11 @@ class ObjectStore:
         except exceptions.AlreadyExistsError:
             raise
         except refused as exc:
-            detail = f"The object store refuses {self._where(path)} to these credentials: {first_line(exc)}"
+            detail = f"The object store refuses {self._where(path)} to these credentials: {first_line(exc, _TOLD)}"
             raise ConfigurationError(detail, path=path) from exc
         except (exceptions.InvalidPathError, exceptions.NotSupportedError) as exc:
-            raise ConfigurationError(f"{self._where(path)} cannot be used: {first_line(exc)}", path=path) from exc
+            raise ConfigurationError(
+                f"{self._where(path)} cannot be used: {first_line(exc, _TOLD)}", path=path
+            ) from exc
         except (exceptions.BaseError, OSError) as exc:
-            raise ObjectStoreUnavailable(f"{self._where(path)}: {first_line(exc)}", path=path) from exc
-
-
-def first_line(exc: BaseException) -> str:
-    """What a foreign error says, short enough for an answer."""
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]
+            raise ObjectStoreUnavailable(f"{self._where(path)}: {first_line(exc, _TOLD)}", path=path) from exc

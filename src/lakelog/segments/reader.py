@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelog.errors import OffsetOutOfRange, SegmentDamaged, UnsupportedFormat
+from lakelog.errors import OffsetOutOfRange, SegmentDamaged, UnsupportedFormat, first_line
 from lakelog.model.segment import Segment
 from lakelog.segments.schema import FORMAT, SCHEMA
 from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, PARTITION_KEY
@@ -138,8 +138,7 @@ class SegmentFile:
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError, IndexError) as exc:
-            first_line = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200].rstrip(".")
-            raise self._damaged(first_line) from exc
+            raise self._damaged(first_line(exc).rstrip(".")) from exc
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from lakelog.client.lake_values import TierWish
-from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound
+from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered, no_store, planned, tier
 from lakelog.spark.session import Connection, client
 
@@ -75,8 +75,8 @@ class Sessions:
         try:
             return builder.getOrCreate()
         except Exception as exc:
-            told = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
-            raise ConfigurationError(f"Spark cannot be started: {told[:300]}. Is Java 17 installed?") from exc
+            told = first_line(exc, 300).rstrip(".")
+            raise ConfigurationError(f"Spark cannot be started: {told}. Is Java 17 installed?") from exc
 
     def _defaults(self) -> dict[str, str]:
         if self.master is None:

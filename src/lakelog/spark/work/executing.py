@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakelog.client import processes
 from lakelog.client.work.held import clipped
-from lakelog.errors import ConfigurationError
+from lakelog.errors import ConfigurationError, first_line
 from lakelog.spark.work import children
 from lakelog.spark.work.handling import Outcome, Recipe, Said
 from lakelog.spark.work.rounds import (
@@ -38,6 +38,7 @@ log = processes.log
 
 _WORK = pa.schema([pa.field("lane", pa.int32()), pa.field("work", pa.binary())])
 _REPORT = "lane int, report binary"
+_TOLD = 500
 _LOSSES = ("exited unexpectedly", "ExecutorLostFailure")
 
 
@@ -76,7 +77,7 @@ class Executor:
         except Exception as error:
             if not is_loss(error) or not self._works():
                 raise
-            log.warning("a round of %d messages failed, and is run in parts: %s", len(rows), _first_line(error))
+            log.warning("a round of %d messages failed, and is run in parts: %s", len(rows), first_line(error, _TOLD))
             self._run_parts(found, rows, executed, error)
             return
         for lane, report in zip(lanes, reports, strict=True):
@@ -86,7 +87,7 @@ class Executor:
 
     def _run_parts(self, found: Round, rows: Rows, executed: Executed, error: Exception) -> None:
         if len(rows) == 1:
-            reason = clipped(f"crash: the executor's process was lost with it: {_first_line(error)}")
+            reason = clipped(f"crash: the executor's process was lost with it: {first_line(error, _TOLD)}")
             executed.outcomes[int(rows[0])] = Outcome(Said.NACK, reason)
             executed.crashed += 1
             return
@@ -148,8 +149,3 @@ def runner(recipe: Recipe) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
         yield pa.RecordBatch.from_arrays(columns, names=["lane", "report"])
 
     return run
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:500] if lines else type(error).__name__
