@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A Parquet file of one partition: every offset from `first` up to, not including, `end`."""
+class Sealed:
+    """What a Parquet file of one partition holds: every offset from `first` up to, not including, `end`."""
 
     partition: int
     first: int
     end: int
-    path: str
-    """Relative to the object store's root."""
     bytes: int
     file_hash: str
     """SHA-256 of the file's bytes, in hex."""
@@ -25,3 +23,15 @@ class Segment:
     last_at: datetime
     epoch: int
     """Of its last message."""
+
+    def segment(self, path: str) -> Segment:
+        """The segment whose file lies at `path` of the object store."""
+        return Segment(**{**asdict(self), "path": path})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment(Sealed):
+    """A sealed file that has its place."""
+
+    path: str
+    """Relative to the object store's root."""

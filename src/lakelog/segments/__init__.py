@@ -9,14 +9,13 @@ from lakelog.segments.reader import SegmentFile
 from lakelog.segments.runs import Run, runs
 from lakelog.segments.schema import FORMAT, SCHEMA, conform
 from lakelog.segments.verification import verify
-from lakelog.segments.writer import Sealed, SegmentWriter
+from lakelog.segments.writer import SegmentWriter
 
 __all__ = [
     "FORMAT",
     "SCHEMA",
     "ContentHash",
     "Run",
-    "Sealed",
     "SegmentFile",
     "SegmentPath",
     "SegmentWriter",

@@ -6,7 +6,6 @@ Where the file goes next, and who may know of it, is the caller's concern.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelog.errors import InvalidBatch
-from lakelog.model.segment import Segment
+from lakelog.model.segment import Sealed
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
 
@@ -46,36 +45,6 @@ _DICTIONARY = [
     "encryption_key_id",
     "origin",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
-    """What a finished file holds: all of a `Segment` but its path."""
-
-    partition: int
-    first: int
-    end: int
-    bytes: int
-    file_hash: str
-    content_hash: str
-    first_at: datetime
-    last_at: datetime
-    epoch: int
-
-    def segment(self, path: str) -> Segment:
-        """The segment whose file lies at `path` of the object store."""
-        return Segment(
-            partition=self.partition,
-            first=self.first,
-            end=self.end,
-            path=path,
-            bytes=self.bytes,
-            file_hash=self.file_hash,
-            content_hash=self.content_hash,
-            first_at=self.first_at,
-            last_at=self.last_at,
-            epoch=self.epoch,
-        )
 
 
 class SegmentWriter:

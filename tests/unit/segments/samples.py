@@ -12,7 +12,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakelog import batches
-from lakelog.segments import SCHEMA, Sealed, SegmentWriter, conform
+from lakelog.model.segment import Sealed
+from lakelog.segments import SCHEMA, SegmentWriter, conform
 from tests.unit.batches.samples import NOW, messages
 
 PARTITION = 3
