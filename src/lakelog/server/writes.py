@@ -47,15 +47,9 @@ class WriteRoutes:
 
     async def decide(self, call: Call) -> Answer:
         shape: Decide = await decoded_body(call, _DECIDE)
-        wish = DecideWish(
-            write_id=shape.write_id,
-            attempts=shape.attempts,
-            count=shape.count,
-            incarnation=shape.incarnation,
-            epoch=shape.epoch,
-        )
+        wish = msgspec.convert(shape, DecideWish, from_attributes=True)
         written = await self._engine.writes.decide(call.scope, call.parameters["topic"], wish)
-        return answer_json(WrittenShape(count=written.count, won=written.won))
+        return answer_json(msgspec.convert(written, WrittenShape, from_attributes=True))
 
 
 def _pieces(body: bytes) -> list[StagePiece]:

@@ -42,7 +42,9 @@ class AsyncCaller(Protocol):
 
     async def get(self, target: str, seconds: float) -> HttpAnswer: ...
 
-    async def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> HttpAnswer: ...
+    async def send(
+        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
+    ) -> HttpAnswer: ...
 
 
 class AsyncHttpGroups:

@@ -112,11 +112,10 @@ class AsyncHttpTransport:
     async def get(self, target: str, seconds: float) -> Answer:
         return await self._get(target, seconds)
 
-    async def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
-        return await self._call(method, target, seconds, body, accept=accept)
-
-    async def post(self, target: str, seconds: float, body: bytes, media: str) -> Answer:
-        return await self._call("POST", target, seconds, body, media)
+    async def send(
+        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON
+    ) -> Answer:
+        return await self._call(method, target, seconds, body, media, accept=accept)
 
     async def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:

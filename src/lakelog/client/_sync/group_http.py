@@ -43,7 +43,9 @@ class Caller(Protocol):
 
     def get(self, target: str, seconds: float) -> HttpAnswer: ...
 
-    def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> HttpAnswer: ...
+    def send(
+        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
+    ) -> HttpAnswer: ...
 
 
 class HttpGroups:

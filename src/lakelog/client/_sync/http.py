@@ -111,11 +111,8 @@ class HttpTransport:
     def get(self, target: str, seconds: float) -> Answer:
         return self._get(target, seconds)
 
-    def send(self, method: str, target: str, seconds: float, body: bytes, accept: str) -> Answer:
-        return self._call(method, target, seconds, body, accept=accept)
-
-    def post(self, target: str, seconds: float, body: bytes, media: str) -> Answer:
-        return self._call("POST", target, seconds, body, media)
+    def send(self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON) -> Answer:
+        return self._call(method, target, seconds, body, media, accept=accept)
 
     def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
         try:

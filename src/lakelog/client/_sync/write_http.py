@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 from urllib.parse import urlencode
 
 import msgspec
 
-from lakelog.client._sync.connection import Answer
-from lakelog.client.replies import read_reply
+from lakelog.client._sync.group_http import Caller
+from lakelog.client.replies import read_reply, same_fields
 from lakelog.model.write import DecideWish, StagePiece, StageWish, Written
 from lakelog.wire.frames import MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
 from lakelog.wire.write_shapes import Decide, WrittenShape
@@ -18,17 +17,11 @@ from lakelog.wire.write_shapes import Decide, WrittenShape
 _JSON = "application/json"
 
 
-class Sender(Protocol):
-    """What `HttpTransport` does for this module."""
-
-    def post(self, target: str, seconds: float, body: bytes, media: str) -> Answer: ...
-
-
 class HttpWrites:
     """The `WriteTransport` over HTTP."""
 
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
 
     def stage(self, topic: str, wish: StageWish, pieces: Sequence[StagePiece], seconds: float) -> None:
         query = {"write_id": wish.write_id, "attempt": wish.attempt, "incarnation": wish.incarnation}
@@ -44,16 +37,9 @@ class HttpWrites:
             for piece in pieces
         )
         target = f"/v1/topics/{topic}/staged?{urlencode({**query, 'epoch': wish.epoch})}"
-        self._sender.post(target, seconds, body, MEDIA_TYPE)
+        self._caller.send("POST", target, seconds, body, _JSON, MEDIA_TYPE)
 
     def decide(self, topic: str, wish: DecideWish, seconds: float) -> Written:
-        body = Decide(
-            write_id=wish.write_id,
-            attempts=list(wish.attempts),
-            count=wish.count,
-            incarnation=wish.incarnation,
-            epoch=wish.epoch,
-        )
-        answer = self._sender.post(f"/v1/topics/{topic}/writes", seconds, msgspec.json.encode(body), _JSON)
-        found = read_reply(answer.body, WrittenShape)
-        return Written(count=found.count, won=found.won)
+        body = msgspec.json.encode(same_fields(wish, Decide))
+        answer = self._caller.send("POST", f"/v1/topics/{topic}/writes", seconds, body, _JSON)
+        return same_fields(read_reply(answer.body, WrittenShape), Written)
