@@ -237,28 +237,6 @@ as $$
     )
 $$;
 
-create function lakelog.roll_drop(p_roll integer, p_grace interval) returns boolean
-    language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $$
-begin
-    if not lakelog.roll_is_retired(p_roll, p_grace) then
-        return false;
-    end if;
-    perform set_config('lock_timeout', '100ms', true);
-    execute format('lock table lakelog.%I in access exclusive mode', 'hot_' || p_roll);
-    if not lakelog.roll_is_retired(p_roll, p_grace) then
-        return false;
-    end if;
-    execute format('drop table lakelog.%I', 'hot_' || p_roll);
-    delete from lakelog.span where roll = p_roll;
-    delete from lakelog.roll where roll = p_roll;
-    return true;
-exception
-    when lock_not_available or undefined_table then
-        return false;
-end
-$$;
-
 -- Segments that are wholly below the log start, or of a deleted topic, lose their rows; their files are orphans then.
 create function lakelog.segments_trim() returns bigint
     language plpgsql

@@ -146,9 +146,9 @@ begin
 end
 $$;
 
--- As before, but a hot table in which anything is staged stays. Looked at again under the lock: who stages holds the table
--- until what is staged can be seen.
-create or replace function lakelog.roll_drop(p_roll integer, p_grace interval) returns boolean
+-- Drops the hot table if everything in it is retired and nothing is staged there. Looked at again under the lock: who
+-- stages holds the table until what is staged can be seen. Gives up after 100 ms where somebody reads it.
+create function lakelog.roll_drop(p_roll integer, p_grace interval) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
