@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,8 @@ class Cli:
             stderr=subprocess.PIPE,
             cwd=self.folder,
             env=self._whole_env(),
+            # Where a shell runs the suite in the background, it ignores Ctrl-C, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def process(self, name: str, arguments: Sequence[str], ready: str | None) -> Process:

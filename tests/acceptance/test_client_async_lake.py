@@ -120,7 +120,7 @@ async def test_watermarks_of_a_recreated_topic_are_its_own(url: str) -> None:
         async with lakelog.connect_async(url) as other:
             await other.topic("t").delete()
             await other.topic("t").create()
-        new = await log.lake.watermarks("t", old.ends, wait_seconds=20)
+        new = await log.lake.watermarks("t", old.ends, wait_seconds=0.5)
         assert (new.incarnation > old.incarnation, new.ends) == (True, {0: 0})
 
 

@@ -121,7 +121,7 @@ def test_watermarks_of_a_recreated_topic_are_its_own(url: str) -> None:
         with lakelog.connect(url) as other:
             other.topic("t").delete()
             other.topic("t").create()
-        new = log.lake.watermarks("t", old.ends, wait_seconds=20)
+        new = log.lake.watermarks("t", old.ends, wait_seconds=0.5)
         assert (new.incarnation > old.incarnation, new.ends) == (True, {0: 0})
 
 
