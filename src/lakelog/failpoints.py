@@ -1,6 +1,6 @@
 """Named fail points: places where a test makes a process die, stop, fail or wait.
 
-Free when nothing is armed: callers guard with `if failpoints.armed:`. Armed by `LAKELOG_FAILPOINTS`, e.g.
+Free when nothing is armed; the hot paths look at `failpoints.armed` first. Armed by `LAKELOG_FAILPOINTS`, e.g.
 `publish.after_commit=kill@3,fetch.before_read=error`: the action runs at the third hit, without `@n` at every hit.
 Not for production: the server says loudly at its start when any is armed.
 """

@@ -1,4 +1,4 @@
-"""Durations, sizes, rates, times and pairs as people type them. The only place that parses or writes them."""
+"""Durations, sizes, rates, times and pairs as people type them. No other place of the CLI parses or writes them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
+from lakelog.errors import InvalidRequest
+from lakelog.model.rate import rate_of
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
 _BYTES = {"": 1} | {
     letter + i: (1024 if i else 1000) ** power for power, letter in enumerate("kmgt", 1) for i in ("", "i")
@@ -67,11 +69,10 @@ def show_count(count: int, thing: str) -> str:
 
 def parse_rate(text: str) -> float:
     """`100/s`, `30/m`, or a bare number: messages a second, more than zero."""
-    match = _RATE.fullmatch(text.strip())
-    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
-    if rate <= 0:
-        raise typer.BadParameter(f"{text!r} is not a rate; write it as 100/s or 30/m.")
-    return rate
+    try:
+        return rate_of(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.detail) from None
 
 
 def parse_time(text: str, now: datetime | None = None) -> datetime:

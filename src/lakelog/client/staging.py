@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.batches import PUBLIC, check_limits, from_columns, partitions_of, split
+from lakelog.batches.schema import TIME
 from lakelog.client.codec import check_partition
 from lakelog.client.columns import MAX_BATCH_BYTES, Partitions, Spread, encoded
 from lakelog.client.values import TopicInfo
@@ -24,7 +25,6 @@ GATHERED_BYTES = 24 << 20
 REQUEST_BYTES = MAX_BODY_BYTES - (256 << 10)
 COLUMNS = frozenset({*PUBLIC, "partition"} - {"idempotency_key"})
 
-_TIME = pa.timestamp("us", tz="UTC")
 _NO_PARTITION = -1
 
 
@@ -97,7 +97,7 @@ def _rows_of(table: pa.Table) -> tuple[pa.RecordBatch, Partitions | None]:
         raise InvalidBatch(f"Column {unknown[0]!r} cannot be staged; send {', '.join(sorted(COLUMNS))}.")
     columns = {name: table.column(name) for name in table.schema.names if name != "partition"}
     if "created_at" not in columns:
-        now = pa.scalar(int(time.time() * 1e6), pa.int64()).cast(_TIME)
+        now = pa.scalar(int(time.time() * 1e6), pa.int64()).cast(TIME)
         columns["created_at"] = pa.repeat(now, table.num_rows)
     chosen = None
     if "partition" in table.schema.names:

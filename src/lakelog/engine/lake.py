@@ -16,15 +16,22 @@ from lakelog.engine.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import Conflict, InvalidRequest, TopicNotFound
 from lakelog.model import limits
-from lakelog.model.lake import PartitionPlan, Plan, PlanWish, Registered, TierRange, TierWish, Watermarks
+from lakelog.model.lake import (
+    ORPHAN_AGE,
+    PartitionPlan,
+    Plan,
+    PlanWish,
+    Registered,
+    TierRange,
+    TierWish,
+    Watermarks,
+)
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic
 from lakelog.segments import parse_segment_path
 from lakelog.storage.cold import ColdPlan, ColdStore, Placed, PlanAsk, taken
 from lakelog.storage.store import Catalog, Head, HeadState
-
-ORPHAN_AGE = timedelta(hours=24)
 
 Found = TypeVar("Found")
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from lakelog.model.segment import Segment
+
+ORPHAN_AGE = timedelta(hours=24)
+"""How long a file was known to nobody before it is removed, unless a sweep says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

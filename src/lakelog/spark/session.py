@@ -42,16 +42,26 @@ class Connection:
         # Spark prints what it sends to tasks: the token, or a password in the URL, must not be in it.
         return "Connection(…)"
 
+    @property
+    def options(self) -> dict[str, str]:
+        """For `format("lakelog")`, which reads them again by `connection_of`."""
+        return {"url": self.url, "token": self.token} if self.token else {"url": self.url}
 
-def connection_of(options: Mapping[str, str], spark: SparkSession | None = None) -> Connection:
-    """By the options `url` and `token`, else the session's configuration, else the environment."""
-    url = options.get("url") or _configured(spark, URL_CONF) or os.environ.get("LAKELOG_URL")
+
+def connection_of(options: Mapping[str, str]) -> Connection:
+    """By the options `url` and `token`, else the environment."""
+    return connection_to(options.get("url"), options.get("token"))
+
+
+def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> Connection:
+    """By what is given, else the session's configuration, else the environment."""
+    url = url or _configured(spark, URL_CONF) or os.environ.get("LAKELOG_URL")
     if not url:
         raise InvalidRequest(
             "Say where the topics are: configure(SparkSession.builder, url='http://host:8080'), or .option('url', …), "
             "or LAKELOG_URL in the environment of the driver."
         )
-    token = options.get("token") or _configured(spark, TOKEN_CONF) or os.environ.get("LAKELOG_TOKEN")
+    token = token or _configured(spark, TOKEN_CONF) or os.environ.get("LAKELOG_TOKEN")
     return Connection(url=url, token=token)
 
 
@@ -74,6 +84,15 @@ def store_options(spark: SparkSession) -> dict[str, str]:
     if found.get("endpoint", "").startswith("http://"):
         found["allow_http"] = "true"
     return found
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as is known."""
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except Exception:
+        # A client of Spark Connect has no context, and a guess does.
+        return 4
 
 
 def _configured(spark: SparkSession | None, name: str) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from lakelog.model import limits
+from lakelog.model.lake import ORPHAN_AGE
 from lakelog.wire.shapes import BodyShape, Natural, Positive, ReplyShape
 
 Offsets = Annotated[dict[int, Natural], Meta(max_length=limits.MAX_PARTITIONS)]
@@ -135,7 +136,7 @@ class LookAsk(BodyShape, frozen=True, kw_only=True):
     """POST /v1/sweep/look"""
 
     paths: Paths
-    min_age_ms: Age = 24 * 3600 * 1000
+    min_age_ms: Age = ORPHAN_AGE // timedelta(milliseconds=1)
 
 
 class LookAnswer(ReplyShape, frozen=True, kw_only=True):

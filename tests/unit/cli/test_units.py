@@ -38,7 +38,9 @@ def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(("text", "rate"), [("100/s", 100), ("30/m", 0.5), ("7.5", 7.5), ("36/h", 0.01)])
+@pytest.mark.parametrize(
+    ("text", "rate"), [("100/s", 100), ("30/m", 0.5), ("30/min", 0.5), ("7.5", 7.5), ("36/h", 0.01)]
+)
 def test_rates_are_read(text: str, rate: float) -> None:
     assert parse_rate(text) == rate
 

@@ -18,13 +18,13 @@ from lakelog.client.lake_values import Plan, PlanWish, Registered, Segment, Tier
 from lakelog.client.positions import seconds_of
 from lakelog.client.values import Chunk, FetchWish
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
+from lakelog.model.lake import ORPHAN_AGE
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.position import AtOffset
 
 Found = TypeVar("Found")
 Given = TypeVar("Given")
 
-ORPHAN_SECONDS = 24 * 3600.0
 _PAGE = 500
 _TIER = TierWish()
 
@@ -90,7 +90,7 @@ class AsyncLake:
         """Registered, and not verified: whoever was about it may have died."""
         return [*await self._call(lambda lake, left: lake.unverified(topic, left))]
 
-    async def look(self, paths: Sequence[str], min_age: timedelta | float = ORPHAN_SECONDS) -> list[str]:
+    async def look(self, paths: Sequence[str], min_age: timedelta | float = ORPHAN_AGE) -> list[str]:
         """Those of the files that may be removed: nobody knows them, now and when they were first looked at.
 
         The first look must be `min_age` ago. Tell by `swept` which are removed.

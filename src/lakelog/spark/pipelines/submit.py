@@ -15,7 +15,7 @@ from lakelog.errors import LakelogError
 from lakelog.spark.pipelines.jobs import Report, Sessions, TierJob, run_tier, stoppable
 from lakelog.spark.pipelines.sweeping import sweep
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered
-from lakelog.spark.session import Connection, connection_of
+from lakelog.spark.session import Connection, connection_to
 
 
 class _Lines(Report):
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     sessions = Sessions(name=f"lakelog {given.pipeline} {given.topic or ''}".strip(), master=given.master)
     try:
         with stoppable():
-            connection = connection_of({"url": given.url or "", "token": given.token or ""})
+            connection = connection_to(given.url, given.token)
             if given.pipeline == "sweep":
                 _sweep(connection, given.dry_run)
             else:

@@ -13,17 +13,17 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakelog import failpoints
+from lakelog.model.lake import ORPHAN_AGE
 from lakelog.objectstore import StoredObject, open_store
 from lakelog.segments import parse_segment_path
 from lakelog.spark.pipelines.runs import recorded
 from lakelog.spark.pipelines.tiering import no_store
-from lakelog.spark.session import client, connection_of
+from lakelog.spark.session import client, connection_to
 
 if TYPE_CHECKING:
     from lakelog import Lakelog
 
 PIPELINE = "sweep"
-MIN_AGE = timedelta(hours=24)
 PAGE = 1000
 
 
@@ -46,7 +46,7 @@ Watch = Callable[[Swept], None]
 
 def sweep(
     *,
-    min_age: timedelta = MIN_AGE,
+    min_age: timedelta = ORPHAN_AGE,
     dry_run: bool = False,
     on_progress: Watch | None = None,
     url: str | None = None,
@@ -56,8 +56,7 @@ def sweep(
 
     A dry run deletes nothing, but counts as a look.
     """
-    given = {name: text for name, text in (("url", url), ("token", token)) if text}
-    log = client(connection_of(given))
+    log = client(connection_to(url, token))
     watch = on_progress or (lambda done: None)
     if dry_run:
         return _sweep(log, min_age, True, watch)
@@ -86,8 +85,7 @@ def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swep
         orphans = sorted(log.lake.look(list(sizes), min_age=min_age))
         if not dry_run:
             for path in orphans:
-                if failpoints.armed:
-                    failpoints.hit("sweep.before_delete")
+                failpoints.hit("sweep.before_delete")
                 store.delete(path)
             log.lake.swept(orphans)
         done = replace(

@@ -108,15 +108,15 @@ def _written(place: Place, environment_id: int, wanted: TierRange) -> Segment:
                 writer.write(batch)
             sealed = writer.close()
         path = segment_path(environment_id, place.incarnation, wanted.partition, wanted.first, wanted.end)
-        _hit("tier.before_put")
+        failpoints.hit("tier.before_put")
         store_of(place.store, place.store_options).put(path, file)
-        _hit("tier.after_put")
+        failpoints.hit("tier.after_put")
         return sealed.segment(path)
 
 
 def _verify(place: Place, segment: Segment) -> Outcome:
     assert place.store is not None
-    _hit("tier.before_verify")
+    failpoints.hit("tier.before_verify")
     for attempt in range(1, _TRIES + 1):
         try:
             verify(store_of(place.store, place.store_options), segment)
@@ -128,8 +128,3 @@ def _verify(place: Place, segment: Segment) -> Outcome:
         except LakelogError as error:
             return Outcome(segment=segment, error=error.detail)
     raise AssertionError("unreachable")
-
-
-def _hit(point: str) -> None:
-    if failpoints.armed:
-        failpoints.hit(point)

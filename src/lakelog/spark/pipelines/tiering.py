@@ -20,7 +20,7 @@ from lakelog.errors import ConfigurationError, ObjectStoreUnavailable
 from lakelog.spark.pipelines.runs import Recorder, recorded
 from lakelog.spark.pipelines.tier_tasks import Outcome, verify_all, write_all
 from lakelog.spark.reading.piece_reader import Place
-from lakelog.spark.session import client, connection_of, store_options
+from lakelog.spark.session import client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,8 +78,7 @@ def tier(
 
     Refused while another run of the topic goes on. Repeat it after any failure: it goes on where it was.
     """
-    given = {name: text for name, text in (("url", url), ("token", token)) if text}
-    connection = connection_of(given, spark)
+    connection = connection_to(url, token, spark)
     log = client(connection)
     age = min_age.total_seconds() if isinstance(min_age, timedelta) else float(min_age)
     least = segment_bytes if min_bytes is None else min_bytes
@@ -165,7 +164,7 @@ class _Tiering:
                 planned_messages=self._done.messages + sum(each.end - each.first for each in ranges),
                 planned_segments=self._done.segments + len(ranges),
             )
-            _hit("tier.planned")
+            failpoints.hit("tier.planned")
             for wave in waves(ranges, WAVE * parallelism(self._spark)):
                 self._wave(wave)
         if missed := self._ranges(wish, ends):
@@ -184,9 +183,9 @@ class _Tiering:
         written = write_all(self._spark, self._place, self._environment_id, ranges)
         self._trouble(written)
         segments = [outcome.segment for outcome in written if outcome.segment is not None]
-        _hit("tier.written")
+        failpoints.hit("tier.written")
         registered = self._register(segments)
-        _hit("tier.registered")
+        failpoints.hit("tier.registered")
         self._settle(registered)
 
     def _register(self, segments: Sequence[Segment]) -> list[Segment]:
@@ -210,12 +209,12 @@ class _Tiering:
         self._trouble(outcomes)
         good = [outcome.segment for outcome in outcomes if outcome.segment is not None and not outcome.error]
         bad = [outcome.segment for outcome in outcomes if outcome.segment is not None and outcome.is_damaged]
-        _hit("tier.before_verified")
+        failpoints.hit("tier.before_verified")
         if good:
             known = self._lake.verified(self._place.topic, good)
             # Another run may have taken one out again, or retention: then it is not ours to count.
             good = [segment for segment, is_known in zip(good, known, strict=True) if is_known]
-        _hit("tier.verified")
+        failpoints.hit("tier.verified")
         if bad:
             self._lake.unregister(self._place.topic, bad)
         self._note(
@@ -248,19 +247,5 @@ def waves(ranges: Iterable[TierRange], size: int) -> Iterator[list[TierRange]]:
         yield sorted(ordered[start : start + size], key=lambda each: (each.partition, each.first))
 
 
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as is known."""
-    try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:
-        # A client of Spark Connect has no context, and a guess does.
-        return 4
-
-
 def _ignore(done: Tiered) -> None:
     return None
-
-
-def _hit(point: str) -> None:
-    if failpoints.armed:
-        failpoints.hit(point)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -57,9 +57,12 @@ class ReadWish:
 
 def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWish:
     """Of the options of `spark.read.format("lakelog")`; names differ by more than case or are the same."""
-    given = {name.lower(): text for name, text in options.items()}
-    store = {name.removeprefix(STORE): text for name, text in given.items() if name.startswith(STORE)}
-    _refuse_unknown(name for name in options if not name.lower().startswith(STORE))
+    for name in options:
+        if name.lower() in (stream.lower() for stream in _STREAM_OPTIONS):
+            raise InvalidRequest(
+                f"`{name}` is an option of spark.readStream; spark.read has {', '.join(READ_OPTIONS)}."
+            )
+    given, store = known_options(options, READ_OPTIONS, of="a read", besides=(PINNED,))
     pinned = given.get(PINNED)
     return ReadWish(
         topic=topic_of(given),
@@ -72,6 +75,29 @@ def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWi
         pinned=None if pinned is None else Pinned.of(pinned),
         store=store,
     )
+
+
+def known_options(
+    options: Mapping[str, str], names: Sequence[str], *, of: str, besides: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By name in lower case: the options, and those of the object store. One that is unknown is refused.
+
+    `besides` are known too, but not for users.
+    """
+    known = {name.lower(): name for name in (*names, *besides)}
+    given: dict[str, str] = {}
+    store: dict[str, str] = {}
+    for name, text in options.items():
+        lower = name.lower()
+        if lower.startswith(STORE):
+            store[lower.removeprefix(STORE)] = text
+        elif lower in known:
+            given[lower] = text
+        else:
+            near = difflib.get_close_matches(lower, known, 1)
+            hint = f" Is {known[near[0]]!r} meant?" if near else ""
+            raise InvalidRequest(f"`{name}` is no option of {of}.{hint} There are {', '.join(names)}.")
+    return given, store
 
 
 def topic_of(options: Mapping[str, str]) -> str:
@@ -135,19 +161,3 @@ def _seconds(text: str) -> float | None:
             return None
         total += float(number) * seconds
     return total
-
-
-def _refuse_unknown(names: Iterable[str]) -> None:
-    known = {name.lower(): name for name in READ_OPTIONS} | {PINNED: PINNED}
-    for name in names:
-        if name.lower() in known:
-            continue
-        if name.lower() in (stream.lower() for stream in _STREAM_OPTIONS):
-            raise InvalidRequest(f"`{name}` is an option of spark.readStream; spark.read has {_listed()}.")
-        near = difflib.get_close_matches(name.lower(), known, 1)
-        hint = f" Is {known[near[0]]!r} meant?" if near else ""
-        raise InvalidRequest(f"`{name}` is no option of a read.{hint} There are {_listed()}.")
-
-
-def _listed() -> str:
-    return ", ".join(READ_OPTIONS)

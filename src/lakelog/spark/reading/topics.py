@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakelog.client.lake_values import Plan, PlanWish
 from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
 from lakelog.spark.reading.ranges import PINNED, Pinned, Time, offsets_of, time_of
-from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.session import Connection, client, connection_to
 from lakelog.spark.source import spark_schema
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def topic(
     Times are ISO 8601, aware datetimes, or how long ago; `until` and end offsets are not included. Partitions that
     `start_offsets` does not name begin at their log start. Files outside the range are not opened.
     """
-    connection = connection_of({"url": url or "", "token": token or ""}, spark)
+    connection = connection_to(url, token, spark)
     wish = PlanWish(
         starts=offsets_of(start_offsets, "start_offsets"),
         ends=offsets_of(end_offsets, "end_offsets"),
@@ -98,9 +98,7 @@ def _hot(spark: SparkSession, connection: Connection, plan: Plan, pieces: Iterab
         first, _ = ranges.get(piece.partition, (piece.first, 0))
         ranges[piece.partition] = (first, piece.end)
     pinned = Pinned(incarnation=plan.incarnation, ranges=ranges)
-    options = {"topic": plan.topic, "url": connection.url, PINNED: pinned.text()}
-    if connection.token:
-        options["token"] = connection.token
+    options = {**connection.options, "topic": plan.topic, PINNED: pinned.text()}
     return spark.read.format("lakelog").options(**options).load()
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lakelog.batches.schema import HEADERS, TIME
 from lakelog.client.group_values import DeadLetter
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
@@ -20,8 +21,6 @@ from lakelog.spark.session import Connection, client, connection_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-_TIME = pa.timestamp("us", tz="UTC")
 
 DEAD_LETTERS = pa.schema(
     [
@@ -31,18 +30,18 @@ DEAD_LETTERS = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("epoch", pa.int32()),
         pa.field("id", pa.string()),
-        pa.field("at", _TIME),
+        pa.field("at", TIME),
         pa.field("error", pa.string()),
         pa.field("deliveries", pa.int32()),
         pa.field("failures", pa.int32()),
         pa.field("owner", pa.string()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", pa.map_(pa.string(), pa.string())),
+        pa.field("headers", HEADERS),
         pa.field("content_type", pa.string()),
         pa.field("correlation_id", pa.string()),
         pa.field("lineage", pa.string()),
-        pa.field("created_at", _TIME),
+        pa.field("created_at", TIME),
         # Of key, value and headers as they died: by it a redrive knows what was repaired.
         pa.field("fingerprint", pa.string()),
     ]

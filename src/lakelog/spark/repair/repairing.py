@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakelog.client.group_values import Redriven as Done
 from lakelog.errors import DeadLetterNotFound, InvalidRequest, RedriveRefused, TooLarge
+from lakelog.model.rate import rate_of
 from lakelog.model.repair import Repair
 from lakelog.spark.repair.dead_letter_reader import fingerprint
-from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.session import Connection, client, connection_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +23,6 @@ _CALL_BYTES = 2 << 20
 _SHOWN = 10
 _NEEDED = ("topic", "group", "id")
 _CHANGED = ("key", "value", "headers", "fingerprint")
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/(s|min|h))?")
-_SECONDS = {None: 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 _REFUSALS = (RedriveRefused, DeadLetterNotFound, TooLarge)
 
 
@@ -59,12 +57,9 @@ def dead_letters(
     spark: SparkSession, topic: str, group: str, *, url: str | None = None, token: str | None = None
 ) -> DataFrame:
     """The messages of the topic that the group has given up, as a table: read when it is used, anew each time."""
-    connection = connection_of({name: text for name, text in (("url", url), ("token", token)) if text}, spark)
-    reader = spark.read.format("lakelog").option("topic", topic).option("deadLetters", group)
-    reader = reader.option("url", connection.url)
-    if connection.token is not None:
-        reader = reader.option("token", connection.token)
-    return reader.load()
+    connection = connection_to(url, token, spark)
+    options = {**connection.options, "topic": topic, "deadLetters": group}
+    return spark.read.format("lakelog").options(**options).load()
 
 
 def redrive(
@@ -81,12 +76,12 @@ def redrive(
     """Publishes the dead letters of the DataFrame again, for their group alone, with the values and headers it has.
 
     Each is redriven once, also if the call is repeated; lineage and key stay. One that was redriven `max_loops` times
-    already is refused, unless forced. `rate` is how many a second: 100, or "100/s".
+    already is refused, unless forced. `rate` is how many a second, as 100, "100/s" or "30/m".
     """
     missing = [name for name in _NEEDED if name not in df.columns]
     if missing:
         raise InvalidRequest(f"A redrive needs the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing.")
-    connection = connection_of({name: text for name, text in (("url", url), ("token", token)) if text}, df.sparkSession)
+    connection = connection_to(url, token, df.sparkSession)
     names = [name for name in (*_NEEDED, *_CHANGED) if name in df.columns]
     run = _Run(connection, max_loops=max_loops, force=force, dry_run=dry_run, per_second=parse_rate(rate))
     # A partition at a time: what is not yet redriven need not be in the driver's memory.
@@ -175,12 +170,7 @@ def pages(wanted: Iterable[Wanted], per_call: int) -> Iterator[list[Wanted]]:
 
 def parse_rate(rate: str | float | None) -> float | None:
     """How many a second."""
-    if rate is None:
-        return None
-    match = _RATE.fullmatch(str(rate).strip())
-    if match is None or float(match[1]) <= 0:
-        raise InvalidRequest(f"A rate is how many a second, like 100 or '100/s', not {rate!r}.")
-    return float(match[1]) / _SECONDS[match[2]]
+    return None if rate is None else rate_of(str(rate))
 
 
 def _bytes(found: Any) -> bytes | None:

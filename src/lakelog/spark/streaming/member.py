@@ -1,6 +1,6 @@
 """A streaming query as the one member of its cursor group: it joins, heartbeats, commits, and hears if it is replaced.
 
-Lives in the driver's Python process. Which positions are right is `stream_planning`'s; this is where they are kept.
+Lives in the driver's Python process. Which positions are right is `planning`'s; this is where they are kept.
 """
 
 from __future__ import annotations

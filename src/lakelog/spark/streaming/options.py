@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
 from lakelog.model.names import check_name
-from lakelog.spark.reading.ranges import STORE, offsets_of, topic_of
+from lakelog.spark.reading.ranges import known_options, offsets_of, topic_of
 
 STREAM_OPTIONS = (
     "topic",
@@ -38,8 +37,7 @@ class StreamWish:
 
 
 def stream_wish(options: Mapping[str, str]) -> StreamWish:
-    given = {name.lower(): text for name, text in options.items()}
-    _refuse_unknown(options)
+    given, store = known_options(options, STREAM_OPTIONS, of="a stream")
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
     if group is not None and offsets is not None:
         raise InvalidRequest(
@@ -57,7 +55,7 @@ def stream_wish(options: Mapping[str, str]) -> StreamWish:
         start_offsets=offsets or {},
         max_messages=None if most is None else _number("maxMessagesPerTrigger", most, 1, 2**62),
         session_ms=_number("sessionMs", given.get("sessionms", DEFAULT_SESSION_MS), MIN_SESSION_MS, MAX_SESSION_MS),
-        store={name.removeprefix(STORE): text for name, text in given.items() if name.startswith(STORE)},
+        store=store,
     )
 
 
@@ -69,13 +67,3 @@ def _number(name: str, text: str | int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise InvalidRequest(f"`{name}` is a number from {least} to {most}, not {text!r}.")
     return number
-
-
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in STREAM_OPTIONS}
-    for name in options:
-        if name.lower() in known or name.lower().startswith(STORE):
-            continue
-        near = difflib.get_close_matches(name.lower(), known, 1)
-        hint = f" Is {known[near[0]]!r} meant?" if near else ""
-        raise InvalidRequest(f"`{name}` is no option of a stream.{hint} There are {', '.join(STREAM_OPTIONS)}.")

@@ -22,10 +22,9 @@ from lakelog import Lakelog, failpoints
 from lakelog.client.group_values import Position
 from lakelog.client.lake_values import PlanWish, Watermarks
 from lakelog.errors import TopicNotFound
-from lakelog.spark.reading.batch_reader import SplitPartition
-from lakelog.spark.reading.columns import for_spark
-from lakelog.spark.reading.piece_reader import Place, read_piece
-from lakelog.spark.reading.planning import pieces_of, require_whole, splits_of
+from lakelog.spark.reading.piece_reader import Place
+from lakelog.spark.reading.planning import pieces_of, require_whole
+from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
 from lakelog.spark.session import Connection, client, connection_of
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.options import LATEST, StreamWish, stream_wish
@@ -58,8 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return StreamOffset(topic=self._wish.topic).to_json()
         positions = self._join(None)
         incarnation = self._log.lake.watermarks(self._wish.topic).incarnation
-        if failpoints.armed:
-            failpoints.hit("spark.after_initial_offset")
+        failpoints.hit("spark.after_initial_offset")
         at = {partition: position.offset for partition, position in positions.items()}
         return self._offset(incarnation, at, at)
 
@@ -78,8 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         until = StreamOffset.of(end, self._wish.topic)
         self._join(Restart(planned=until, finished=False))
-        if failpoints.armed:
-            failpoints.hit("spark.before_planning")
+        failpoints.hit("spark.before_planning")
         wish = PlanWish(starts=until.begin, ends=until.end, incarnation=until.incarnation)
         plan = self._log.lake.plan(self._wish.topic, wish)
         require_whole(plan, until.begin, until.end)
@@ -90,11 +87,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store=plan.store,
             store_options=self._wish.store,
         )
-        if failpoints.armed:
-            failpoints.hit("spark.after_planning")
+        failpoints.hit("spark.after_planning")
         # A partition that was added since is the next micro-batch's.
-        pieces = [piece for piece in pieces_of(plan) if piece.partition in until.end]
-        return [SplitPartition(place, split) for split in splits_of(pieces)]
+        return split_partitions(place, [piece for piece in pieces_of(plan) if piece.partition in until.end])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)
@@ -120,13 +115,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Called by Spark, in tasks ----------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where there is nothing to read.
-        if not isinstance(partition, SplitPartition):
-            return
-        if failpoints.armed:
+        if isinstance(partition, SplitPartition):
             failpoints.hit("spark.in_task")
-        place = partition.place
-        yield from for_spark(batch for piece in partition.split for batch in read_piece(place, piece))
+        yield from read_split(partition)
 
     # Parts of the above -----------------------------------------------------------------------------------------------
 
@@ -174,11 +165,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._join(Restart(planned=reached, finished=True))
         if self._member is None:
             return
-        if failpoints.armed:
-            failpoints.hit("spark.before_group_commit")
+        failpoints.hit("spark.before_group_commit")
         self._member.commit(reached.end)
-        if failpoints.armed:
-            failpoints.hit("spark.after_group_commit")
+        failpoints.hit("spark.after_group_commit")
 
     def _watermarks(self, reached: StreamOffset) -> Watermarks:
         """How far this run may read: to the target of an availableNow run, else to the end, which is waited for."""

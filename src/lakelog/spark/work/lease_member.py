@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from lakelog import Lakelog
@@ -61,7 +61,9 @@ class LeaseMember:
         # Its session and its leases would end by themselves.
         with contextlib.suppress(LakelogError):
             if self._asking is not None:
-                self._release(self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1)))
+                found = self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1))
+                if answers := giving_back([found]):
+                    self._group.answer(self._topic, self.owner, answers)
             self._group.leave(self.owner)
 
     def take(self, count: int, wait_seconds: float) -> Consumed | None:
@@ -124,14 +126,6 @@ class LeaseMember:
     def lag(self) -> int:
         return self._group.lag(self._topic)
 
-    def _release(self, consumed: Consumed) -> None:
-        answers = [
-            Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
-            for lease in consumed.leases
-        ]
-        if answers:
-            self._group.answer(self._topic, self.owner, answers)
-
     def _join(self) -> None:
         wish = JoinWish(
             group=self._group.name,
@@ -161,3 +155,12 @@ class LeaseMember:
 
     def _extend(self, source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         return self._group.answer(source.topic, source.owner, answers)
+
+
+def giving_back(taken: Iterable[Consumed]) -> list[Answer]:
+    """The answers that release all these leases, uncounted."""
+    return [
+        Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
+        for consumed in taken
+        for lease in consumed.leases
+    ]

@@ -25,10 +25,10 @@ from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import Order
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
-from lakelog.spark.session import client, connection_of
+from lakelog.spark.session import client, connection_to, parallelism
 from lakelog.spark.work.executing import Executed, Executor
 from lakelog.spark.work.handling import recipe_of
-from lakelog.spark.work.lease_member import LeaseMember
+from lakelog.spark.work.lease_member import LeaseMember, giving_back
 from lakelog.spark.work.rounds import Round, answers_of, round_of
 
 if TYPE_CHECKING:
@@ -113,9 +113,8 @@ def subscribe(
         lease=lease,
     )
     recipe = recipe_of(handler, filter if callable(filter) else None, type, seconds_of(handler_timeout))
-    options = {name: text for name, text in (("url", url), ("token", token)) if text}
-    member = LeaseMember(client(connection_of(options, spark)), topic, group, settings.wish(), settings.lease_ms)
-    lanes = concurrency or spark.sparkContext.defaultParallelism
+    member = LeaseMember(client(connection_to(url, token, spark)), topic, group, settings.wish(), settings.lease_ms)
+    lanes = concurrency or parallelism(spark)
     loop = Loop(member, Executor(spark, recipe, lanes), topic, Pace(lanes, batch))
     loop.on_progress = on_progress
     with _stopping(stop or threading.Event()) as stopping:
@@ -212,7 +211,7 @@ class Loop:
             return self._answer(found, executed)
         except BaseException:
             with contextlib.suppress(LakelogError):
-                self._member.answer(_giving_back(taken), self._ending.is_set)
+                self._member.answer(giving_back(taken), self._ending.is_set)
             raise
         finally:
             self._member.drop(kept)
@@ -241,14 +240,6 @@ class Loop:
 
     def _say(self, answers: Sequence[Answer]) -> list[tuple[Answer, Answered | LakelogError]]:
         return [*zip(answers, self._member.answer(answers, self._ending.is_set), strict=True)]
-
-
-def _giving_back(taken: Sequence[Consumed]) -> list[Answer]:
-    return [
-        Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
-        for consumed in taken
-        for lease in consumed.leases
-    ]
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ def test_pages_are_of_one_group_fit_into_a_call_and_name_each_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, per_second", [(None, None), (100, 100.0), ("100/s", 100.0), ("60/min", 1.0), ("1.5", 1.5)]
+    "text, per_second", [(None, None), (100, 100.0), ("100/s", 100.0), ("60/min", 1.0), ("60/m", 1.0), ("1.5", 1.5)]
 )
 def test_rates(text: Any, per_second: float | None) -> None:
     assert parse_rate(text) == per_second
