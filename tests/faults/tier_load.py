@@ -5,6 +5,7 @@ Each message says who published it and as which number, so that everything can b
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import threading
 from collections.abc import Callable
@@ -13,7 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 import lakelog
+from benchmarks.consumers import Consumer, transport_to
+from lakelog.batches import decode
+from lakelog.client.group_values import Consumed
+from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.segments import ContentHash, conform
+from lakelog.wire.leases import from_ranges
 
 VALUE = struct.Struct(">IQ")
 PADDING = bytes(range(188))
@@ -97,31 +103,54 @@ class Reader(Background):
                 self._ended.wait(0.2)
 
 
-class Workers:
-    """Workers of a lease group in this process; which numbers they were given, and where."""
+class Workers(Background):
+    """An owner of a lease group, many messages at a time: which ones it was given, and where."""
 
     def __init__(self, url: str, topic: str, group: str) -> None:
-        self._log = lakelog.connect(url, timeout=120)
-        self._guard = threading.Lock()
-        self.seen: dict[tuple[int, int], bytes] = {}
-        self.group = group
+        super().__init__("workers")
+        self._url, self._topic, self._group = url, topic, group
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-        @self._log.topic(topic).subscribe(group=group, start_from="earliest", concurrency=8)
-        def take(value: bytes, delivery: lakelog.Delivery[bytes]) -> None:
-            place = (delivery.partition, delivery.offset)
-            with self._guard:
-                before = self.seen.setdefault(place, value[: VALUE.size])
-            assert before == value[: VALUE.size], "a place holds one message (S3)"
+    def work(self) -> None:
+        asyncio.run(self._lease())
 
-    def start(self) -> None:
-        self._log.start()
+    async def _lease(self) -> None:
+        async with transport_to(self._url) as transport:
+            consumer = Consumer(
+                transport=transport, topic=self._topic, group=self._group, batch=6000, wait_seconds=1.0, owner="tester"
+            )
+            while not self._ended.is_set():
+                try:
+                    consumed = await consumer.lease()
+                    if consumed.leases:
+                        self._look(consumed)
+                        await consumer.ack(consumed)
+                except (Unavailable, OutcomeUnknown, LeaseLost):
+                    # Cold history that the store does not give now, or a lease that ended meanwhile: it comes again.
+                    continue
+
+    def _look(self, consumed: Consumed) -> None:
+        payloads = iter(consumed.payloads)
+        for lease in consumed.leases:
+            for piece in lease.pieces:
+                batch = decode(next(payloads))
+                offsets = np.fromiter(from_ranges(piece.offsets), np.int64)
+                if piece.whole:
+                    batch = batch.take(pa.array(offsets - piece.base))
+                self._seen.append((np.full(len(offsets), lease.partition), offsets, names_of(batch)))
 
     def lag(self) -> int:
-        return int(self._log.group(self.group).lag())
+        with lakelog.connect(self._url, timeout=120) as log:
+            return int(log.group(self._group).lag())
 
-    def stop(self) -> None:
-        self._log.stop()
-        self._log.close()
+    def seen(self, partition: int) -> np.ndarray:
+        """The name of each message from offset 0 on; one that came again is the same one (S3)."""
+        parts, offsets, names = (np.concatenate(each) for each in zip(*self._seen, strict=True))
+        offsets, names = offsets[parts == partition], names[parts == partition]
+        found: np.ndarray
+        places, found = np.unique(np.stack([offsets, names]), axis=1)
+        assert np.array_equal(places, np.arange(len(places))), "each place once, with one message"
+        return found
 
 
 def names_of(batch: pa.RecordBatch) -> np.ndarray:
