@@ -1,0 +1,32 @@
+"""The command line: `scripts/prove COMMAND`. Each command is the `COMMAND` of a module listed here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from prove.commands import Command
+
+_MODULES = ("prove.checking", "prove.making")
+
+
+def main() -> int:
+    commands: list[Command] = [each for name in _MODULES for each in _commands(name)]
+    parser = argparse.ArgumentParser(prog="scripts/prove", description="Proves what Lakelog promises, or refutes it.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in commands:
+        command.arguments(subparsers.add_parser(command.name, help=command.about, description=command.about))
+    arguments = parser.parse_args()
+    (chosen,) = (command for command in commands if command.name == arguments.command)
+    return chosen.run(arguments)
+
+
+def _commands(module: str) -> tuple[Command, ...]:
+    """A module has one as `COMMAND`, or several as `COMMANDS`."""
+    found = import_module(module)
+    return getattr(found, "COMMANDS", None) or (found.COMMAND,)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""L5: a dead owner's message is leased again within its lease and two seconds more.
+
+One that failed by that waits for its back-off, too. Only the first message of each key is looked at: the others wait
+for it. While a fault lasts the clock stands still.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.grouping import NEVER, Array, some
+from prove.checker.leases import Leases, doubt, leases_of
+from prove.history.tables import Tables
+
+GRACE_MS = 2000
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    leases = leases_of(tables, run)
+    given = leases.given
+    rows = abandoned(leases)
+    if not len(rows):
+        return []
+    later = np.searchsorted(leases.codes, leases.codes[rows], "right")
+    again = np.append(given.offset, -1)[later] == given.offset[rows]
+    late = _late_ms(leases, rows[again], later[again])
+    lost = rows[~again & ~leases.is_dead(given.offset[rows])]
+    found = [_violation(leases, row, "was never leased again") for row in lost if _may_be_lost(leases)][:MOST]
+    for row in some(late > 0):
+        after = leases.granted_ms[later[again][row]] - leases.until_ms[rows[again][row]]
+        found.append(_violation(leases, rows[again][row], f"was leased again {after} ms after its lease"))
+    return found[:MOST]
+
+
+def abandoned(leases: Leases) -> Array:
+    """What dead owners had in hand and said nothing about: the first of each key."""
+    given = leases.given
+    if not leases.run.crashed or not len(given):
+        return np.zeros(0, np.int64)
+    dead = np.isin(given.owner, np.fromiter(leases.run.crashed, np.int64))
+    rows = np.flatnonzero(dead & (leases.closed_wall_ms == NEVER) & (leases.epoch == leases.seeks.count))
+    return rows[~leases.in_front(rows)[0]] if len(rows) else rows
+
+
+def _may_be_lost(leases: Leases) -> bool:
+    """Whether nothing else can have become of what nobody knows of: it was taken, it expired, or nobody looked."""
+    end, last = leases.samples, leases.last
+    return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
+
+
+def _late_ms(leases: Leases, rows: Array, later: Array) -> Array:
+    """By how much each was leased again too late."""
+    given, run = leases.given, leases.run
+    allowed = leases.until_ms[rows] + int(run.targets.get("L5_ms", GRACE_MS))
+    for row in np.flatnonzero(leases.alone[rows]).tolist():
+        allowed[row] += leases.rules.max_delay_ms(int(given.failures[rows[row]]) + 1)
+    next_ = given.number[later] == given.number[rows] + 1
+    late = np.where(next_, leases.granted_ms[later] - allowed, 0)
+    for row in np.flatnonzero(late > 0).tolist():
+        late[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
+    return late
+
+
+def _faulty_ms(leases: Leases, row: int, later: int) -> int:
+    """How long faults lasted between the end of the lease and the next one."""
+    given = leases.given
+    # The database's clock and the machine's: what a call of that time says of both.
+    apart_ns = int(given.completed_ns[later]) - int(given.completed_wall_ms[later]) * 1_000_000
+    now = int(leases.until_ms[row]) * 1_000_000 + apart_ns
+    end = int(leases.granted_ms[later]) * 1_000_000 + apart_ns
+    stood = 0
+    for fault in sorted(leases.run.faults, key=lambda each: each.began_ns):
+        began, ended = max(fault.began_ns, now), min(fault.ended_ns, end)
+        if ended > began:
+            stood += ended - began
+            now = ended
+    return -(-stood // 1_000_000)
+
+
+def _violation(leases: Leases, row: int, what: str) -> Violation:
+    given = leases.given
+    what = f"{leases.owner(row)}, who is dead, had it by token {given.token[row]}; it {what}"
+    return leases.wrong("L5", what, leases.call(given, row), offset=given.offset[row])
+
+
+INVARIANT = Invariant(
+    name="L5",
+    says="a dead owner's message is leased again within its lease and two seconds more",
+    scope=Scope.LEASE,
+    check=check,
+    doubt=doubt,
+)

@@ -1,0 +1,178 @@
+"""The recorder: each client process of a run writes its history with one, so that a crash of it loses nothing.
+
+An `invoke` line is with the operating system before the call is made; `ok`, `fail` or `info` follows. Only a definite
+refusal of ours is `fail`; whatever else went wrong is `info`: it may have happened. A client that retries by itself
+must not turn an unknown first try into a refusal of the second; the recorder cannot see that, the checks do (S2).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from msgspec.structs import replace
+
+from prove.history.calls import REFUSALS, Attempt, FetchCall, MemberCall, Placed, PublishCall
+from prove.history.lines import Line, ReadBy, Sampled
+
+__all__ = ["REFUSALS", "Attempt", "LeaseRecorder", "Placed", "Recorder"]
+
+
+class Recorder:
+    """Writes the history of one client process; safe for threads, not to be carried over a fork."""
+
+    def __init__(
+        self,
+        folder: Path,
+        process: str,
+        *,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.process = process
+        # A process id is used once: a second history under it would hide what the first one attempted.
+        self._file = (folder / f"{process}.jsonl").open("xb", buffering=0)
+        self._clock, self._wall = clock, wall
+        self._guard = threading.Lock()
+        self._counter = self._lines = 0
+
+    # Publishes and reads ----------------------------------------------------------------------------------------------
+
+    def value(self, size: int = 0) -> bytes:
+        """A value that nobody else publishes: `<process>-<counter>`, filled up to `size`."""
+        return f"{self.process}-v{self.counters(1)}".encode().ljust(size, b".")
+
+    @contextmanager
+    def publish(self, *attempts: Attempt) -> Iterator[PublishCall]:
+        """One call that publishes one message or a batch; tell its outcome by `call.ok(…)`, or let the error out."""
+        call = PublishCall(self, attempts)
+        with self._recorded(call):
+            yield call
+
+    @contextmanager
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, reader: ReadBy = "fetch", group: str = ""
+    ) -> Iterator[FetchCall]:
+        """One read, of whatever reader; tell its outcome by `call.ok(…)` or `call.saw(…)`, or let the error out."""
+        line = Line(
+            kind="invoke", op="read", topic=topic, partition=partition, offset=offset, reader=reader, group=group
+        )
+        call = FetchCall(self, line)
+        with self._recorded(call):
+            yield call
+
+    # Leases -----------------------------------------------------------------------------------------------------------
+
+    def invoke(self, *lines: Line) -> int:
+        """Before the call: what it asks for. Returns the counter of the first."""
+        first = self.counters(len(lines))
+        self.write([replace(line, kind="invoke", counter=first + number) for number, line in enumerate(lines)])
+        return first
+
+    def complete(self, first: int, *lines: Line) -> None:
+        """After its answer: what became of each."""
+        self.write([replace(line, counter=first + number) for number, line in enumerate(lines)])
+
+    # Members ----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def join(self, topic: str, group: str, member: str) -> Iterator[MemberCall]:
+        """A member joins; `call.ok(generation, partitions)` says what it was given at once."""
+        call = MemberCall(self, Line(kind="invoke", op="join", topic=topic, group=group, owner=member))
+        with self._recorded(call):
+            yield call
+
+    @contextmanager
+    def leave(self, topic: str, group: str, member: str, generation: int) -> Iterator[MemberCall]:
+        line = Line(kind="invoke", op="leave", topic=topic, group=group, owner=member, generation=generation)
+        call = MemberCall(self, line)
+        with self._recorded(call):
+            yield call
+
+    @contextmanager
+    def commit(self, place: tuple[str, str], member: str, generation: int, partition: int) -> Iterator[MemberCall]:
+        """A call that names its generation: `place` is topic and group."""
+        line = Line(
+            kind="invoke", op="commit", topic=place[0], group=place[1], owner=member, generation=generation,
+            partition=partition,
+        )  # fmt: skip
+        call = MemberCall(self, line)
+        with self._recorded(call):
+            yield call
+
+    def assigned(self, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]) -> None:
+        """The member was told that it owns these from now on."""
+        self._membership(True, place, member, generation, partitions)
+
+    def revoked(self, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]) -> None:
+        """The member was told, or said, that it owns these no more."""
+        self._membership(False, place, member, generation, partitions)
+
+    # Samples ----------------------------------------------------------------------------------------------------------
+
+    def sample(
+        self, kind: Sampled, told: int, truth: int = 0, *, topic: str = "", group: str = "", stale: bool = False
+    ) -> None:
+        """A figure as it was told, beside what it truly was."""
+        line = Line(kind="note", op="sample", sample=kind, told=told, truth=truth, stale=stale)
+        self.write([replace(line, counter=self.counters(1), topic=topic, group=group)])
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Writes that the history is whole; a crash leaves this out."""
+        self.write([Line(kind="end", counter=self.counters(1))])
+        self._file.close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def counters(self, count: int) -> int:
+        with self._guard:
+            first = self._counter
+            self._counter += count
+            return first
+
+    def write(self, entries: Sequence[Line]) -> None:
+        """One write to the operating system for all lines: what it took survives a kill -9."""
+        with self._guard:
+            data = bytearray()
+            stamps = {"process": self.process, "time_ns": self._clock(), "wall_ns": self._wall()}
+            for entry in entries:
+                data += msgspec.json.encode(replace(entry, line=self._lines, **stamps)) + b"\n"
+                self._lines += 1
+            written = self._file.write(data)
+            if written != len(data):
+                raise OSError(f"wrote {written} of {len(data)} bytes to {self._file.name}; is the disk full?")
+
+    def _membership(
+        self, given: bool, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]
+    ) -> None:
+        line = Line(
+            kind="note", op="assigned" if given else "revoked", counter=self.counters(1), topic=place[0],
+            group=place[1], owner=member, generation=generation, partitions=tuple(partitions),
+        )  # fmt: skip
+        self.write([line])
+
+    @contextmanager
+    def _recorded(self, call: PublishCall | FetchCall | MemberCall) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as exc:
+            if not call.done:
+                call.failed(exc)
+            raise
+        if not call.done:
+            call.info("no outcome was told")
+
+
+LeaseRecorder = Recorder
+"""An owner's history is written by the same recorder."""

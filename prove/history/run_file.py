@@ -1,0 +1,116 @@
+"""`run.json`: what the laboratory knows of its own run, and what must be there for a verdict. It judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
+from prove.checker.basis import Fault, Rules, Run
+from prove.history import truth
+from prove.history.tables import text_id
+
+FILE = "run.json"
+
+
+class _Exponential(Struct, frozen=True, kw_only=True, tag="exponential", forbid_unknown_fields=True):
+    max: int
+    base_seconds: float
+    max_seconds: float
+    jitter: float
+
+
+class _Fixed(Struct, frozen=True, kw_only=True, tag="fixed", forbid_unknown_fields=True):
+    max: int
+    seconds: float
+
+
+class _Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: int
+    group: int
+    retries: _Exponential | _Fixed
+    order: Order
+
+
+class _RunFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    processes: tuple[str, ...]
+    crashed: tuple[str, ...]
+    truth: dict[str, int]
+    names: tuple[str, ...]
+    rules: tuple[_Rules, ...]
+    faults: tuple[Fault, ...]
+    load_ns: tuple[int, int]
+    healed_ns: int
+    drained_ns: int
+    targets: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """A run, and the histories and rows of truth that it must have left."""
+
+    run: Run
+    processes: frozenset[str]
+    crashed: frozenset[str]
+    truth: dict[str, int]
+
+
+def save_run(folder: Path, run: Run, *, processes: Collection[str]) -> None:
+    """Written last, when all histories and the truth are there. `processes` are all that have made a history."""
+    crashed = sorted(name for name in processes if text_id(name) in run.crashed)
+    file = _RunFile(
+        processes=tuple(sorted(processes)),
+        crashed=tuple(crashed),
+        truth=truth.counts(folder),
+        names=tuple(sorted(set(run.names.values()))),
+        rules=tuple(
+            _Rules(topic=topic, group=group, retries=_written(rules.retries), order=rules.order)
+            for (topic, group), rules in run.rules.items()
+        ),
+        faults=run.faults,
+        load_ns=run.load_ns,
+        healed_ns=run.healed_ns,
+        drained_ns=run.drained_ns,
+        targets=dict(run.targets),
+    )
+    making = folder / f"{FILE}.new"
+    making.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1))
+    making.rename(folder / FILE)
+
+
+def load_run(folder: Path) -> Described:
+    """Raises OSError or ValueError where there is none, or no whole one."""
+    file = msgspec.json.decode((folder / FILE).read_bytes(), type=_RunFile)
+    rules = {(each.topic, each.group): Rules(retries=_meant(each.retries), order=each.order) for each in file.rules}
+    run = Run(
+        names={text_id(name): name for name in (*file.names, *file.processes)},
+        rules=rules,
+        crashed=frozenset(text_id(name) for name in file.crashed),
+        faults=file.faults,
+        load_ns=file.load_ns,
+        healed_ns=file.healed_ns,
+        drained_ns=file.drained_ns,
+        targets=file.targets,
+    )
+    processes, crashed = frozenset(file.processes), frozenset(file.crashed)
+    return Described(run=run, processes=processes, crashed=crashed, truth=file.truth)
+
+
+def _written(policy: RetryPolicy) -> _Exponential | _Fixed:
+    if isinstance(policy, Fixed):
+        return _Fixed(max=policy.max, seconds=policy.seconds)
+    return _Exponential(
+        max=policy.max, base_seconds=policy.base_seconds, max_seconds=policy.max_seconds, jitter=policy.jitter
+    )
+
+
+def _meant(policy: _Exponential | _Fixed) -> RetryPolicy:
+    if isinstance(policy, _Fixed):
+        return Fixed(max=policy.max, seconds=policy.seconds)
+    return Exponential(
+        max=policy.max, base_seconds=policy.base_seconds, max_seconds=policy.max_seconds, jitter=policy.jitter
+    )

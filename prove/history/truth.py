@@ -1,0 +1,86 @@
+"""What the servers themselves say when all is done, as files of the tables: `truth/<table>-<part>.parquet`."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prove.history.tables import TABLES, Columns
+
+FOLDER = "truth"
+_ROWS = 1_000_000
+"""Of a row group: so much is read and judged at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruthPart:
+    """One row group of a file."""
+
+    path: Path
+    group: int
+    rows: int
+
+    @property
+    def table(self) -> str:
+        return table_of(self.path)
+
+
+def write_truth(folder: Path, columns: Columns) -> Path:
+    """Adds to the truth of a run; a table may be written in several parts."""
+    where = folder / FOLDER
+    where.mkdir(parents=True, exist_ok=True)
+    # Several processes may write: the name is taken before it is written to.
+    for number in itertools.count():
+        path = where / f"{columns.name}-{number:04}.parquet"
+        try:
+            with path.open("xb") as file:
+                pq.write_table(to_arrow(columns), file, compression="zstd", row_group_size=_ROWS)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("numbers have an end")
+
+
+def table_of(path: Path) -> str:
+    """The table that a file is of."""
+    return path.stem.partition("-")[0]
+
+
+def parts(folder: Path) -> Iterator[TruthPart]:
+    """All row groups of all files; a file that cannot be read raises."""
+    for path in sorted((folder / FOLDER).glob("*.parquet")):
+        metadata = pq.read_metadata(path)
+        for group in range(metadata.num_row_groups):
+            yield TruthPart(path=path, group=group, rows=metadata.row_group(group).num_rows)
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """The rows of each table; a table that was written empty has 0."""
+    found: Counter[str] = Counter()
+    for path in sorted((folder / FOLDER).glob("*.parquet")):
+        found[table_of(path)] += pq.read_metadata(path).num_rows
+    return dict(found)
+
+
+def read_part(part: TruthPart) -> Columns:
+    return from_arrow(part.table, pq.ParquetFile(part.path).read_row_group(part.group))
+
+
+def to_arrow(columns: Columns) -> pa.Table:
+    """The columns as they are; a table may have been narrowed to some of its own."""
+    return pa.table({name: pa.array(array) for name, array in columns.arrays.items()})
+
+
+def from_arrow(name: str, table: pa.Table) -> Columns:
+    types = TABLES[name]
+    if unknown := set(table.column_names) - types.keys():
+        raise ValueError(f"'{name}' has no column {', '.join(sorted(unknown))}")
+    arrays = {each: table.column(each).to_numpy() for each in table.column_names}
+    return Columns(name, {each: np.asarray(array, types[each]) for each, array in arrays.items()})

@@ -1,0 +1,1 @@
+"""One file per invariant: histories that break it, and some that nearly do."""

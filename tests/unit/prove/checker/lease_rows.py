@@ -1,0 +1,149 @@
+"""Small histories of one group in one partition, as rows: what owners got, said and were told.
+
+An owner is called by its name, a time is in milliseconds on both clocks, a call takes one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from lakelog.model.group import Fixed
+from prove.checker import l5, s08, s09, s10, s11, s12, s13, s14, s15, s16
+from prove.checker.basis import Rules, Run, Violation
+from prove.history.tables import Outcome, Reader, Tables, Verb, columns, text_id
+
+Row = tuple[str, dict[str, Any]]
+Rows = list[Row]
+MS = 1_000_000
+LEASE_MS = 1000
+RULES = Rules(retries=Fixed(max=1, seconds=0.2))
+TOPIC, GROUP = text_id("t"), text_id("g")
+CHECKS: dict[str, ModuleType] = {
+    "S8": s08, "S9": s09, "S10": s10, "S11": s11, "S12": s12, "S13": s13, "S14": s14, "S15": s15, "S16": s16,
+    "L5": l5,
+}  # fmt: skip
+FAILED = {"outcome": Outcome.FAIL}
+LOST = {"outcome": Outcome.INFO, "took": None}
+"""Nobody knows what became of it."""
+
+
+def call(at: int, *, took: int | None = 1, owner: str = "a", **more: Any) -> dict[str, Any]:
+    """What rows say of a call that was made then."""
+    ended = {} if took is None else {"completed_ns": (at + took) * MS, "completed_wall_ms": at + took}
+    return {
+        "process": text_id(owner), "counter": at, "outcome": Outcome.OK, "invoked_ns": at * MS, "invoked_wall_ms": at,
+        "topic": TOPIC, "group": GROUP, "partition": 0, "owner": text_id(owner), **ended, **more,
+    }  # fmt: skip
+
+
+def consume(at: int, token: int, messages: str, owner: str = "a", **more: Any) -> Rows:
+    """One lease, granted then; messages as "offset[:delivery[:failures]] …"."""
+    found = [[*map(int, item.split(":"))] for item in messages.split()]
+    granted, size = more.pop("granted", at), more.pop("together", len(found))
+    lease = {"token": token, "expires_ms": granted + LEASE_MS, "lease_ms": LEASE_MS, "together": size}
+    made = call(at, owner=owner, **more)
+    asked = {name: value for name, value in made.items() if name != "suspect"}
+    return [("call", {**asked, "verb": Verb.CONSUME, "partition": -1})] + [
+        ("delivery", {**made, **lease, "offset": offset, "number": (rest or [1])[0], "failures": ([*rest, 0, 0])[1]})
+        for offset, *rest in found
+    ]
+
+
+def lost_consume(at: int, owner: str = "a", **more: Any) -> Rows:
+    """A consume that brought nothing; of unknown outcome unless otherwise said."""
+    return [("call", {**call(at, owner=owner, **{**LOST, **more}), "verb": Verb.CONSUME, "partition": -1})]
+
+
+def seek(at: int, **more: Any) -> Rows:
+    return [("call", {**call(at, **more), "verb": Verb.SEEK, "partition": -1})]
+
+
+def said(verb: Verb, at: int, token: int, *offsets: int, **more: Any) -> Rows:
+    """`dead` are those that became dead letters by it."""
+    dead, more = more.get("dead", ()), {name: more[name] for name in more if name != "dead"}
+    told = {"delay_ms": -1, **call(at, **more), "verb": verb, "token": token}
+    return [("answer", {**told, "offset": offset, "dead": offset in dead}) for offset in offsets]
+
+
+def ack(at: int, token: int, *offsets: int, **more: Any) -> Rows:
+    return said(Verb.ACK, at, token, *offsets, **more)
+
+
+def acked(at: int, token: int, *offsets: int) -> Rows:
+    """The same by owner `b`."""
+    return ack(at, token, *offsets, owner="b")
+
+
+def nack(at: int, token: int, *offsets: int, **more: Any) -> Rows:
+    return said(Verb.NACK, at, token, *offsets, **more)
+
+
+def extend(at: int, token: int, until: int, **more: Any) -> Rows:
+    return said(Verb.EXTEND, at, token, -1, expires_ms=until, **more)
+
+
+def progress(count: int, **more: Any) -> dict[str, Any]:
+    """All of the messages acked, unless otherwise said."""
+    told = {"committed": count, "frontier": count, "high_watermark": count, "acked": count - more.get("dead", 0)}
+    return {**told, **more}
+
+
+def sample(at: int, *, took: int = 1, **more: Any) -> Rows:
+    made = call(at, took=took, owner="m")
+    names = ("owner", "invoked_wall_ms", "completed_wall_ms")
+    return [("progress", {**{name: made[name] for name in made if name not in names}, **progress(**more)})]
+
+
+def letter(offset: int, failures: int = 2, deliveries: int = 2, **more: Any) -> Row:
+    told = {"topic": TOPIC, "group": GROUP, "partition": 0, "failures": failures, "deliveries": deliveries}
+    return ("dead", {**told, "offset": offset, **more})
+
+
+def end(keys: str = "k", letters: Iterable[Row] = (), **more: Any) -> Rows:
+    """One message for each letter, which is its key; `-` has none, `.` is not in the log any more. All are acked, or
+    dead, unless otherwise said."""
+    found = [*letters]
+    told = {"topic": TOPIC, "group": GROUP, "partition": 0, "final": True}
+    told |= progress(**{"count": len(keys), "dead": len(found), **more})
+    where = {"topic": TOPIC, "partition": 0, "reader": Reader.FINAL}
+    return [
+        *found,
+        ("progress", told),
+        *(
+            ("seen", {**where, "offset": offset, "key": 0 if key == "-" else text_id(key), "hash": offset + 100})
+            for offset, key in enumerate(keys)
+            if key != "."
+        ),
+    ]
+
+
+def tables(*parts: Rows) -> Tables:
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name, row in (row for part in parts for row in part):
+        rows.setdefault(name, []).append(row)
+    # In no particular order.
+    return Tables(by_name={name: columns(name, found[::-1]) for name, found in rows.items()})
+
+
+def run(**more: Any) -> Run:
+    """Owner `z` is dead."""
+    names = {text_id(name): name for name in ("t", "g", "a", "b", "z", "m")}
+    rules = {(TOPIC, GROUP): more.pop("rules", RULES)}
+    return Run(names=names, rules=rules, crashed=frozenset({text_id("z")}), **more)
+
+
+def found(invariant: str, history: Iterable[Rows], **more: Any) -> list[Violation]:
+    """What the check says; nothing may be in doubt."""
+    made, known = tables(*history), run(**more)
+    checked = CHECKS[invariant].INVARIANT
+    assert checked.name == invariant and checked.doubt(made, known) is None
+    check: Callable[[Tables, Run], list[Violation]] = checked.check
+    violations = check(made, known)
+    assert all(each.invariant == invariant and str(each) for each in violations)
+    return violations
+
+
+FAILED_ONCE: list[Rows] = [consume(0, 1, "0"), nack(10, 1, 0), consume(300, 2, "0:2:1", "b")]
+DIED: list[Rows] = [*FAILED_ONCE, nack(310, 2, 0, owner="b", dead=(0,))]
