@@ -94,11 +94,11 @@ class Desk:
         got = await self._stand_in_line(ask, seconds)
         if got or seconds > 0 or ask.is_dismissed:
             return got
-        grown = await self._room.shelf.grown(self._topic)
-        if not grown:
-            return got
-        for partition in grown:
+        for partition in await self._grown():
             self._heat(partition)
+        # Or somebody else looked a moment ago, and this one was not tried with what that one found.
+        if not self._is_hot_for(ask):
+            return got
         again = Ask(ask.take, asyncio.get_running_loop().create_future(), own=ask.own, strict=ask.strict)
         return await self._stand_in_line(again, 0.0)
 
@@ -195,12 +195,21 @@ class Desk:
             stale = time.monotonic() - LOOK_EVERY_SECONDS
             with contextlib.suppress(LakelogError):
                 await self._room.ledgers.refresh([p.ledger for p in self._places if p.ledger.seen_at < stale])
-                for partition in await self._room.shelf.grown(self._topic):
+                for partition in await self._grown():
                     self._heat(partition)
             for partition, place in enumerate(self._places):
                 if place.ledger.state is None:
                     self._heat(partition)
             self._due()
+
+    async def _grown(self) -> list[int]:
+        """Partitions that reach further than this desk knew: the shelf may know it already, from another group."""
+        found = []
+        for partition, ends in (await self._room.shelf.ends(self._topic)).items():
+            if partition < len(self._places) and ends != self._places[partition].ends:
+                self._places[partition].ends = ends
+                found.append(partition)
+        return found
 
     # Serving ----------------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ class Place:
     """Rises whenever something happened here."""
     wanted: int = 0
     """How many messages are being asked for now."""
+    ends: tuple[int, int] = (0, 0)
+    """Log start and high watermark when the desk last looked by itself."""
 
 
 @dataclass(slots=True, eq=False)

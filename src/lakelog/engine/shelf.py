@@ -198,15 +198,15 @@ class Shelf:
         row.looked_at = time.monotonic()
         row.is_checked = True
 
-    async def grown(self, topic: Topic) -> list[int]:
-        """Partitions that reach further than was known."""
-        found = []
+    async def ends(self, topic: Topic) -> dict[int, tuple[int, int]]:
+        """Log start and high watermark as they are now, by partition."""
+        found = {}
         for cell, pids in topic.pids_by_cell().items():
             for head in await self._cells[cell].heads_read(pids):
                 row = self.row(head.pid)
                 if head.next_offset > row.high_watermark or head.log_start > row.log_start:
                     row.grown = True
-                    found.append(partition_of_id(head.pid))
+                found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
         return found
 
     def candidates(self, row: Row, frontier: int, group: str, wanted: Filter | None, want: int) -> Candidates:

@@ -1,0 +1,67 @@
+"""What a desk notices by itself, when nobody announced it: each group's desk, not only the first one that looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakelog.engine import Engine, desk, shelf
+from lakelog.engine.consuming import ConsumeAsk, Consumed, JoinAsk
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.position import Earliest
+from lakelog.model.topic import Scope
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from lakelog.storage.store import Append
+from tests.unit.engine.support import packed, started
+
+pytestmark = pytest.mark.usefixtures("soon")
+FROM_THE_START = GroupWish(start=Earliest())
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(shelf, "LOOK_EVERY_SECONDS", 0.02)
+
+
+async def consume(engine: Engine, scope: Scope, group: str, seconds: float) -> Consumed:
+    ask = ConsumeAsk(topic="orders", group=group, owner=group, wait_seconds=seconds, wish=FROM_THE_START)
+    return await engine.leases.consume(scope, ask)
+
+
+async def append_unannounced(store: MemoryStore, pid: int) -> None:
+    """As by a server that never heard of its commit, and so told nobody."""
+    await store.append([Append(pid=pid, epoch=0, payloads=[packed("one")])])
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+async def test_L1_what_one_group_has_noticed_is_news_to_the_other(seconds: float) -> None:
+    store = MemoryStore()
+    catalog = MemoryCatalog()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders")
+        for group in ("billing", "search"):
+            assert not (await consume(engine, scope, group, 0)).leases
+        await append_unannounced(store, topic.pid(0))
+
+        first = await consume(engine, scope, "billing", seconds)
+        second = await consume(engine, scope, "search", seconds)
+
+        assert [len(each.leases) for each in (first, second)] == [1, 1]
+
+
+async def test_L1_what_a_reader_with_a_position_has_seen_is_news_to_those_who_lease() -> None:
+    store = MemoryStore()
+    catalog = MemoryCatalog()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders")
+        assert not (await consume(engine, scope, "billing", 0)).leases
+        wish = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
+        joined = await engine.members.join(scope, JoinAsk(group="audit", topics=["orders"], wish=wish))
+        await append_unannounced(store, topic.pid(0))
+
+        member = {"member_id": joined.member_id, "generation": joined.generation}
+        await engine.groups.commit(scope, "audit", "orders", {0: 1}, **member)  # type: ignore[arg-type]
+
+        assert (await consume(engine, scope, "billing", 2.0)).leases
