@@ -386,6 +386,8 @@ class Ledgers:
         kept = []
         for asked in turn.asked:
             asked.tries += 1
+            if isinstance(asked.operation, Take):
+                asked.operation = replace(asked.operation, redecided=True)
             if asked.tries < _TRIES:
                 kept.append(asked)
             elif not asked.done.done():
@@ -421,7 +423,7 @@ class Ledgers:
     def release(self, ledger: Ledger, owner: str, granted: Granted) -> None:
         """Gives back what nobody will work on."""
         ranges = [(offset, offset + 1) for offset in granted.offsets]
-        back = GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED)
+        back = GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED, orphaned=True)
         task = asyncio.get_running_loop().create_task(self._quietly(ledger, back))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.coordinator.leasing import Counts, Nothing, Take
+from lakelog.coordinator.leasing import Counts, Nothing, Return, Take, events
 from lakelog.model.group import Order
-from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition
+from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, nacks
 
 
 def test_a_lease_says_until_when_and_that_all_is_new() -> None:
@@ -235,10 +235,30 @@ def test_a_repeated_take_gets_the_same_lease() -> None:
     partition.now += 10
     assert partition.take(2, request="r1") == first
     assert partition.last is not None
+    assert partition.last.events == [events.Extended(first.token, first.until_ms, False, told_again=True)]
+    assert partition.take(2, request="r1") == first
     assert (partition.last.events, partition.last.not_after_ms) == ([], NOW + 10 + 5000)
     partition.ack(first.token, 0)
     assert partition.take(2, request="r1").offsets == [1]
     assert partition.take(1, request="r2").token > first.token
+
+
+def test_S8_what_was_told_again_is_not_given_back_by_a_call_that_failed() -> None:
+    partition = Partition("ab")
+    got = partition.take(2, request="r1")
+    partition.take(2, request="r1")
+    partition.do(nacks(got.token, 0, 1, kind=Return.UNCOUNTED, orphaned=True))
+    assert list(partition.state.leases[got.token].open) == [0, 1]
+    partition.release(got.token, 0)
+    assert list(partition.state.leases[got.token].open) == [1]
+
+
+def test_what_was_told_once_is_given_back_by_a_call_that_failed_also_if_it_was_decided_twice() -> None:
+    partition = Partition("ab")
+    got = partition.take(2, request="r1")
+    partition.take(2, request="r1", redecided=True)
+    partition.do(nacks(got.token, 0, 1, kind=Return.UNCOUNTED, orphaned=True))
+    assert not partition.state.leases
 
 
 def test_a_repeat_by_another_owner_or_after_the_lease_is_a_new_request() -> None:

@@ -54,6 +54,9 @@ def give_back(decision: Decision, operation: GiveBack) -> Done:
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
     if isinstance(lease, Closed):
         _check_repeated(lease, operation.ranges, same)
+    elif operation.orphaned and lease.told_again:
+        # Whoever repeated the request has it.
+        return Done()
     else:
         offsets = _open_of(lease, operation.ranges, same)
         if operation.kind is Return.UNCOUNTED:

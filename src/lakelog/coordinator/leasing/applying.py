@@ -126,6 +126,7 @@ def _died(state: State, event: events.Died, at: int) -> None:
 
 def _extended(state: State, event: events.Extended, at: int) -> None:
     lease = state.leases[event.token]
+    lease.told_again = lease.told_again or event.told_again
     if event.until != lease.until_ms:
         # Once for each time: `over` gives a lease as often as it is in the heap.
         lease.until_ms = event.until

@@ -56,6 +56,7 @@ def encode_state(state: State) -> bytes:
                     lease.alone,
                     list(lease.open.items()),
                     lease.done,
+                    lease.told_again,
                 )
                 for lease in state.leases.values()
             ],
@@ -95,7 +96,7 @@ def decode_state(body: bytes) -> State:
 
 
 def _lease(*fields: Any) -> Lease:
-    return Lease(*fields[:7], dict(fields[7]), fields[8])  # type: ignore[call-arg]  # a slice has no length to check
+    return Lease(*fields[:7], dict(fields[7]), *fields[8:])  # type: ignore[call-arg]  # a slice has no length to check
 
 
 def _unknown(body: bytes) -> UnsupportedFormat:

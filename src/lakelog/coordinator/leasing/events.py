@@ -72,11 +72,15 @@ class Died(Event, frozen=True, tag=5):
 
 
 class Extended(Event, frozen=True, tag=6):
-    """The lease runs longer. `alone`: from now on its owner has nothing else in hand."""
+    """The lease runs longer. `alone`: from now on its owner has nothing else in hand.
+
+    `told_again`: the request that got it was repeated, and answered with it once more.
+    """
 
     token: int
     until: int
     alone: bool
+    told_again: bool = False
 
 
 class Lapsed(Event, frozen=True, tag=7):

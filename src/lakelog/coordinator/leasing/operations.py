@@ -74,6 +74,8 @@ class Take:
     hands: int = 0
     isolates: bool = False
     generation: int | None = None
+    redecided: bool = False
+    """The same call, decided again because its commit was of unknown outcome: not a repeat of the caller's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ class Return(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveBack:
-    """Nack and release."""
+    """Nack and release. `orphaned`: the call that was to tell the owner failed, and says so for itself alone."""
 
     owner: str
     token: int | None
@@ -107,6 +109,7 @@ class GiveBack:
     delay_ms: int | None = None
     reason: str = ""
     generation: int | None = None
+    orphaned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,8 @@ class Lease:
     open: dict[int, int]
     done: dict[int, list[int]] = field(default_factory=dict)
     """Answered offsets, as flat ranges, by `Outcome`: a repeated answer is recognised by it."""
+    told_again: bool = False
+    """Its request was repeated: of two calls that know of it, one that failed does not speak for the other."""
 
 
 @dataclass(slots=True)
