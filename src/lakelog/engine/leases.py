@@ -177,7 +177,7 @@ class Leases:
         self, group: Group, topic: Topic, desk: Desk, place: Ask, member: Membership | None
     ) -> Callable[[], None]:
         """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: dict[asyncio.Task[None], None] = {}
 
         async def look() -> None:
             now = await self._groups.resolve(topic.scope, group.name, create=False)
@@ -192,7 +192,7 @@ class Leases:
 
         def changed(_: int) -> None:
             task = asyncio.get_running_loop().create_task(look())
-            tasks.add(task)
+            tasks[task] = None
             task.add_done_callback(_ended(tasks, desk, place))
 
         self._room.waiters.watch(-group.group_id, changed)
@@ -264,9 +264,9 @@ def _only(granted: Granted, readable: set[int]) -> Granted:
     )
 
 
-def _ended(tasks: set[asyncio.Task[None]], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
+def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
     def ended(task: asyncio.Task[None]) -> None:
-        tasks.discard(task)
+        tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             # The group or the member is gone: the next call hears why.
             desk.dismiss(place)

@@ -25,19 +25,20 @@ class Waiters:
     """Who waits for which partition, in this process."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        # Dicts for sets: whoever came first is woken first, the same way each time.
+        self._waiting: defaultdict[int, dict[asyncio.Event, None]] = defaultdict(dict)
         self._watching: defaultdict[int, list[Callable[[int], None]]] = defaultdict(list)
 
     @contextmanager
     def waiting(self, pid: int) -> Iterator[asyncio.Event]:
         """An event that is set when the partition grows. Enter before looking, or a wake-up could be missed."""
         event = asyncio.Event()
-        self._waiting[pid].add(event)
+        self._waiting[pid][event] = None
         try:
             yield event
         finally:
             events = self._waiting[pid]
-            events.discard(event)
+            events.pop(event, None)
             if not events:
                 del self._waiting[pid]
 

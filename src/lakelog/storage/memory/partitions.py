@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
@@ -68,8 +68,8 @@ class MemoryStore:
         self._active = 1
         self._born = clock()
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
-        # Weak, because a reader that is gone cannot say so: an iterator is not closed, only forgotten.
-        self._listeners: WeakSet[_Listener] = WeakSet()
+        # Weak, because a reader that is gone cannot say so: an iterator is not closed, only forgotten. In order.
+        self._listeners: WeakKeyDictionary[_Listener, None] = WeakKeyDictionary()
 
     @property
     def groups(self) -> MemoryGroups:
@@ -236,7 +236,7 @@ class MemoryStore:
 
     def announcements(self) -> AsyncIterator[set[int]]:
         listener = _Listener()
-        self._listeners.add(listener)
+        self._listeners[listener] = None
         return listener
 
     async def close(self) -> None:
