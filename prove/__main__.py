@@ -8,7 +8,7 @@ from importlib import import_module
 
 from prove.commands import Command
 
-_MODULES = ("prove.checking", "prove.making")
+_MODULES = ("prove.checking", "prove.making", "prove.simulation.command")
 
 
 def main() -> int:

@@ -1,0 +1,80 @@
+"""What all simulated clients share: a node, a name, servers to choose from, and the world they live in."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from lakelog.model.topic import Scope
+from prove.simulation.facts import Facts, Process
+from prove.simulation.loop import Node, VirtualLoop
+from prove.simulation.network import Network, Request
+from prove.simulation.plan import Plan
+from prove.simulation.servers import Server
+
+
+class World:
+    """One run: everything that its parts need of one another."""
+
+    def __init__(self, plan: Plan, loop: VirtualLoop, network: Network, facts: Facts, chance: random.Random) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.network = network
+        self.facts = facts
+        self.chance = chance
+        self.servers: list[Server] = []
+        self.scope: Scope
+        self.crashed: set[int] = set()
+        """Processes that died."""
+        self.is_draining = False
+        self.faults: Counter[str] = Counter()
+        self._serial: Counter[str] = Counter()
+
+    def process(self, role: str) -> Process:
+        self._serial[role] += 1
+        return Process(self.facts, f"{role}-{self._serial[role]}")
+
+
+class Client:
+    """A process that calls servers. When it dies, another one with another name takes its place."""
+
+    role = "client"
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.facts = world.facts
+        self.chance = world.chance
+        self.process = world.process(self.role)
+        self.node = Node(self.process.name)
+        self.server = self.chance.choice(world.servers)
+        self.task: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        self.task = self.world.loop.begin(self.node, self.run())
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+    def crash(self) -> None:
+        """Where it is, with whatever it holds."""
+        self.node.is_dead = True
+        self.world.crashed.add(self.process.id)
+
+    @property
+    def is_over(self) -> bool:
+        return self.node.is_dead or self.task is None or self.task.done()
+
+    async def call(self, request: Request, *, seconds: float = 3.0, again: Callable[[], None] | None = None) -> Any:
+        """Of the present server; after a failure of the network the next call goes elsewhere, perhaps."""
+        try:
+            return await self.world.network.call(self.server, request, seconds=seconds, again=again)
+        except Exception:
+            if self.chance.random() < 0.5:
+                self.server = self.chance.choice(self.world.servers)
+            raise
+
+    async def rest(self, most: float) -> None:
+        await asyncio.sleep(most * self.chance.random())

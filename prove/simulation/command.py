@@ -1,0 +1,152 @@
+"""`simulate`: runs seeds, judges them, and says how to run a failing one again."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from prove.commands import Command
+
+_PER_TASK = 50
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a range of seeds gave."""
+
+    seeds: int = 0
+    calls: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+    violations: Sequence[tuple[int, str]] = ()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many seeds to run (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="run this one, and print all that happened in it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit code: 1 if anything was violated."""
+    return show(options.seed) if options.seed is not None else run_many(options.first, options.seeds, options.jobs)
+
+
+def show(seed: int) -> int:
+    """One seed, with its trace."""
+    from prove.simulation.judge import judged
+    from prove.simulation.run import simulate
+
+    simulated = simulate(seed, traced=True)
+    print(simulated.plan)
+    for line in simulated.trace:
+        print(line)
+    print(f"seed {seed}: {simulated.calls} calls, trace {simulated.digest}, faults {dict(simulated.faults)}")
+    found = judged(simulated)
+    for each in found:
+        print(f"VIOLATION {each}")
+    return int(bool(found))
+
+
+def run_many(first: int, seeds: int, jobs: int) -> int:
+    began = time.monotonic()
+    total = _Total(began)
+    for share in _shares(first, seeds, jobs):
+        total.add(share)
+        total.tell(seeds)
+    total.tell(seeds, end=True)
+    return int(bool(total.violations))
+
+
+def run_range(first: int, end: int) -> Share:
+    """Seeds one after the other, in this process."""
+    from prove.simulation.judge import judged
+    from prove.simulation.run import simulate
+
+    calls, faults, violations = 0, Counter[str](), list[tuple[int, str]]()
+    gc.collect()
+    gc.freeze()
+    for seed in range(first, end):
+        try:
+            simulated = simulate(seed)
+            found = judged(simulated)
+        except Exception as error:
+            violations.append((seed, f"the run failed: {error!r}"))
+            continue
+        calls += simulated.calls
+        faults.update(simulated.faults)
+        violations += [(seed, each) for each in found]
+    return Share(seeds=end - first, calls=calls, faults=faults, violations=violations)
+
+
+def _shares(first: int, seeds: int, jobs: int) -> Iterator[Share]:
+    ranges = [(at, min(at + _PER_TASK, first + seeds)) for at in range(first, first + seeds, _PER_TASK)]
+    if jobs <= 1:
+        for begin, end in ranges:
+            yield run_range(begin, end)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting: set[Future[Share]] = {pool.submit(run_range, *each) for each in ranges}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for each in done:
+                yield each.result()
+
+
+class _Total:
+    """What all seeds gave so far."""
+
+    def __init__(self, began: float) -> None:
+        self._began = self._told = began
+        self.seeds = self.calls = 0
+        self.faults: Counter[str] = Counter()
+        self.violations: list[tuple[int, str]] = []
+
+    def add(self, share: Share) -> None:
+        self.seeds += share.seeds
+        self.calls += share.calls
+        self.faults.update(share.faults)
+        for seed, what in share.violations:
+            if len(self.violations) < _SHOWN:
+                print(f"VIOLATION seed {seed}: {what}\n  again: scripts/prove simulate --seed {seed}", flush=True)
+            self.violations.append((seed, what))
+
+    def tell(self, seeds: int, *, end: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._told < 10 and not end:
+            return
+        self._told = now
+        rate = self.seeds / max(now - self._began, 0.001)
+        print(f"{self.seeds} of {seeds} seeds, {rate:.1f} seeds/s, {self.calls} calls", flush=True)
+        if end:
+            print("faults that took effect:")
+            for kind, count in sorted(self.faults.items()):
+                print(f"  {count:8} {kind}")
+            wrong = len({seed for seed, _ in self.violations})
+            print(f"{wrong} seeds with violations" if wrong else "no violations")
+
+
+COMMAND = Command(
+    name="simulate",
+    about="Runs the engine in virtual time under faults, from seeds, and judges each run.",
+    arguments=arguments,
+    run=run,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="prove.simulation", description=__doc__)
+    arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The facts of a run as simulated clients note them: rows of the tables that the checks read, and a trace to read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lakelog.batches import decode, to_messages
+from lakelog.model.message import Message
+from prove.history.recorder import REFUSALS
+from prove.history.tables import TABLES, Columns, Outcome, Tables, text_id
+from prove.simulation.database import Database
+
+Row = dict[str, Any]
+
+_MINUS = frozenset({"partition", "offset", "asked_partition", "sequence", "first", "token"})
+_EMPTY: dict[str, Row] = {
+    name: {each: -1 if each in _MINUS else 0 for each in columns} for name, columns in TABLES.items()
+}
+for _row in _EMPTY.values():
+    if "outcome" in _row:
+        # Until it is known better: who dies now has a call of unknown outcome.
+        _row["outcome"] = int(Outcome.INFO)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Only a definite refusal of ours had no effect."""
+    return Outcome.FAIL if isinstance(error, REFUSALS) else Outcome.INFO
+
+
+class Facts:
+    """All rows of one run. `traced` also keeps what happened as lines to read."""
+
+    def __init__(self, database: Database, *, traced: bool = False) -> None:
+        self._database = database
+        self._loop = database.loop
+        self.rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+        self.names: dict[int, str] = {}
+        self.trace: list[str] | None = [] if traced else None
+        self._ids: dict[str, int] = {}
+        self._decoded: dict[bytes, list[Message]] = {}
+        if traced:
+            database.log = self.say
+
+    def id(self, text: str) -> int:
+        """The text as a number, which a person can have back."""
+        found = self._ids.get(text)
+        if found is None:
+            found = self._ids[text] = text_id(text)
+            self.names[found] = text
+        return found
+
+    def now_ns(self) -> int:
+        # A second more, because 0 is a time that never came.
+        return int(self._loop.time() * 1e9) + 1_000_000_000
+
+    def row(self, table: str, **columns: Any) -> Row:
+        row = {**_EMPTY[table], **columns}
+        self.rows[table].append(row)
+        return row
+
+    def invoke(self, table: str, process: Process, **columns: Any) -> Row:
+        """A call that begins now."""
+        row = {**_EMPTY[table], "process": process.id, "counter": process.count(), "invoked_ns": self.now_ns()}
+        if "invoked_wall_ms" in row:
+            row["invoked_wall_ms"] = self._database.now_ms()
+        row.update(columns)
+        self.rows[table].append(row)
+        return row
+
+    def complete(self, row: Row, outcome: Outcome, **columns: Any) -> None:
+        """Its answer came now."""
+        row["outcome"] = int(outcome)
+        row["completed_ns"] = self.now_ns()
+        if "invoked_wall_ms" in row:
+            row["completed_wall_ms"] = self._database.now_ms()
+        row.update(columns)
+
+    def say(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self._loop.time():12.6f} {text}")
+
+    def messages(self, payload: bytes) -> list[Message]:
+        """A batch's messages, decoded once."""
+        found = self._decoded.get(payload)
+        if found is None:
+            found = self._decoded[payload] = to_messages(decode(payload))
+        return found
+
+    def tables(self) -> Tables:
+        return Tables(by_name={name: _columns(name, rows) for name, rows in self.rows.items() if rows})
+
+    def digest(self) -> str:
+        """A hash of everything that was noted: equal for equal runs."""
+        found = hashlib.blake2b(digest_size=16)
+        for name, rows in self.rows.items():
+            found.update(name.encode())
+            for row in rows:
+                found.update(repr(list(row.values())).encode())
+        for line in self.trace or ():
+            found.update(line.encode())
+        return found.hexdigest()
+
+
+class Process:
+    """One client process: a name that is never used twice, and its count of calls."""
+
+    def __init__(self, facts: Facts, name: str) -> None:
+        self.name = name
+        self.id = facts.id(name)
+        self._count = -1
+
+    def count(self) -> int:
+        self._count += 1
+        return self._count
+
+
+def _columns(name: str, rows: Sequence[Row]) -> Columns:
+    return Columns(name, {each: np.array([row[each] for row in rows], kind) for each, kind in TABLES[name].items()})

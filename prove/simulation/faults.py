@@ -1,0 +1,156 @@
+"""What goes wrong in a run, as its plan says; and the healing of all of it. Only what took effect is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from prove.checker.basis import Fault
+from prove.simulation.clients import Client, World
+from prove.simulation.database import Database, Trouble
+from prove.simulation.network import Weather
+from prove.simulation.plan import PlannedFault
+
+Replace = Callable[[Client], None]
+"""Begins another client in the place of one that died."""
+
+
+class Faults:
+    """The faults of one run. `clients` is the crew, which changes as its members die and are replaced."""
+
+    def __init__(self, world: World, database: Database, clients: list[Client], replace: Replace) -> None:
+        self._world = world
+        self._database = database
+        self._clients = clients
+        self._replace = replace
+        self.noted: list[Fault] = []
+
+    async def run(self) -> None:
+        world = self._world
+        began = world.loop.time()
+        for fault in world.plan.faults:
+            await asyncio.sleep(max(0.0, began + fault.at - world.loop.time()))
+            self._happen(fault)
+        await asyncio.sleep(max(0.0, began + world.plan.seconds - world.loop.time()))
+
+    async def heal(self) -> None:
+        """All servers run, nothing is lost any more."""
+        world, loop = self._world, self._world.loop
+        world.network.weather = Weather()
+        world.network.is_healed = True
+        self._database.troubles.clear()
+        for server in world.servers:
+            if server.node is not None:
+                server.node.drift(loop.time(), 1.0)
+                if server.node.frozen_until > loop.time():
+                    server.node.frozen_until = 0.0
+                    loop._thaw(server.node)
+            await server.start()
+
+    def _happen(self, fault: PlannedFault) -> None:
+        kind = fault.kind
+        if kind.startswith("store: "):
+            self._store(kind.removeprefix("store: "), fault.seconds)
+            about = ""
+        else:
+            about = getattr(self, "_" + kind.replace(" ", "_"))(fault.seconds)
+            if about is None:
+                return
+            if kind != "network":
+                self._world.faults[kind] += 1
+        self._world.facts.say(f"FAULT {kind} {about}, {fault.seconds:.3f} s")
+        now = self._world.facts.now_ns()
+        self.noted.append(Fault(kind=kind, began_ns=now, ended_ns=now + int(fault.seconds * 1e9), about=about))
+
+    # Servers ------------------------------------------------------------------------------------------------------
+
+    def _server_crash(self, seconds: float, *, every: bool = False) -> str | None:
+        world = self._world
+        running = [server for server in world.servers if server.node is not None]
+        if not running:
+            return None
+        chosen = running if every else [world.chance.choice(running)]
+        for server in chosen:
+            server.crash()
+            world.loop.call_later(seconds, self._restart, server, context=world.loop.world.context)
+        return ", ".join(server.name for server in chosen)
+
+    def _all_servers_crash(self, seconds: float) -> str | None:
+        return self._server_crash(seconds / 2, every=True)
+
+    def _restart(self, server: Any) -> None:
+        self._world.loop.begin(self._world.loop.world, server.start())
+
+    def _server_freeze(self, seconds: float) -> str | None:
+        server = self._running()
+        if server is None:
+            return None
+        self._world.loop.freeze(server.node, seconds)
+        return str(server.name)
+
+    def _clock_of_a_server_jumps(self, seconds: float) -> str | None:
+        server = self._running()
+        if server is None:
+            return None
+        server.node.ahead += 20 * seconds
+        return str(server.name)
+
+    def _clock_of_a_server_drifts(self, seconds: float) -> str | None:
+        server = self._running()
+        if server is None:
+            return None
+        # Much too fast, or a little slow: late by as much as that makes in a few seconds, any decision may be.
+        server.node.drift(self._world.loop.time(), seconds if seconds > 1 else 1 - seconds / 100)
+        return str(server.name)
+
+    def _running(self) -> Any:
+        running = [server for server in self._world.servers if server.node is not None]
+        return self._world.chance.choice(running) if running else None
+
+    # Clients ------------------------------------------------------------------------------------------------------
+
+    def _client_crash(self, role: str) -> str | None:
+        those = [client for client in self._clients if client.role == role and not client.is_over]
+        if not those:
+            return None
+        victim = self._world.chance.choice(those)
+        victim.crash()
+        self._replace(victim)
+        return victim.process.name
+
+    def _worker_crash(self, seconds: float) -> str | None:
+        return self._client_crash("worker")
+
+    def _member_crash(self, seconds: float) -> str | None:
+        return self._client_crash("member")
+
+    def _producer_crash(self, seconds: float) -> str | None:
+        return self._client_crash("producer")
+
+    # The database and the network -----------------------------------------------------------------------------------
+
+    def _clock_of_the_database_jumps(self, seconds: float) -> str:
+        self._database.ahead_ms += int(1000 * seconds)
+        return ""
+
+    def _store(self, kind: str, seconds: float) -> None:
+        running = [server.node.name for server in self._world.servers if server.node is not None]
+        whose = self._world.chance.choice([*running, ""])
+        share = self._world.chance.choice((0.2, 0.5, 1.0))
+        self._database.troubles[whose] = Trouble(kind, self._world.loop.time() + seconds, share)
+
+    def _network(self, seconds: float) -> str:
+        world = self._world
+        weather = Weather()
+        chosen = world.chance.choice(list(vars(weather)))
+        setattr(weather, chosen, world.chance.choice((0.1, 0.3, 0.6)))
+        if world.chance.random() < 0.3:
+            weather.lose_request = weather.lose_answer = 1.0
+        world.network.weather = weather
+        world.loop.call_later(seconds, self._calm, weather, context=world.loop.world.context)
+        return chosen
+
+    def _calm(self, weather: Weather) -> None:
+        if self._world.network.weather is weather:
+            self._world.network.weather = Weather()

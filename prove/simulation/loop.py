@@ -1,0 +1,263 @@
+"""An event loop in virtual time: nothing waits, nothing runs beside it, and the same seed runs the same way.
+
+Each callback belongs to a node, one simulated process. A node that is dead is never run again, exactly as after a kill
+-9: no `finally`, no `except`. One that is frozen goes on later, with whatever it thought the time was. What is ready at
+the same moment runs in order of arrival, as in asyncio, or, if the seed says so, in an order drawn by chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, cast
+
+MOST_STEPS = 400_000
+"""More callbacks than any run needs: something goes round in a circle."""
+
+
+SHUFFLED = 0.5
+"""The share of callbacks that are put off once more, where order is drawn."""
+
+
+class Stuck(Exception):
+    """Nothing will ever happen again, or the same things happen for ever."""
+
+
+class Node:
+    """One simulated process: whether it runs, and what its monotonic clock says."""
+
+    __slots__ = ("ahead", "context", "frozen_until", "held", "is_dead", "name", "rate")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.frozen_until = 0.0
+        self.held: list[Handle] = []
+        self.rate = 1.0
+        self.ahead = 1000.0
+        self.context = copy_context()
+        self.context.run(NODE.set, self)
+
+    def monotonic(self, now: float) -> float:
+        return now * self.rate + self.ahead
+
+    def drift(self, now: float, rate: float) -> None:
+        """From now on its clock is faster or slower; it never goes back."""
+        self.ahead += now * (self.rate - rate)
+        self.rate = rate
+
+
+NODE: ContextVar[Node] = ContextVar("NODE")
+
+
+class Handle:
+    """A callback that is to run, perhaps at a time."""
+
+    __slots__ = ("_when", "args", "callback", "context", "node")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float = 0.0
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+        self.node = context[NODE]
+        self._when = when
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self._when
+
+
+class VirtualLoop:
+    """As much of a loop as asyncio's tasks and futures ask for.
+
+    `drawn` orders what is ready: a function that gives a number of 0 to 1, or None for order of arrival.
+    """
+
+    def __init__(self, drawn: Callable[[], float] | None) -> None:
+        self._self = cast("asyncio.AbstractEventLoop", self)
+        self._drawn = drawn
+        self._now = 0.0
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._count = 0
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._is_over = False
+        self.steps = 0
+        self.world = Node("world")
+        self.node = self.world
+        """Whose callback is running."""
+        self.errors: list[BaseException] = []
+        """What callbacks raised."""
+
+    # Time ---------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        """As the running node's clock says."""
+        return self.node.monotonic(self._now)
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        handle = Handle(callback, args, context or copy_context())
+        if not self._is_over:
+            self._ready.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        handle = Handle(callback, args, context or copy_context(), when)
+        self._count += 1
+        if not self._is_over:
+            heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        when = self._now + delay
+        handle = Handle(callback, args, context or copy_context(), when)
+        self._count += 1
+        if not self._is_over:
+            heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
+
+    # Tasks --------------------------------------------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self._self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._self, name=name or "task", context=context)
+        self._tasks.append(task)
+        return task
+
+    def begin(self, node: Node, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task of that node."""
+        return self.create_task(coro, context=node.context.copy())
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """At once: there are no threads here."""
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    # Running ------------------------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Any) -> Any:
+        """What the coroutine returned, which runs as the world."""
+        asyncio._set_running_loop(self._self)
+        try:
+            task = self.begin(self.world, future)
+            while not task.done():
+                self._turn(task)
+                self.steps += 1000
+                if self.steps > MOST_STEPS:
+                    raise Stuck(f"no end after {MOST_STEPS} callbacks, at {self._now:.3f} s")
+            return task.result()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _turn(self, task: asyncio.Task[Any]) -> None:
+        """A thousand callbacks, or until the task is done. Written for speed: this is where a run spends its time."""
+        ready, drawn = self._ready, self._drawn
+        for _ in range(1000):
+            if not ready:
+                if task.done():
+                    return
+                self._advance()
+            if drawn is None:
+                handle = ready.popleft()
+            else:
+                # Some come later than they would: they go to the end.
+                while drawn() < SHUFFLED and len(ready) > 1:
+                    ready.rotate(-1)
+                handle = ready.popleft()
+            callback, node = handle.callback, handle.node
+            if callback is None or node.is_dead:
+                continue
+            if node.frozen_until > self._now:
+                node.held.append(handle)
+                continue
+            self.node = node
+            try:
+                handle.context.run(callback, *handle.args)
+            except Exception as error:
+                self.errors.append(error)
+
+    def _advance(self) -> None:
+        """To the next moment at which something happens."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        if not timers:
+            raise Stuck(f"everybody waits for ever, at {self._now:.3f} s")
+        first = heapq.heappop(timers)
+        if first[0] > self._now:
+            self._now = first[0]
+        self._ready.append(first[2])
+        while timers and timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(timers)[2])
+
+    # What may happen to a node --------------------------------------------------------------------------------------
+
+    def freeze(self, node: Node, seconds: float) -> None:
+        node.frozen_until = self._now + seconds
+        self.call_later(seconds, self._thaw, node, context=self.world.context)
+
+    def _thaw(self, node: Node) -> None:
+        held, node.held = node.held, []
+        self._ready += held
+
+    def bury(self) -> None:
+        """Takes apart what never ended, without letting it do anything."""
+        self._is_over = True
+        asyncio._set_running_loop(self._self)
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    self.world.context.run(_close, task.get_coro())
+                elif not task.cancelled():
+                    task.exception()
+        finally:
+            asyncio._set_running_loop(None)
+            self._tasks.clear()
+            self._ready.clear()
+            self._timers.clear()
+
+    # What asyncio asks of a loop --------------------------------------------------------------------------------------
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self._is_over
+
+    def is_closed(self) -> bool:
+        return self._is_over
+
+    def close(self) -> None:
+        self.bury()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Exceptions that nobody fetched: those who waited for them are dead."""
+
+
+def _close(coro: Generator[Any, Any, Any] | Coroutine[Any, Any, Any] | None) -> None:
+    if coro is not None:
+        # What it does on its way out is of no account: a process that was killed does nothing.
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            coro.close()

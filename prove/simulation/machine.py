@@ -1,0 +1,63 @@
+"""What the engine takes from its machine without asking: the monotonic clock, dice, and a log for what nobody expected.
+
+For the time of one run these are the simulation's. Nothing else of the process notices: no other thread runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from types import TracebackType
+
+# Takes from the dice when it is first imported, which must not happen within a run.
+import numpy.random  # noqa: F401
+
+from lakelog.maintenance import agent
+from prove.simulation.loop import VirtualLoop
+
+_log = logging.getLogger("lakelog")
+
+
+class _Unexpected(logging.Handler):
+    """Keeps what was logged as an error: the engine's own way to say that something cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self.found.append(f"{record.name}: {record.getMessage()} ({error!r})")
+
+
+class Machine:
+    """The machine of one run, as a context: `with Machine(loop, chance): …`."""
+
+    def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._handler = _Unexpected()
+
+    @property
+    def unexpected(self) -> list[str]:
+        return self._handler.found
+
+    def __enter__(self) -> Machine:
+        chance = self._chance
+        self._kept = (time.monotonic, secrets.randbits, secrets.randbelow, secrets.token_hex, agent._chance)
+        self._logs = (_log.level, _log.propagate, _log.handlers)
+        time.monotonic = self._loop.monotonic
+        secrets.randbits = lambda k: chance.getrandbits(k)
+        secrets.randbelow = lambda exclusive_upper_bound: chance.randrange(exclusive_upper_bound)
+        secrets.token_hex = lambda nbytes=None: chance.randbytes(nbytes or 16).hex()
+        agent._chance = chance
+        _log.setLevel(logging.ERROR)
+        _log.propagate, _log.handlers = False, [self._handler]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        time.monotonic, secrets.randbits, secrets.randbelow, secrets.token_hex, agent._chance = self._kept
+        _log.setLevel(self._logs[0])
+        _log.propagate, _log.handlers = self._logs[1:]

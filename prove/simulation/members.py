@@ -1,0 +1,202 @@
+"""Members of a cursor group: join, heartbeat, read what is theirs, commit by generation, leave; or fall silent."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from lakelog.engine import Engine, FetchLimits
+from lakelog.engine.consuming import JoinAsk, Membership
+from lakelog.errors import LakelogError, OffsetOutOfRange
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.position import AtOffset, Earliest
+from prove.history.tables import Membership as Event
+from prove.history.tables import Outcome, Reader, text_id
+from prove.simulation.clients import Client, World
+from prove.simulation.facts import Process, Row, outcome_of
+from prove.simulation.network import Lost
+from prove.simulation.plan import CURSOR_GROUP
+
+_WISH = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
+_SESSION_MS = 2000
+
+
+class Member(Client):
+    role = "member"
+
+    def __init__(self, world: World, topic: str) -> None:
+        super().__init__(world)
+        self.topic = topic
+        self._joins = self._begun = 0
+        self._name = ""
+        self._generation = 0
+        self._read: dict[int, int] = {}
+        """Up to where it has read, by partition that it was assigned."""
+        self._readers: dict[int, Process] = {}
+        """Who reads, as the history names it: another one whenever a partition is assigned anew."""
+        self._given_up: list[tuple[int, int]] = []
+        """Partitions that it had, with the generation: what it says of them now is out of date."""
+
+    async def run(self) -> None:
+        while not self.world.is_draining:
+            self._joins += 1
+            self._name, self._read = f"{self.process.name}.{self._joins}", {}
+            if await self._join():
+                for _ in range(self.chance.choice((3, 6, 30))):
+                    await self.rest(1.0)
+                    if self.world.is_draining or not await self._heartbeat():
+                        break
+                    for partition in list(self._read):
+                        await self._work(partition)
+                await self._leave()
+            await self.rest(0.5)
+
+    # Membership ---------------------------------------------------------------------------------------------------
+
+    def _row(self, event: Event, **columns: Any) -> Row:
+        facts = self.facts
+        return facts.invoke(
+            "member",
+            self.process,
+            topic=facts.id(self.topic),
+            group=facts.id(CURSOR_GROUP),
+            member=facts.id(self._name),
+            event=int(event),
+            **columns,
+        )
+
+    async def _join(self) -> bool:
+        ask = JoinAsk(group=CURSOR_GROUP, topics=[self.topic], member_id=self._name, session_ms=_SESSION_MS, wish=_WISH)
+        row = self._row(Event.JOIN)
+        told = await self._ask(row, lambda engine: engine.members.join(self.world.scope, ask))
+        if told is None:
+            return False
+        row["generation"] = told.generation
+        self._hear(told, row)
+        return True
+
+    async def _heartbeat(self) -> bool:
+        """Whether it is still a member, as far as it knows."""
+        begun = {"invoked_ns": self.facts.now_ns()}
+        name, generation = self._name, self._generation
+        try:
+            told: Membership = await self.call(
+                lambda engine: engine.members.heartbeat(self.world.scope, CURSOR_GROUP, name, generation)
+            )
+        except Lost:
+            return True
+        except LakelogError as error:
+            return outcome_of(error) is Outcome.INFO
+        self._hear(told, begun)
+        return True
+
+    async def _leave(self) -> None:
+        row = self._row(Event.LEAVE, generation=self._generation)
+        name = self._name
+        await self._ask(row, lambda engine: engine.members.leave(self.world.scope, CURSOR_GROUP, name))
+
+    async def _ask(self, row: Row, request: Any) -> Any:
+        try:
+            told = await self.call(request)
+        except (Lost, LakelogError) as error:
+            self.facts.complete(row, outcome_of(error))
+            return None
+        self.facts.complete(row, Outcome.OK)
+        return told
+
+    def _hear(self, told: Membership, asked: Row) -> None:
+        """What it is to read from now on. What is no longer there is given up at once."""
+        if told.generation < self._generation:
+            return  # An older answer that came late.
+        assigned = [*told.assigned.get(self.topic, ())]
+        for partition in assigned:
+            self._note(Event.ASSIGNED, partition, told.generation, asked)
+        for partition in [each for each in self._read if each not in assigned]:
+            self._given_up.append((partition, self._generation))
+            del self._read[partition]
+            self._note(Event.REVOKED, partition, told.generation, asked)
+        self._read.update({partition: -1 for partition in assigned if partition not in self._read})
+        self._generation = told.generation
+        self.facts.say(f"{self._name} has {assigned} in generation {told.generation}")
+
+    def _note(self, event: Event, partition: int, generation: int, asked: Row) -> None:
+        row = self._row(event, partition=partition, generation=generation)
+        row["invoked_ns"] = asked["invoked_ns"]
+        self.facts.complete(row, Outcome.OK)
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    async def _work(self, partition: int) -> None:
+        at = self._read.get(partition)
+        if at is not None and at < 0:
+            at = await self._position(partition)
+            self._begun += 1
+            self._readers[partition] = Process(self.facts, f"{self.process.name}-reader-{self._begun}")
+        if at is None:
+            return
+        end = await self._fetch(partition, at)
+        if partition in self._read:
+            self._read[partition] = end
+            await self._commit(partition, end, self._generation)
+        if self._given_up and self.chance.random() < 0.3:
+            # Late: it belongs to somebody else, perhaps.
+            lost, generation = self.chance.choice(self._given_up)
+            await self._commit(lost, end, generation)
+
+    async def _position(self, partition: int) -> int | None:
+        scope, topic = self.world.scope, self.topic
+        try:
+            found = await self.call(lambda engine: engine.groups.positions(scope, CURSOR_GROUP, topic))
+        except (Lost, LakelogError):
+            return None
+        return int(found[partition][0]) if partition in found else 0
+
+    async def _fetch(self, partition: int, at: int) -> int:
+        facts, reader = self.facts, self._readers[partition]
+        place = {"topic": self.facts.id(self.topic), "partition": partition}
+        row = facts.invoke("read", reader, **place, offset=at, reader=int(Reader.FETCH), first=at)
+        wanted = FetchLimits(max_messages=10)
+        request = partial(self._fetching, partition, AtOffset(at), wanted)
+        try:
+            fetched = await self.call(request)
+        except OffsetOutOfRange as error:
+            facts.complete(row, Outcome.FAIL)
+            return max(at, int(error.subject.get("log_start") or 0))
+        except (Lost, LakelogError) as error:
+            facts.complete(row, outcome_of(error))
+            return at
+        count = 0
+        ends = {"log_start": fetched.log_start, "high_watermark": fetched.high_watermark}
+        facts.complete(row, Outcome.OK, **ends)
+        for batch in fetched.batches:
+            for offset, message in enumerate(facts.messages(batch.payload), batch.base):
+                if fetched.start <= offset < fetched.until:
+                    count += 1
+                    facts.row(
+                        "seen",
+                        **place,
+                        offset=offset,
+                        hash=text_id(message.value),
+                        key=text_id(message.key),
+                        reader=int(Reader.FETCH),
+                        process=reader.id,
+                        counter=row["counter"],
+                        completed_ns=row["completed_ns"],
+                    )
+        row["count"] = count
+        return int(fetched.until)
+
+    async def _fetching(self, partition: int, position: AtOffset, wanted: FetchLimits, engine: Engine) -> Any:
+        return await engine.fetcher.fetch(self.world.scope, self.topic, partition, position, wanted)
+
+    async def _commit(self, partition: int, end: int, generation: int) -> None:
+        row = self._row(Event.COMMIT, partition=partition, generation=generation)
+        name, scope, topic = self._name, self.world.scope, self.topic
+
+        async def request(engine: Engine) -> None:
+            await engine.groups.commit(
+                scope, CURSOR_GROUP, topic, {partition: end}, member_id=name, generation=generation
+            )
+
+        await self._ask(row, request)
+        self.facts.say(f"{self._name} committed {partition}: {end} of generation {generation}: {row['outcome']}")

@@ -1,0 +1,165 @@
+"""Producers: single messages and batches; plain, with idempotency keys, or numbered; repeated where nobody answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from lakelog.engine import Engine, Numbered
+from lakelog.errors import LakelogError
+from lakelog.model.message import Message
+from lakelog.model.position import Receipt
+from prove.history.lines import identity_of
+from prove.history.tables import Outcome, text_id
+from prove.simulation.clients import Client, World
+from prove.simulation.facts import Row, outcome_of
+from prove.simulation.network import Lost
+
+_RANKS = 64
+"""A numbered batch has one number; its messages are told apart below it."""
+
+
+class Batch:
+    """Messages for one topic, as they are sent: perhaps more than once."""
+
+    def __init__(self, topic: str, messages: Sequence[Message]) -> None:
+        self.topic = topic
+        self.messages = messages
+        self.producer: str | None = None
+        self.sequence = 0
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.producer is not None or self.messages[0].idempotency_key is not None
+
+    async def send(self, world: World, engine: Engine) -> Any:
+        numbered = None
+        if self.producer is not None:
+            numbered = Numbered(producer=self.producer.encode(), sequence=self.sequence)
+        return await engine.publisher.messages(world.scope, self.topic, self.messages, numbered=numbered)
+
+
+class Producer(Client):
+    role = "producer"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._made = 0
+        self._numbers: dict[tuple[str, int], tuple[str, int]] = {}
+        """By topic and partition: the producer's id, and the next sequence."""
+
+    async def run(self) -> None:
+        plan = self.world.plan
+        pause = 1.6 * plan.seconds / plan.publishes
+        for _ in range(plan.publishes):
+            await self.rest(pause)
+            await self._publish(self._batch())
+
+    def _batch(self) -> Batch:
+        chance, plan = self.chance, self.world.plan
+        topic = chance.choice(list(plan.topics))
+        count = chance.choice((1, 1, 1, 2, 3, 5))
+        messages = [self._message() for _ in range(count)]
+        batch = Batch(topic, messages)
+        kind = chance.random()
+        if kind < 0.35:
+            for number, message in enumerate(messages):
+                message.idempotency_key = f"{self.process.name}-k{self._made}-{number}"
+        elif kind < 0.65:
+            partition = chance.randrange(plan.topics[topic])
+            for message in messages:
+                message.partition = partition
+            batch.producer, batch.sequence = self._numbers.get((topic, partition), (self._new_id(partition), 0))
+        return batch
+
+    def _message(self) -> Message:
+        self._made += 1
+        key = self.chance.choice((b"a", b"a", b"b", b"c", None))
+        return Message(value=f"{self.process.name}-v{self._made}".encode(), key=key)
+
+    def _new_id(self, partition: int) -> str:
+        return f"{self.process.name}/{partition}/{self._made}"
+
+    async def _publish(self, batch: Batch) -> None:
+        """Until there is an answer, where a repeat is safe."""
+        for _ in range(6):
+            outcomes = await self._send(batch)
+            if batch.producer is not None:
+                self._count(batch, outcomes)
+            if Outcome.INFO not in outcomes or not batch.is_repeatable:
+                break
+            if self.chance.random() < 0.1:
+                break
+            await self.rest(0.5)
+        if Outcome.INFO in outcomes:
+            # Given up: nobody will ever know, and its number must never be another batch's.
+            self._forget(batch)
+        if batch.messages[0].idempotency_key is not None and self.chance.random() < 0.3:
+            await self._send_again(batch)
+
+    async def _send_again(self, batch: Batch) -> None:
+        """A key that was used before: the same message again, or another under the same key."""
+        await self.rest(1.0)
+        if self.chance.random() < 0.5:
+            first = batch.messages[0]
+            other = self._message()
+            other.key, other.idempotency_key = first.key, first.idempotency_key
+            batch = Batch(batch.topic, [other])
+        await self._send(batch)
+
+    async def _send(self, batch: Batch) -> list[Outcome]:
+        rows = self._invoke(batch)
+        again = self._comes_again if batch.is_repeatable else None
+        try:
+            answers = await self.call(partial(batch.send, self.world), again=again)
+        except (Lost, LakelogError) as error:
+            answers = [error] * len(rows)
+        for row, answer in zip(rows, answers, strict=True):
+            self._complete(row, answer)
+        self.facts.say(f"{self.process.name} published {[row['outcome'] for row in rows]} to {batch.topic}")
+        return [Outcome(row["outcome"]) for row in rows]
+
+    def _comes_again(self) -> None:
+        """The first attempt speaks for its repeats."""
+
+    def _invoke(self, batch: Batch) -> list[Row]:
+        facts, rows = self.facts, []
+        for number, message in enumerate(batch.messages):
+            assert message.value is not None
+            sequence = batch.sequence * _RANKS + number if batch.producer is not None else None
+            row = facts.invoke(
+                "attempt",
+                self.process,
+                topic=facts.id(batch.topic),
+                hash=text_id(message.value),
+                key=text_id(message.key),
+                identity=identity_of(message.idempotency_key, batch.producer, sequence),
+                asked_partition=-1 if message.partition is None else message.partition,
+                producer=text_id(batch.producer),
+                sequence=-1 if sequence is None else sequence,
+            )
+            rows.append(row)
+        for row in rows:
+            row["batch"] = rows[0]["counter"]
+        return rows
+
+    def _complete(self, row: Row, answer: Receipt | BaseException) -> None:
+        if isinstance(answer, Receipt):
+            self.facts.complete(
+                row, Outcome.OK, partition=answer.partition, offset=answer.offset, duplicate=answer.duplicate
+            )
+        else:
+            self.facts.complete(row, outcome_of(answer))
+
+    def _count(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        place = (batch.topic, batch.messages[0].partition or 0)
+        assert batch.producer is not None
+        if Outcome.FAIL in outcomes:
+            self._numbers.pop(place, None)
+        elif Outcome.INFO not in outcomes:
+            self._numbers[place] = (batch.producer, batch.sequence + 1)
+
+    def _forget(self, batch: Batch) -> None:
+        if batch.producer is not None:
+            self._numbers.pop((batch.topic, batch.messages[0].partition or 0), None)

@@ -1,0 +1,193 @@
+"""One seed: an installation, load with faults, healing, drain, the truth; everything as facts for the checks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakelog.engine import Engine
+from lakelog.model.message import PARTITION_BITS, partition_of_id
+from lakelog.model.topic import Retention, TopicSettings
+from lakelog.storage.memory import MemoryStore
+from prove.checker.basis import Rules, Run
+from prove.history.tables import Tables
+from prove.simulation.clients import Client, World
+from prove.simulation.database import Database
+from prove.simulation.facts import Facts, Process
+from prove.simulation.faults import Faults
+from prove.simulation.loop import Node, VirtualLoop
+from prove.simulation.machine import Machine
+from prove.simulation.members import Member
+from prove.simulation.network import Network
+from prove.simulation.operators import Operator
+from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, Plan, drawn
+from prove.simulation.producers import Producer
+from prove.simulation.servers import Server
+from prove.simulation.truth import Truth, progress
+from prove.simulation.workers import Worker
+
+DRAIN_SECONDS = 120.0
+LATEST_SECONDS = 2.0
+"""What was on its way to the database when the faults ended has arrived by then."""
+_ENDING = ("producer", "operator")
+"""Those who come to an end by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What one seed gave."""
+
+    plan: Plan
+    tables: Tables
+    run: Run
+    faults: Mapping[str, int]
+    unexpected: tuple[str, ...]
+    """Exceptions that the engine did not expect."""
+    calls: int
+    digest: str
+    trace: tuple[str, ...]
+
+
+def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simulated:
+    """The same for the same seed, always."""
+    plan = drawn(seed)
+    chance = random.Random(f"run {seed}")
+    loop = VirtualLoop(random.Random(f"order {seed}").random if plan.is_shuffled else None)
+    machine = Machine(loop, random.Random(f"machine {seed}"))
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with machine:
+            story = _Story(plan, loop, chance, traced=traced)
+            loop.run_until_complete(story.play())
+            loop.bury()
+    finally:
+        if collects:
+            gc.enable()
+    facts, world = story.facts, story.world
+    return Simulated(
+        plan=plan,
+        tables=facts.tables(),
+        run=story.run(),
+        faults=world.faults + world.network.faults + story.database.faults,
+        unexpected=(*machine.unexpected, *map(repr, loop.errors)),
+        calls=sum(len(facts.rows[name]) for name in ("attempt", "call", "answer", "member", "read")),
+        digest=facts.digest() if digested or traced else "",
+        trace=tuple(facts.trace or ()),
+    )
+
+
+class _Story:
+    """The parts of one run, and their order."""
+
+    def __init__(self, plan: Plan, loop: VirtualLoop, chance: random.Random, *, traced: bool) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.database = Database(loop, chance, plan.cells)
+        self.facts = Facts(self.database, traced=traced)
+        self.network = Network(loop, chance)
+        self.world = World(plan, loop, self.network, self.facts, chance)
+        self.clients: list[Client] = []
+        self.faults = Faults(self.world, self.database, self.clients, self._replace)
+        self._times = [0, 0, 0, 0]
+        self._observer: Engine
+        self._topics: dict[int, str] = {}
+        self.database.watchers["log_start_raise"] = self._cut
+
+    def _cut(self, store: MemoryStore, args: tuple[Any, ...], answer: list[tuple[int, int]]) -> None:
+        """Retention did its work: what went out of reach."""
+        for pid, count in answer:
+            head = store._head(pid)
+            if head is not None and count:
+                self.facts.row(
+                    "cut",
+                    topic=self.facts.id(self._topics[pid >> PARTITION_BITS]),
+                    partition=partition_of_id(pid),
+                    first=head.log_start - count,
+                    end=head.log_start,
+                    at_ns=self.facts.now_ns(),
+                )
+
+    async def play(self) -> None:
+        await self._install()
+        self._times[0] = self.facts.now_ns()
+        self._employ()
+        await self.faults.run()
+        await self.faults.heal()
+        self._times[1] = self._times[2] = self.facts.now_ns()
+        await self._drain()
+        self._times[3] = self.facts.now_ns()
+        engine = self._observer
+        await Truth(self.world, engine).tell((LEASE_GROUP,))
+        if self.plan.members:
+            await progress(self.world, engine, CURSOR_GROUP, Process(self.facts, "reader"), final=True)
+
+    def run(self) -> Run:
+        facts, plan = self.facts, self.plan
+        rules = Rules(retries=plan.retries, order=plan.order)
+        return Run(
+            names=facts.names,
+            rules={(facts.id(topic), facts.id(LEASE_GROUP)): rules for topic in plan.topics},
+            crashed=frozenset(self.world.crashed),
+            faults=tuple(self.faults.noted),
+            load_ns=(self._times[0], self._times[1]),
+            healed_ns=self._times[2],
+            drained_ns=self._times[3],
+            # A server hears of the database's new time with its next answer only.
+            targets={"clock_ms": self.database.ahead_ms},
+        )
+
+    async def _install(self) -> None:
+        plan, world = self.plan, self.world
+        for number in range(plan.servers):
+            server = Server(f"server-{number + 1}", self.loop, self.database, self.network)
+            server.agents_every = 1.0 if plan.agents else 0.0
+            world.servers.append(server)
+            await server.start()
+        # No fault reaches this one.
+        engine = self._observer = Engine(*self.database.cable(Node("observer")))
+        world.scope = await self.database.catalog.scope_create("shop", "test")
+        for number, (name, partitions) in enumerate(plan.topics.items()):
+            keeps = Retention(max_count=plan.max_count) if number == 0 else Retention()
+            topic = await engine.topics.create(world.scope, name, partitions, TopicSettings(retention=keeps))
+            self._topics[topic.incarnation] = name
+
+    def _employ(self) -> None:
+        world, plan = self.world, self.plan
+        self.clients += [Producer(world) for _ in range(plan.producers)]
+        topics = list(plan.topics)
+        self.clients += [Worker(world, topics[number % len(topics)]) for number in range(plan.workers)]
+        self.clients += [Member(world, topics[0]) for _ in range(plan.members)]
+        self.clients.append(Operator(world))
+        for client in self.clients:
+            client.start()
+
+    def _replace(self, dead: Client) -> None:
+        if isinstance(dead, Worker):
+            client: Client = Worker(self.world, dead.topic)
+        elif isinstance(dead, Member):
+            client = Member(self.world, dead.topic)
+        else:
+            client = Producer(self.world)
+        self.clients.append(client)
+        self.loop.call_later(0.5, client.start, context=self.loop.world.context)
+
+    async def _drain(self) -> None:
+        """Until producers have ended and the groups are through."""
+        world = self.world
+        engine, asker = self._observer, Process(self.facts, "asker")
+        world.is_draining = True
+        healed = self.loop.time()
+        await asyncio.sleep(LATEST_SECONDS)
+        while self.loop.time() < healed + DRAIN_SECONDS:
+            quiet = all(client.is_over for client in self.clients if client.role in _ENDING)
+            if quiet and await progress(world, engine, LEASE_GROUP, asker, final=False):
+                break
+            await asyncio.sleep(1.0)
+        for client in self.clients:
+            if not client.is_over:
+                client.node.is_dead = True

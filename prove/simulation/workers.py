@@ -1,0 +1,265 @@
+"""Workers of a lease group: consume, and say every kind of thing about what they hold, in time, late, or wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.errors import LakelogError
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.position import Earliest
+from prove.history.tables import Outcome, Reader, text_id
+from prove.history.tables import Verb as Told
+from prove.simulation.clients import Client, World
+from prove.simulation.facts import Row, outcome_of
+from prove.simulation.network import Lost
+from prove.simulation.plan import LEASE_GROUP, Plan
+
+_TOLD = {
+    Verb.ACK: Told.ACK,
+    Verb.NACK: Told.NACK,
+    Verb.RELEASE: Told.RELEASE,
+    Verb.FAIL: Told.FAIL,
+    Verb.DISCARD: Told.DISCARD,
+    Verb.EXTEND: Told.EXTEND,
+}
+
+
+def wish_of(plan: Plan) -> GroupWish:
+    return GroupWish(kind=GroupKind.LEASE, order=plan.order, retries=plan.retries, start=Earliest())
+
+
+class Worker(Client):
+    role = "worker"
+
+    def __init__(self, world: World, topic: str) -> None:
+        super().__init__(world)
+        self.topic = topic
+        self._topic_id, self._group_id = self.facts.id(topic), self.facts.id(LEASE_GROUP)
+        self._asked = 0
+        self._old: list[tuple[Answer, str]] = []
+        """What was said before, to be said again when it is stale."""
+
+    async def run(self) -> None:
+        while True:
+            consumed = await self._consume()
+            if consumed is None:
+                await self.rest(0.5)
+                continue
+            for lease in consumed.leases:
+                await self._work(lease)
+            if not self.world.is_draining:
+                await self._say_something_stale()
+                await self.rest(0.3)
+
+    # Consuming ----------------------------------------------------------------------------------------------------
+
+    async def _consume(self) -> Consumed | None:
+        world, plan = self.world, self.world.plan
+        self._asked += 1
+        ask = ConsumeAsk(
+            topic=self.topic,
+            group=LEASE_GROUP,
+            owner=self.process.name,
+            max_messages=100 if world.is_draining else self.chance.choice((1, 2, 4, 10)),
+            lease_ms=plan.lease_ms,
+            wait_seconds=5.0 if world.is_draining else self.chance.choice((0.0, 1.0, 2.0, 4.0)),
+            request_id=f"{self.process.name}-{self._asked}" if self.chance.random() < 0.8 else None,
+            wish=wish_of(plan),
+        )
+
+        async def request(engine: Engine) -> Any:
+            return await engine.leases.consume(world.scope, ask)
+
+        for _ in range(3):
+            found = await self._consume_once(ask, request)
+            if found is not None or ask.request_id is None or self.chance.random() < 0.3:
+                return found
+        return None
+
+    async def _consume_once(self, ask: ConsumeAsk, request: Any) -> Consumed | None:
+        facts = self.facts
+        row = self._call_row()
+        try:
+            consumed: Consumed = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
+        except (Lost, LakelogError) as error:
+            facts.complete(row, outcome_of(error))
+            facts.say(f"{self.process.name} consumed: {error!r}")
+            return None
+        facts.complete(row, Outcome.OK)
+        together = sum(len(lease.offsets) for lease in consumed.leases)
+        for lease in consumed.leases:
+            self._note(lease, row, ask, together)
+        return consumed
+
+    def _call_row(self) -> Row:
+        return self.facts.invoke(
+            "call",
+            self.process,
+            topic=self._topic_id,
+            group=self._group_id,
+            owner=self.process.id,
+            verb=int(Told.CONSUME),
+        )
+
+    def _consumed_again(self) -> None:
+        """The network repeats the call: what it leases now, nobody knows."""
+        self._call_row()
+
+    def _note(self, lease: Leased, call: Row, ask: ConsumeAsk, together: int) -> None:
+        facts = self.facts
+        shared = {name: call[name] for name in ("process", "counter", "outcome", "invoked_ns", "completed_ns")}
+        walls = {name: call[name] for name in ("invoked_wall_ms", "completed_wall_ms")}
+        place = {"topic": self._topic_id, "partition": lease.partition, "group": self._group_id}
+        for offset in lease.offsets:
+            facts.row(
+                "delivery",
+                **shared,
+                **walls,
+                **place,
+                offset=offset,
+                owner=self.process.id,
+                token=lease.token,
+                number=lease.deliveries.get(offset, 1),
+                failures=lease.failures.get(offset, 0),
+                expires_ms=lease.expires_ms,
+                lease_ms=ask.lease_ms,
+                suspect=lease.suspect,
+                together=together,
+            )
+        for piece in lease.pieces:
+            messages = facts.messages(piece.batch.payload)
+            for offset in piece.offsets:
+                message = messages[offset - piece.batch.base]
+                facts.row(
+                    "seen",
+                    **place,
+                    offset=offset,
+                    hash=text_id(message.value),
+                    key=text_id(message.key),
+                    identity=0,
+                    reader=int(Reader.DELIVERY),
+                    process=self.process.id,
+                    counter=call["counter"],
+                    completed_ns=call["completed_ns"],
+                )
+        facts.say(f"{self.process.name} got {lease.token} of {self.topic}/{lease.partition}: {list(lease.offsets)}")
+
+    # Answering ----------------------------------------------------------------------------------------------------
+
+    async def _work(self, lease: Leased) -> None:
+        """Says something about each of its messages, in some calls; or nothing at all."""
+        chance = self.chance
+        if self.world.is_draining:
+            await self._say([_answer(Verb.ACK, lease, lease.offsets)])
+            return
+        way = chance.random()
+        if way < 0.06:
+            return  # Nothing: the lease ends by itself.
+        await self.rest(self.world.plan.lease_ms / 1000 * (1.6 if way < 0.2 else 0.4))
+        if way < 0.35:
+            await self._say([_answer(Verb.EXTEND, lease, (), lease_ms=self.world.plan.lease_ms)])
+            await self.rest(self.world.plan.lease_ms / 1000 * 0.7)
+        if way > 0.7:
+            await self._say([self._drawn(lease, lease.offsets)])
+            return
+        answers = [self._drawn(lease, [offset]) for offset in lease.offsets]
+        if way > 0.5:
+            await self._say(answers)
+            return
+        for answer in answers:
+            await self._say([answer])
+
+    def _drawn(self, lease: Leased, offsets: Sequence[int]) -> Answer:
+        way = self.chance.random()
+        if way < 0.68:
+            return _answer(Verb.ACK, lease, offsets)
+        if way < 0.85:
+            delay = self.chance.choice((None, None, 0, 300))
+            return _answer(Verb.NACK, lease, offsets, delay_ms=delay, reason="it failed")
+        if way < 0.91:
+            return _answer(Verb.RELEASE, lease, offsets, delay_ms=self.chance.choice((None, 200)))
+        return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
+
+    async def _say(self, answers: Sequence[Answer], owner: str | None = None) -> None:
+        """And again, mostly, if nobody answered."""
+        owner = owner or self.process.name
+        for _ in range(4):
+            told = await self._say_once(answers, owner)
+            self._old += [(answer, owner) for answer in answers]
+            if Outcome.INFO not in told or self.chance.random() < 0.3:
+                return
+            await self.rest(0.2)
+
+    async def _say_once(self, answers: Sequence[Answer], owner: str) -> list[Outcome]:
+        rows = [self._answer_rows(answer, owner) for answer in answers]
+        request = partial(self._request, answers, owner)
+        try:
+            replies = await self.call(request, again=partial(self._said_again, rows))
+        except (Lost, LakelogError) as error:
+            replies = [error] * len(answers)
+        for those, reply in zip(rows, replies, strict=True):
+            self._complete(those, reply)
+        if self.facts.trace is not None:
+            said = [f"{a.verb} {a.token} {a.ranges}: {r!r}" for a, r in zip(answers, replies, strict=True)]
+            self.facts.say(f"{owner} said {said}")
+        return [Outcome(those[0]["outcome"]) for those in rows]
+
+    async def _request(self, answers: Sequence[Answer], owner: str, engine: Engine) -> Any:
+        return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
+
+    def _said_again(self, rows: list[list[Row]]) -> None:
+        """A repeat of what was refused may be accepted now: so it may have happened."""
+        for said in rows:
+            for row in said:
+                if row["outcome"] == Outcome.FAIL:
+                    self.facts.row("answer", **{**row, "outcome": int(Outcome.INFO), "completed_ns": 0})
+
+    def _answer_rows(self, answer: Answer, owner: str) -> list[Row]:
+        facts = self.facts
+        offsets = [offset for first, end in answer.ranges for offset in range(first, end)]
+        if answer.verb is Verb.EXTEND:
+            offsets = [-1]
+        rows: list[Row] = []
+        for offset in offsets:
+            row = facts.invoke(
+                "answer",
+                self.process,
+                topic=self._topic_id,
+                partition=answer.partition,
+                offset=offset,
+                group=self._group_id,
+                owner=facts.id(owner),
+                token=answer.token,
+                verb=int(_TOLD[answer.verb]),
+                delay_ms=-1 if answer.delay_ms is None else answer.delay_ms,
+            )
+            if rows:
+                row["counter"] = rows[0]["counter"]
+            rows.append(row)
+        return rows
+
+    def _complete(self, rows: list[Row], reply: Answered | BaseException) -> None:
+        for row in rows:
+            if isinstance(reply, Answered):
+                dead = row["offset"] in reply.dead
+                self.facts.complete(row, Outcome.OK, expires_ms=reply.expires_ms or 0, dead=dead)
+            else:
+                self.facts.complete(row, outcome_of(reply))
+
+    async def _say_something_stale(self) -> None:
+        """Once more what was said long ago, or what another owner said: most of it is refused."""
+        if not self._old or self.chance.random() > 0.15:
+            return
+        answer, owner = self.chance.choice(self._old)
+        if self.chance.random() < 0.3:
+            owner = f"{owner}-thief"
+        await self._say_once([answer], owner)
+
+
+def _answer(verb: Verb, lease: Leased, offsets: Sequence[int], **more: Any) -> Answer:
+    ranges = [(offset, offset + 1) for offset in offsets]
+    return Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, **more)
