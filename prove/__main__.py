@@ -8,7 +8,7 @@ from importlib import import_module
 
 from prove.commands import Command
 
-_MODULES = ("prove.checking", "prove.making", "prove.simulation.command")
+_MODULES = ("prove.checking", "prove.making", "prove.simulation.command", "prove.lab.command")
 
 
 def main() -> int:

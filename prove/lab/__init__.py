@@ -1,0 +1,1 @@
+"""The laboratory: real servers, clients and PostgreSQL under load and faults, whose histories are then judged."""

@@ -1,0 +1,41 @@
+"""Who works on what: two faults must not restart the same server. A claim is for names, all of them at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Sequence
+
+
+class Busy(Exception):
+    """Everything that could be claimed was taken for too long."""
+
+
+class Claims:
+    """Names that are taken. They are taken together or not at all, so that nobody waits for somebody who waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken: set[str] = set()
+
+    def take(self, names: Iterable[str], *, within: float = 10.0) -> None:
+        """All of them."""
+        wanted = set(names)
+        with self._changed:
+            if not self._changed.wait_for(lambda: not wanted & self._taken, within):
+                raise Busy(f"{', '.join(sorted(wanted & self._taken))} is taken by another fault")
+            self._taken |= wanted
+
+    def take_one(self, names: Sequence[str], chance: random.Random, *, within: float = 10.0) -> str:
+        """One that is free, by chance."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: set(names) - self._taken, within):
+                raise Busy(f"{', '.join(names)} are all taken by other faults")
+            name = chance.choice([name for name in names if name not in self._taken])
+            self._taken.add(name)
+            return name
+
+    def free(self, names: Iterable[str]) -> None:
+        with self._changed:
+            self._taken -= set(names)
+            self._changed.notify_all()

@@ -1,0 +1,120 @@
+"""`scripts/prove ci|nightly|release`: the laboratory, the verdict on what it left, and the simulation after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from prove.checking import show
+from prove.commands import Command
+from prove.lab.faults import KINDS
+from prove.lab.laboratory import Laboratory, Wish
+from prove.lab.sizes import SIZES, Size, cut_to
+from prove.lab.verdict import Concluded, conclude
+
+ABOUT = {
+    "ci": "Load with faults, and the simulation, as for every change: minutes.",
+    "nightly": "The same for a night, with every kind of fault.",
+    "release": "The same for three days.",
+}
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
+    parser.add_argument("--minutes", type=float, help="no more than so long: everything is cut in proportion")
+    parser.add_argument("--fault", choices=sorted(KINDS), action="append", help="only this kind; may be repeated")
+    parser.add_argument("--dir", type=Path, help="where histories, logs and the report go; else a new folder")
+    parser.add_argument("--no-simulation", action="store_true", help="only the laboratory")
+
+
+def run(name: str, asked: Namespace) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
+        signal.signal(number, signal.default_int_handler)
+    folder = asked.dir or Path(tempfile.mkdtemp(prefix=f"lakelog-prove-{name}-"))
+    if any((folder / each).exists() for each in ("history", "run.json")):
+        _say(f"{folder} has a run already; choose another folder")
+        return 2
+    try:
+        return _proved(name, asked, folder)
+    except KeyboardInterrupt:
+        _say(f"interrupted; everything is ended. What there is of the run is in {folder}")
+        return 130
+
+
+def _proved(name: str, asked: Namespace, folder: Path) -> int:
+    began = time.monotonic()
+    size = SIZES[name] if asked.minutes is None else cut_to(SIZES[name], asked.minutes)
+    seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
+    kinds, repeat = tuple(asked.fault or KINDS), _repeat(name, asked, seed)
+    _say(f"{name}, seed {seed}: {size.messages:,} messages, {size.faults} faults of {size.kinds} kinds; {folder}")
+    played = Laboratory(Wish(size=size, seed=seed, folder=folder, kinds=kinds, say=_say)).play()
+    _say("judging")
+    concluded = conclude(played, _asked(size, kinds), seed, repeat)
+    show(concluded.judged, seconds=time.monotonic() - began)
+    _tell(concluded, folder, repeat)
+    simulated = 0 if asked.no_simulation else _simulate(size, seed)
+    _say(f"all of it took {time.monotonic() - began:.0f} s")
+    both = (concluded.status, simulated)
+    return 1 if 1 in both else max(both)
+
+
+def _asked(size: Size, kinds: tuple[str, ...]) -> Size:
+    """A run of a few kinds cannot have more of them."""
+    return replace(size, kinds=min(size.kinds, len(kinds)))
+
+
+def _repeat(name: str, asked: Namespace, seed: int) -> str:
+    words = ["scripts/prove", name, f"--seed {seed}"]
+    if asked.minutes is not None:
+        words.append(f"--minutes {asked.minutes:g}")
+    words += [f"--fault '{each}'" for each in asked.fault or ()]
+    return " ".join(words)
+
+
+def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
+    summary = concluded.summary
+    for name, number in summary.figures.items():
+        _say(f"  {name}: {number:,.5g}" if number != int(number) else f"  {name}: {int(number):,}")
+    counted = Counter(each.kind for each in summary.faults if each.counts)
+    without = Counter(each.kind for each in summary.faults if not each.counts)
+    _say("faults that count: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(counted.items())))
+    if without:
+        _say("without effect: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(without.items())))
+    for note in summary.notes:
+        _say(f"! {note}")
+    _say(f"{summary.verdict}; report: {folder / 'report.html'}; again: {repeat}")
+
+
+def _simulate(size: Size, seed: int) -> int:
+    """In a process of its own: it takes the machine's clock and loop apart."""
+    argv = [sys.executable, "-m", "prove.simulation", "--seeds", str(size.seeds), "--first", str(seed % 1_000_000)]
+    _say(f"simulation of {size.seeds:,} seeds")
+    process = subprocess.Popen(argv, start_new_session=True)
+    try:
+        status = process.wait()
+    finally:
+        # Its own processes too, where this one is interrupted.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return status if status in (0, 1) else 2
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+COMMANDS = tuple(
+    Command(name=name, about=about, arguments=arguments, run=partial(run, name)) for name, about in ABOUT.items()
+)

@@ -1,0 +1,101 @@
+"""Begins and ends the faults of a schedule, a few at a time, and writes down when each was."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prove.lab.claims import Busy
+from prove.lab.faults import KINDS, Base
+from prove.lab.schedule import Entry
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+
+AT_ONCE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """A fault that was, on the machine's monotonic clock."""
+
+    kind: str
+    about: str
+    began_ns: int
+    ended_ns: int
+    victims: frozenset[str]
+
+
+class Conductor:
+    """`run` returns when all faults have ended; `cut` ends them early."""
+
+    def __init__(self, scene: Scene, entries: list[Entry]) -> None:
+        self._scene, self._entries = scene, entries
+        self._cut = threading.Event()
+        self._guard = threading.Lock()
+        self.happened: list[Happened] = []
+        self.failed: list[str] = []
+        """Faults that could not be made, and why."""
+        self.active: set[str] = set()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fault") as pool:
+            for entry in self._entries:
+                if self._cut.wait(max(0.0, began + entry.at - time.monotonic())):
+                    return
+                pool.submit(self._play, entry)
+
+    def cut(self) -> None:
+        self._cut.set()
+
+    def _play(self, entry: Entry) -> None:
+        if self._cut.is_set():
+            return
+        fault = KINDS[entry.kind]()
+        began = time.monotonic_ns()
+        with self._guard:
+            self.active.add(entry.kind)
+        try:
+            fault.begin(self._scene, random.Random(entry.seed))
+            self._cut.wait(fault.seconds)
+            self._ended(fault)
+            self._note(fault, began)
+        except Busy as error:
+            self._fail(fault, str(error))
+        except Exception:
+            self._fail(fault, traceback.format_exc(limit=4))
+            self._ended(fault, quietly=True)
+        finally:
+            with self._guard:
+                self.active.discard(entry.kind)
+
+    def _ended(self, fault: Base, *, quietly: bool = False) -> None:
+        try:
+            fault.end(self._scene)
+        except Exception:
+            fault.release(self._scene)
+            if not quietly:
+                raise
+
+    def _note(self, fault: Base, began: int) -> None:
+        with self._guard:
+            self.happened.append(
+                Happened(
+                    kind=fault.kind,
+                    about=fault.about,
+                    began_ns=began,
+                    ended_ns=time.monotonic_ns(),
+                    victims=fault.victims,
+                )
+            )
+
+    def _fail(self, fault: Base, why: str) -> None:
+        fault.release(self._scene)
+        with self._guard:
+            self.failed.append(f"{fault.kind}: {why}")

@@ -1,0 +1,144 @@
+"""What a report needs of a history, of whatever length: counts by second, and the few rows that tell a story.
+
+A run of a night has more rows than memory. They are looked at once, file by file, and almost none is kept: calls that
+were refused or of unknown outcome, what was delivered because an owner was lost, what victims of faults had, the
+publishes that L3 and L4 are about, and all of the messages and calls that a counter-example names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prove.checker.basis import Run, Violation
+from prove.checker.timing import SECOND
+from prove.history import truth
+from prove.history.loading import History, open_run
+from prove.history.reading import FileReader
+from prove.history.tables import Columns, Outcome, Tables, Verb, joined, text_id
+
+Array = npt.NDArray[Any]
+RETURNS = ("postgres killed", "postgres stopped and back")
+"""After these PostgreSQL is back, and L4 asks how soon it is used again."""
+AFTER_RETURN_NS = 30 * SECOND
+_WHOLE = ("member", "sample", "dead", "segment", "cut")
+_CALLS = ("attempt", "read", "call", "answer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which rows are kept besides the usual ones."""
+
+    victims: frozenset[str] = frozenset()
+    violations: Sequence[Violation] = ()
+
+    def chosen(self, rows: Columns) -> Array:
+        """Those about the messages and the calls of counter-examples."""
+        found = np.zeros(len(rows), np.bool_)
+        for violation in self.violations:
+            if violation.place is not None and "offset" in rows.arrays:
+                topic, partition, offset = violation.place
+                found |= (rows.offset == offset) & (rows.partition == partition) & (rows.topic == text_id(topic))
+            for call in violation.calls if "counter" in rows.arrays else ():
+                process, _, counter = call.rpartition("-")
+                if counter.isdigit():
+                    found |= (rows.counter == int(counter)) & (rows.process == text_id(process))
+        return found
+
+
+@dataclass(kw_only=True)
+class Digest:
+    """Fed with all rows of a run, a part at a time."""
+
+    run: Run
+    wanted: Wanted = field(default_factory=Wanted)
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rows by table, and messages by what became of them."""
+    by_second: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._kept: dict[str, list[Columns]] = {}
+        self._victims = np.array([text_id(name) for name in self.wanted.victims], np.int64)
+        end = self.run.drained_ns or self.run.load_ns[1]
+        self._seconds = max(1, int((end - self.run.load_ns[0]) // SECOND) + 1)
+
+    @property
+    def tables(self) -> Tables:
+        """The rows that were kept."""
+        return Tables(by_name={name: joined(name, parts) for name, parts in self._kept.items()})
+
+    def add(self, rows: Columns) -> None:
+        self.counts[rows.name] += len(rows)
+        self._count(rows)
+        kept = rows if rows.name in _WHOLE else rows.where(self._usual(rows) | self.wanted.chosen(rows))
+        if len(kept):
+            self._kept.setdefault(rows.name, []).append(kept)
+
+    def _count(self, rows: Columns) -> None:
+        if rows.name == "attempt":
+            ok = (rows.outcome == Outcome.OK) & ~rows.duplicate
+            self.counts["acknowledged"] += int(ok.sum())
+            self.counts["unknown"] += int((rows.outcome == Outcome.INFO).sum())
+            self._tally("published", rows.completed_ns[ok])
+        elif rows.name == "delivery":
+            self.counts["suspect"] += int(rows.suspect.sum())
+            self._tally("delivered", rows.completed_ns)
+            self._tally("redelivered", rows.completed_ns[rows.number > 1])
+        elif rows.name == "answer":
+            self._tally("acked", rows.completed_ns[(rows.outcome == Outcome.OK) & (rows.verb == Verb.ACK)])
+
+    def _tally(self, name: str, times: Array) -> None:
+        at = (times[times >= self.run.load_ns[0]] - self.run.load_ns[0]) // SECOND
+        counted = np.bincount(at[at < self._seconds], minlength=self._seconds)
+        self.by_second[name] = self.by_second.get(name, 0) + counted
+
+    def _usual(self, rows: Columns) -> Array:
+        if rows.name == "delivery":
+            lost: Array = rows.suspect | np.isin(rows.process, self._victims)
+            return lost
+        if rows.name not in _CALLS:
+            return np.zeros(len(rows), np.bool_)
+        kept: Array = rows.outcome != Outcome.OK
+        if rows.name == "attempt":
+            for began, ended in self._windows():
+                kept = kept | ((rows.invoked_ns >= began) & (rows.invoked_ns < ended))
+        return kept
+
+    def _windows(self) -> Iterable[tuple[int, int]]:
+        """When all publishes matter: in the drill and what it left, and after PostgreSQL came back."""
+        began = self.run.load_ns[0]
+        if seconds := self.run.targets.get("drill_seconds", 0.0):
+            yield began, began + int((seconds + 30) * SECOND)
+        for fault in self.run.faults:
+            if fault.kind in RETURNS:
+                yield fault.ended_ns, fault.ended_ns + AFTER_RETURN_NS
+
+
+def of_history(history: History, wanted: Wanted) -> Digest:
+    """Of what is in memory."""
+    digest = Digest(run=history.run, wanted=wanted)
+    for rows in history.tables.by_name.values():
+        digest.add(rows)
+    return digest
+
+
+def of_folder(folder: Path, wanted: Wanted) -> Digest:
+    """Of what is not."""
+    source = open_run(folder)
+    digest = Digest(run=source.run, wanted=wanted)
+    names: dict[int, str] = dict(source.run.names)
+    for path in source.files:
+        reader = FileReader(path, crashed=path.stem in source.crashed)
+        for rows in reader.chunks():
+            digest.add(rows)
+        names |= reader.names
+    for part in source.parts:
+        digest.add(truth.read_part(part))
+    digest.run = Run(**{**vars(source.run), "names": names})
+    return digest

@@ -1,0 +1,104 @@
+"""Which faults count: those that the history shows by an unknown outcome, a refusal or a redelivery.
+
+Looked for in the fault's own time and a little after, in calls of clients that it could touch, or of its victims where
+it has any. A fault that nobody noticed proves nothing, and is told as being without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prove.history.tables import Columns, Outcome, Tables, text_id
+from prove.lab.conductor import Happened
+from prove.lab.faults import KINDS
+from prove.lab.faults.fault import Shown, Sign
+
+Array = npt.NDArray[Any]
+_CALLS = ("attempt", "read", "call", "answer", "member")
+_BEFORE_NS = 4_000_000_000
+"""A killed client's last call began before the kill, and has no end."""
+THIEF = "-thief"
+"""Owners that ask to be refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """How often each sign of a fault is in the history."""
+
+    fault: Happened
+    signs: Mapping[Sign, int]
+
+    @property
+    def counts(self) -> bool:
+        return any(self.signs.values())
+
+
+class Effects:
+    """Looks at one run's tables. `roles` are the processes of each role."""
+
+    def __init__(self, tables: Tables, roles: Mapping[str, Iterable[str]], names: Mapping[int, str]) -> None:
+        self._roles = {role: np.array([text_id(name) for name in those], np.int64) for role, those in roles.items()}
+        thieves = np.array([number for number, name in names.items() if name.endswith(THIEF)], np.int64)
+        self._unknown = _gathered(tables, lambda rows: rows.outcome == Outcome.INFO)
+        self._refused = _gathered(tables, lambda rows: (rows.outcome == Outcome.FAIL) & _honest(rows, thieves))
+        self._deliveries = tables["delivery"].where(tables["delivery"].outcome == Outcome.OK)
+        self._again = self._deliveries.where(self._deliveries.suspect)
+
+    def of(self, fault: Happened) -> Effect:
+        shown = KINDS[fault.kind].counts_by
+        signs = {sign: self._count(sign, fault, shown) for sign in sorted(shown.signs, key=lambda sign: sign.name)}
+        return Effect(fault=fault, signs=signs)
+
+    def _count(self, sign: Sign, fault: Happened, shown: Shown) -> int:
+        until = fault.ended_ns + int(shown.after_seconds * 1e9)
+        if sign is Sign.REDELIVERED:
+            return self._redelivered(fault, until)
+        process, at = self._unknown if sign is Sign.UNKNOWN else self._refused
+        began = fault.began_ns - (_BEFORE_NS if fault.victims else 0)
+        inside = (at >= began) & (at <= until) & np.isin(process, self._touched(fault, shown))
+        return int(inside.sum())
+
+    def _redelivered(self, fault: Happened, until: int) -> int:
+        """What came again because its owner was lost; of a victim's, only what the victim had."""
+        again = self._again
+        inside = (again.completed_ns >= fault.began_ns) & (again.completed_ns <= until)
+        if not fault.victims:
+            return int(inside.sum())
+        given = self._deliveries
+        mine = np.isin(given.process, _ids(fault.victims)) & (given.completed_ns <= fault.ended_ns)
+        return int((inside & np.isin(_places(again), _places(given.where(mine)))).sum())
+
+    def _touched(self, fault: Happened, shown: Shown) -> Array:
+        if fault.victims:
+            return _ids(fault.victims)
+        found = [self._roles[role] for role in shown.roles if role in self._roles]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _gathered(tables: Tables, chosen: Callable[[Columns], Array]) -> tuple[Array, Array]:
+    """Processes and times of calls; one that has no end is where it began."""
+    processes, times = [], []
+    for name in _CALLS:
+        rows = tables[name].where(chosen(tables[name]))
+        processes.append(rows.process)
+        times.append(np.where(rows.completed_ns > 0, rows.completed_ns, rows.invoked_ns))
+    return np.concatenate(processes), np.concatenate(times)
+
+
+def _honest(rows: Columns, thieves: Array) -> Array:
+    return ~np.isin(rows.owner, thieves) if "owner" in rows.arrays else np.ones(len(rows), np.bool_)
+
+
+def _places(rows: Columns) -> Array:
+    """A number for each message of each group; two of them may share one, by a chance that is of no matter."""
+    found: Array = (rows.topic * 31 + rows.group * 17 + rows.partition) * np.int64(1_000_003) + rows.offset
+    return found
+
+
+def _ids(names: Iterable[str]) -> Array:
+    return np.array([text_id(name) for name in names], np.int64)

@@ -1,0 +1,95 @@
+"""What a fault is: it begins, lasts for its seconds, and ends; and the history must show that it did something.
+
+A new kind is a class in one of the files beside this one, and a line in the table `KINDS`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+
+
+class Sign(Enum):
+    """What in a history shows a fault."""
+
+    UNKNOWN = "a call of unknown outcome"
+    REFUSED = "a call that was refused"
+    REDELIVERED = "a message delivered again that nobody gave back"
+
+
+PUBLISHING = frozenset({"producer", "numbered", "jobber", "shortener"})
+WORKING = frozenset({"billing", "mailing", "jobs", "lagging"})
+SHORTLY = frozenset({"jobs", "lagging"})
+"""Workers with leases of a few seconds."""
+READING = frozenset({"tail", "replay", "sampler"})
+MEMBERS = frozenset({"indexing", "churn"})
+ALL = PUBLISHING | WORKING | READING | MEMBERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """By which signs, of which clients, and how long after its end at the latest."""
+
+    signs: frozenset[Sign]
+    roles: frozenset[str] = ALL
+    after_seconds: float = 3.0
+
+    @classmethod
+    def by(cls, *signs: Sign, roles: frozenset[str] = ALL, after: float = 3.0) -> Shown:
+        return cls(signs=frozenset(signs), roles=roles, after_seconds=after)
+
+
+class Fault(Protocol):
+    """One fault of a run. `about` and `victims` are known once it has begun."""
+
+    kind: ClassVar[str]
+    counts_by: ClassVar[Shown]
+    seconds: float
+    """How long it lasts; the run may end it early."""
+    about: str
+    victims: frozenset[str]
+    """Processes; if there are any, only they can show it."""
+
+    def begin(self, scene: Scene, chance: random.Random) -> None: ...
+
+    def end(self, scene: Scene) -> None: ...
+
+
+class Base:
+    """What faults share: what they have claimed is freed when they end."""
+
+    kind: ClassVar[str] = ""
+    counts_by: ClassVar[Shown] = Shown.by(Sign.UNKNOWN)
+
+    def __init__(self) -> None:
+        self.seconds = 2.0
+        self.about = ""
+        self.victims: frozenset[str] = frozenset()
+        self._claimed: set[str] = set()
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        raise NotImplementedError
+
+    def end(self, scene: Scene) -> None:
+        self.release(scene)
+
+    def claim(self, scene: Scene, names: Iterable[str], *, within: float = 15.0) -> None:
+        wanted = set(names)
+        scene.claims.take(wanted, within=within)
+        self._claimed |= wanted
+
+    def claim_one(self, scene: Scene, names: list[str], chance: random.Random) -> str:
+        name = scene.claims.take_one(names, chance)
+        self._claimed.add(name)
+        self.about = name
+        return name
+
+    def release(self, scene: Scene) -> None:
+        scene.claims.free(self._claimed)
+        self._claimed = set()

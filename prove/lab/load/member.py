@@ -1,0 +1,192 @@
+"""Members of a cursor group: they join, read their partitions, and commit with their generation.
+
+Those that churn stay for a moment only, and come back under the same name.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lakelog.wire.problems import error_of
+from prove.history.calls import MemberCall
+from prove.history.recorder import Recorder
+from prove.lab.board import Field
+from prove.lab.load.calls import Caller, Reply
+from prove.lab.load.plan import Client, MemberPlan
+from prove.lab.load.reading import Fetcher
+
+
+class Member:
+    """One member: one thread, one call at a time."""
+
+    def __init__(self, plan: MemberPlan, client: Client, recorder: Recorder, number: int) -> None:
+        self._plan, self._client, self._recorder = plan, client, recorder
+        self._name = f"{plan.name}.{number}"
+        self._place = (plan.topic, plan.group)
+        self._caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot + number)
+        # Where it goes on in a partition that it gets back is the group's matter: it follows no tail.
+        self._fetcher = Fetcher(recorder, self._caller, plan.topic, reader="replay", group=plan.group)
+        self._generation = 0
+        self._owned: dict[int, int] = {}
+        """Where to read on, by partition."""
+        self._beat_at = 0.0
+
+    def run(self) -> None:
+        while not self._client.stopped:
+            if self._join():
+                self._stay()
+                self._leave()
+        self._caller.close()
+
+    def _stay(self) -> None:
+        until = time.monotonic() + (self._client.dice.uniform(0.2, 1.0) if self._plan.churn else 1e9)
+        while not self._client.stopped and time.monotonic() < until:
+            if not self._beat() or not self._read():
+                return
+
+    def _join(self) -> bool:
+        body = {
+            "member_id": self._name,
+            "topics": [self._plan.topic],
+            "session_timeout_ms": self._plan.session_ms,
+            "kind": "cursor",
+            "start_from": "earliest",
+        }
+        self._caller.settle()
+        with self._recorder.join(*self._place, self._name) as call:
+            reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/join", body)
+            if reply.outcome != "ok":
+                return self._unlucky(call, reply)
+            partitions = reply.data["assigned_partitions"].get(self._plan.topic, [])
+            call.ok(reply.data["generation"], partitions)
+        self._generation, self._owned, self._beat_at = reply.data["generation"], {}, time.monotonic()
+        self._own(partitions)
+        return True
+
+    def _leave(self) -> None:
+        self._caller.settle()
+        with self._recorder.leave(*self._place, self._name, self._generation) as call:
+            body = {"member_id": self._name}
+            reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/leave", body)
+            if reply.outcome == "ok":
+                call.ok(self._generation)
+            else:
+                self._unlucky(call, reply)
+
+    def _beat(self) -> bool:
+        """Whether it is still a member, as far as it knows."""
+        if time.monotonic() < self._beat_at + self._plan.session_ms / 12_000:
+            return True
+        body = {"member_id": self._name, "generation": self._generation}
+        self._caller.settle()
+        reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/heartbeat", body)
+        if reply.outcome == "info":
+            self._client.count(Field.UNKNOWN)
+            return True
+        if reply.outcome == "fail":
+            self._client.count(Field.REFUSED)
+            self._recorder.revoked(self._place, self._name, self._generation, list(self._owned))
+            return False
+        self._beat_at = time.monotonic()
+        self._hear(reply.data)
+        return True
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        partitions = told["assigned_partitions"].get(self._plan.topic, [])
+        if told["generation"] == self._generation and set(partitions) == set(self._owned):
+            return
+        self._generation = told["generation"]
+        if gone := [each for each in self._owned if each not in partitions]:
+            self._recorder.revoked(self._place, self._name, self._generation, gone)
+            for each in gone:
+                del self._owned[each]
+        if partitions:
+            self._recorder.assigned(self._place, self._name, self._generation, partitions)
+        self._own(partitions)
+
+    def _own(self, partitions: Iterable[int]) -> None:
+        """Where the group is in partitions that it has not had."""
+        new = [each for each in partitions if each not in self._owned]
+        if not new:
+            return
+        reply = self._caller.call("GET", f"/v1/groups/{self._plan.group}/positions?topic={self._plan.topic}")
+        if reply.outcome == "ok":
+            known = {each["partition"]: each["offset"] for each in reply.data["positions"]}
+            self._owned.update({each: known[each] for each in new if each in known})
+
+    def _read(self) -> bool:
+        """One round over its partitions; False when it has to join again."""
+        idle = True
+        for partition in list(self._owned):
+            if self._client.stopped:
+                return True
+            self._client.put(Field.BUSY, 1)
+            got = self._fetcher.fetch(partition, self._owned[partition], limit=1000)
+            self._client.put(Field.BUSY, 0)
+            if got is None:
+                self._client.count(Field.UNKNOWN)
+                continue
+            if got["next_offset"] > self._owned[partition]:
+                idle = False
+                self._client.count(Field.DELIVERED, len(got["messages"]))
+                self._owned[partition] = got["next_offset"]
+                if not self._commit(partition):
+                    return False
+            if not self._beat():
+                return False
+        if idle:
+            self._client.rest(0.1)
+        return True
+
+    def _commit(self, partition: int) -> bool:
+        body = {
+            "topic": self._plan.topic,
+            "positions": [{"partition": partition, "offset": self._owned[partition]}],
+            "member_id": self._name,
+            "generation": self._generation,
+        }
+        self._caller.settle()
+        with self._recorder.commit(self._place, self._name, self._generation, partition) as call:
+            reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/positions", body)
+            if reply.outcome == "ok":
+                call.ok(self._generation)
+                return True
+            self._unlucky(call, reply)
+        if reply.outcome == "fail":
+            # It hears at once what is its own now; whoever it is unknown to has to join again.
+            self._owned.pop(partition, None)
+            self._beat_at = 0.0
+            return reply.code != "unknown_member" and self._beat()
+        return True
+
+    def _unlucky(self, call: MemberCall, reply: Reply) -> bool:
+        if reply.outcome == "info":
+            self._client.count(Field.UNKNOWN)
+            call.info(reply.reason)
+        else:
+            self._client.count(Field.REFUSED)
+            call.failed(error_of(reply.data))
+        return False
+
+
+def main(plan: bytes) -> None:
+    asked = msgspec.json.decode(plan, type=MemberPlan)
+    client = Client(asked)
+    with Recorder(Path(asked.folder) / "history", asked.name) as recorder:
+        members = [Member(asked, client, recorder, number) for number in range(asked.members)]
+        threads = [threading.Thread(target=member.run, name=str(number)) for number, member in enumerate(members)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())

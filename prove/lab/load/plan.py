@@ -1,0 +1,123 @@
+"""What client processes are told to do, as JSON; and what all of them share."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prove.lab.board import Board, Field
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Of every process: its name, which is used once, and where everything is."""
+
+    name: str
+    role: str
+    slot: int
+    folder: str
+    ports: list[int]
+    seed: int
+    timeout: float = 2.5
+    """No call takes longer: a dead server must not hold up its clients."""
+
+
+class ProducerPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    rate: float
+    batch: int
+    partitions: int
+    numbered: bool = False
+    """By producer and sequence; else by idempotency keys."""
+    bad: float = 0.01
+    kill: float = 0.0
+    discard: float = 0.005
+    keys: int = 2000
+    after: str = ""
+    """The killed one whose last batch is repeated first."""
+
+
+class WorkerPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    settings: dict[str, Any]
+    lease_ms: int = 12_000
+    max_messages: int = 40
+    nack: float = 0.002
+    release: float = 0.002
+    extend: float = 0.05
+    steal: float = 0.01
+    work: float = 0.02
+    """Seconds that messages are in hand, on average."""
+    pause: float = 0.0
+    """Seconds between two calls, at most: a group that lags, as long as somebody publishes."""
+    pause_with: str = ""
+    """The role that publishes."""
+
+
+class MemberPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    members: int = 1
+    session_ms: int = 6000
+    churn: bool = False
+    """Joins, stays for a moment and leaves, again and again."""
+    commit: bool = True
+
+
+class ReaderPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    replay: bool = False
+
+
+class SamplerPlan(Plan, frozen=True, kw_only=True):
+    groups: list[tuple[str, str]]
+    """Topic and group."""
+    every: float = 0.5
+
+
+class TiererPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    segment_bytes: int = 256 << 10
+    every: float = 4.0
+
+
+class Client:
+    """What a process has: its plan, its dice, its row on the board, and when to stop."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.folder = Path(plan.folder)
+        self.dice = random.Random(plan.seed)
+        self._board = Board(self.folder / "board")
+        self._stop = self.folder / "stop" / plan.role
+        self._looked, self._stopped = 0.0, False
+
+    def count(self, field: Field, count: int = 1) -> None:
+        self._board.add(self.plan.slot, field, count)
+
+    def put(self, field: Field, number: int) -> None:
+        self._board.put(self.plan.slot, field, number)
+
+    def is_stopped(self, role: str) -> bool:
+        return (self.folder / "stop" / role).exists()
+
+    @property
+    def braked(self) -> int:
+        return self._board.braked
+
+    @property
+    def stopped(self) -> bool:
+        now = time.monotonic()
+        if not self._stopped and now - self._looked > 0.05:
+            self._looked, self._stopped = now, self._stop.exists()
+        return self._stopped
+
+    def rest(self, seconds: float) -> None:
+        """A pause that ends when the process has to."""
+        until = time.monotonic() + seconds
+        while not self.stopped and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))

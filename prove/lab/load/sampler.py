@@ -1,0 +1,31 @@
+"""Asks again and again how far groups are, and writes it down."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from prove.history.recorder import Recorder
+from prove.lab.load.calls import Caller
+from prove.lab.load.owner import Owner
+from prove.lab.load.plan import Client, SamplerPlan
+
+
+def main(plan: bytes) -> None:
+    asked = msgspec.json.decode(plan, type=SamplerPlan)
+    client = Client(asked)
+    recorder = Recorder(Path(asked.folder) / "history", asked.name)
+    caller = Caller(asked.ports, asked.timeout, recorder)
+    owners = [Owner(recorder, caller, topic, group, asked.name) for topic, group in asked.groups]
+    while not client.stopped:
+        for owner in owners:
+            owner.progress()
+        client.rest(asked.every)
+    caller.close()
+    recorder.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())

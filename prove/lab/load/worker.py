@@ -1,0 +1,139 @@
+"""A worker of a lease group: does with each message what it says, and answers for all of them in one call.
+
+Some messages always fail, some kill the process, some are discarded; now and then it extends, gives back, or
+tries to answer under another owner's name, which must be refused.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from prove.history.lines import Said
+from prove.history.recorder import Recorder
+from prove.lab.board import Field
+from prove.lab.load.calls import Caller
+from prove.lab.load.messages import does
+from prove.lab.load.owner import Lease, Message, Owner, Saying
+from prove.lab.load.plan import Client, WorkerPlan
+
+_VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}
+
+
+class Worker:
+    """One owner, one call at a time, hands empty before it asks for more."""
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self._plan = plan
+        self._client = Client(plan)
+        recorder = Recorder(Path(plan.folder) / "history", plan.name)
+        caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot)
+        self._owner = Owner(recorder, caller, plan.topic, plan.group, plan.name)
+        self._owner.settings = plan.settings
+        self._lost: list[Saying] = []
+        """Answers that came too late once, to be given again later."""
+
+    def run(self) -> None:
+        number = 0
+        while not self._client.stopped:
+            number += 1
+            leases = self._lease(f"{self._plan.name}-{number}")
+            count = sum(len(lease.messages) for lease in leases)
+            self._client.count(Field.DELIVERED, count)
+            self._think(count)
+            self._work(leases)
+            if not any(lease.suspect for lease in leases):
+                # What a lost owner had comes message by message, and is not to wait for this group's slowness, too.
+                self._pause()
+        self._owner.caller.close()
+        self._owner.recorder.close()
+
+    def _lease(self, request_id: str) -> list[Lease]:
+        """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
+        plan = self._plan
+        while not self._client.stopped:
+            leases = self._owner.consume(plan.max_messages, plan.lease_ms, wait_ms=500, request_id=request_id)
+            if leases is not None:
+                return leases
+            self._client.count(Field.UNKNOWN)
+        return []
+
+    def _think(self, count: int) -> None:
+        """The work itself: faults that want somebody with messages in hand come now."""
+        if count:
+            self._client.put(Field.BUSY, count)
+            time.sleep(self._client.dice.random() * 2 * self._plan.work)
+            self._client.put(Field.BUSY, 0)
+
+    def _pause(self) -> None:
+        if self._plan.pause and not self._client.is_stopped(self._plan.pause_with):
+            self._client.rest(self._client.dice.random() * self._plan.pause)
+
+    def _work(self, leases: Sequence[Lease]) -> None:
+        dice, plan = self._client.dice, self._plan
+        for lease in leases:
+            if dice.random() < plan.extend:
+                saying = Saying(verb="extend", partition=lease.partition, token=lease.token, lease_ms=plan.lease_ms)
+                self._owner.say([saying])
+            sayings = self._answers(lease)
+            if sayings and dice.random() < plan.steal:
+                self._owner.say(sayings[:1], owner=f"{plan.name}-thief")
+            self._say_all(sayings)
+        if self._lost and dice.random() < 0.2:
+            self._owner.say([self._lost.pop()])
+
+    def _answers(self, lease: Lease) -> list[Saying]:
+        """Runs the messages; runs of one verb are answered together, in order, as keys ask for."""
+        chosen: list[tuple[Said, list[int]]] = []
+        blocked: set[str] = set()
+        for message in lease.messages:
+            if message.key is not None and message.key in blocked:
+                # It went back with the one before it.
+                continue
+            verb = self._run(message)
+            if verb in ("nack", "release") and message.key is not None:
+                blocked.add(message.key)
+            if not chosen or chosen[-1][0] != verb:
+                chosen.append((verb, []))
+            chosen[-1][1].append(message.offset)
+        return [
+            Saying(verb=verb, partition=lease.partition, token=lease.token, offsets=tuple(offsets))
+            for verb, offsets in chosen
+        ]
+
+    def _run(self, message: Message) -> Said:
+        what = does(message.value)
+        if what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        drawn = self._client.dice.random()
+        if what == "good" and drawn < self._plan.nack:
+            return "nack"
+        if what == "good" and drawn < self._plan.nack + self._plan.release:
+            return "release"
+        return _VERBS[what]
+
+    def _say_all(self, sayings: list[Saying]) -> None:
+        while sayings and not self._client.stopped:
+            told = list(zip(sayings, self._owner.say(sayings), strict=True))
+            done = sum(len(saying.offsets) for saying, outcome in told if outcome == "ok" and saying.verb == "ack")
+            self._client.count(Field.ACKED, done)
+            late = [saying for saying, outcome in told if outcome == "fail"]
+            self._client.count(Field.REFUSED, len(late))
+            self._lost = [*self._lost, *late][-20:]
+            sayings = [saying for saying, outcome in told if outcome == "info"]
+            if sayings:
+                self._client.count(Field.UNKNOWN)
+
+
+def main(plan: bytes) -> None:
+    Worker(msgspec.json.decode(plan, type=WorkerPlan)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())

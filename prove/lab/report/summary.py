@@ -1,0 +1,175 @@
+"""All that a report says, as plain numbers and texts: made once, written as JSON, and shown as a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from prove.checker import l4
+from prove.checker.basis import Run, Violation
+from prove.checker.catalog import INVARIANTS
+from prove.checker.judging import Judgement, Verdict
+from prove.checker.timing import SECOND
+from prove.history.tables import TABLES, Columns, Membership, Outcome, Tables
+from prove.lab.digest import Digest
+from prove.lab.effects import Effect
+from prove.lab.report.story import story_of
+
+
+class FaultShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds from the beginning of the load."""
+
+    kind: str
+    about: str
+    began: float
+    ended: float
+    counts: bool
+    signs: dict[str, int]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A counter-example, and all that is known of its message, in order of time."""
+
+    what: str
+    calls: tuple[str, ...]
+    story: tuple[str, ...]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    says: str
+    verdict: str
+    rows: int
+    seconds: float
+    doubts: tuple[str, ...]
+    found: tuple[Found, ...]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """By second of the run."""
+
+    published: list[int]
+    delivered: list[int]
+    acked: list[int]
+    redelivered: list[int]
+    rebalances: list[float]
+    """When a generation was first heard of, in seconds."""
+    load_seconds: float
+    healed: float
+    drained: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    size: str
+    seed: int
+    verdict: str
+    repeat: str
+    invariants: tuple[Judged, ...]
+    faults: tuple[FaultShown, ...]
+    figures: dict[str, float]
+    notes: tuple[str, ...]
+    """What is not about an invariant: faults that could not be made, clients that broke, too few of anything."""
+    timeline: Timeline
+
+
+STORIES = 3
+"""Violations of an invariant that are told whole."""
+
+
+def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: Run) -> tuple[Judged, ...]:
+    says = {each.name: each.says for each in INVARIANTS}
+    return tuple(_judged(name, says.get(name, ""), each, (tables, run)) for name, each in judged.items())
+
+
+def told(judged: Mapping[str, Judgement]) -> list[Violation]:
+    """The violations whose messages' stories are told."""
+    return [violation for each in judged.values() for violation in each.violations[:STORIES]]
+
+
+def _judged(name: str, says: str, judgement: Judgement, known: tuple[Tables, Run]) -> Judged:
+    found = tuple(
+        Found(
+            what=each.what,
+            calls=each.calls,
+            story=tuple(story_of(each, *known)) if number < STORIES else (),
+        )
+        for number, each in enumerate(judgement.violations)
+    )
+    touched = judgement.rows or judgement.verdict is not Verdict.VALID
+    return Judged(
+        name=name,
+        says=says,
+        verdict=judgement.verdict.value if touched else "not touched",
+        rows=judgement.rows,
+        seconds=round(judgement.seconds, 3),
+        doubts=judgement.doubts,
+        found=found,
+    )
+
+
+def faults_of(effects: Iterable[Effect], run: Run) -> tuple[FaultShown, ...]:
+    zero = run.load_ns[0]
+    return tuple(
+        FaultShown(
+            kind=each.fault.kind,
+            about=each.fault.about,
+            began=(each.fault.began_ns - zero) / SECOND,
+            ended=(each.fault.ended_ns - zero) / SECOND,
+            counts=each.counts,
+            signs={sign.value: count for sign, count in each.signs.items()},
+        )
+        for each in sorted(effects, key=lambda each: each.fault.began_ns)
+    )
+
+
+def figures_of(digest: Digest, tables: Tables, effects: Sequence[Effect]) -> dict[str, float]:
+    """What a person asks first; `tables` have the samples of L4."""
+    counted = Counter(each.fault.kind for each in effects if each.counts)
+    found: dict[str, float | None] = {
+        "messages acknowledged": digest.counts["acknowledged"],
+        "publishes of unknown outcome": digest.counts["unknown"],
+        "deliveries": digest.counts["delivery"],
+        "deliveries because an owner was lost": digest.counts["suspect"],
+        "dead letters": digest.counts["dead"],
+        "segments": digest.counts["segment"],
+        "faults that count": sum(counted.values()),
+        "kinds of faults that count": len(counted),
+        "faults without effect": len(effects) - sum(counted.values()),
+        "rows judged": sum(digest.counts[name] for name in TABLES),
+        "L4: worst seconds until serving": l4.figure(tables, digest.run),
+    }
+    return {name: round(float(number), 5) for name, number in found.items() if number is not None}
+
+
+def timeline_of(digest: Digest) -> Timeline:
+    run = digest.run
+    zero = run.load_ns[0]
+
+    def by_second(name: str) -> list[int]:
+        return [int(count) for count in digest.by_second.get(name, ())]
+
+    return Timeline(
+        published=by_second("published"),
+        delivered=by_second("delivered"),
+        acked=by_second("acked"),
+        redelivered=by_second("redelivered"),
+        rebalances=_rebalances(digest.tables["member"], zero),
+        load_seconds=(run.load_ns[1] - zero) / SECOND,
+        healed=(run.healed_ns - zero) / SECOND,
+        drained=(run.drained_ns - zero) / SECOND,
+    )
+
+
+def _rebalances(members: Columns, zero: int) -> list[float]:
+    told = np.isin(members.event, (Membership.JOIN, Membership.ASSIGNED, Membership.REVOKED))
+    rows = members.where(told & (members.outcome == Outcome.OK) & (members.generation > 0))
+    if not len(rows):
+        return []
+    rows = rows.sorted_by("generation", "completed_ns")
+    _, firsts = np.unique(rows.generation, return_index=True)
+    return [round((int(at) - zero) / SECOND, 2) for at in rows.completed_ns[firsts]]

@@ -1,0 +1,185 @@
+"""What a run plays on: two PostgreSQL clusters, three servers, and a fault proxy on every link between them.
+
+Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the crew's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from lakelog.storage.postgres import migrate
+from prove.lab.claims import Claims
+from prove.lab.crew import Crew
+from prove.lab.staff import Staff
+from prove.lab.wire import Wire
+from tests.kit.ports import free_port
+from tests.kit.postgres import Cluster
+from tests.kit.process import Command, Process, Supervisor
+from tests.kit.proxy import FaultProxy
+
+P = TypeVar("P", bound=FaultProxy)
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVERS = 3
+SECOND_CELL = "east"
+
+
+class Server:
+    """One `lakelog serve`: its process, the wire that clients use, and its links to the cells."""
+
+    def __init__(self, number: int, process: Process, port: int, wire: Wire, links: list[FaultProxy]) -> None:
+        self.name = f"server{number}"
+        self.process = process
+        self.port = port
+        self.wire = wire
+        self.links = links
+
+
+class Scene:
+    """`with Scene(folder) as scene:`. `code` is a folder to import Lakelog from instead of this checkout's."""
+
+    crew: Crew
+    staff: Staff
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        code: Path | None = None,
+        postgres: Mapping[str, str] | None = None,
+        servers: int = SERVERS,
+    ) -> None:
+        self.folder = folder
+        self.claims = Claims()
+        self.clusters: list[Cluster] = []
+        self.databases: list[str] = []
+        self.servers: list[Server] = []
+        self._postgres = dict(postgres or {})
+        self._code = code
+        self._count = servers
+        self._stack = ExitStack()
+        self.recorded: list[str] = []
+        """Histories that the laboratory itself has written."""
+
+    def __enter__(self) -> Scene:
+        try:
+            logs = self.folder / "logs"
+            logs.mkdir(parents=True, exist_ok=True)
+            self.store.mkdir(exist_ok=True)
+            self.supervisor = self._stack.enter_context(Supervisor(logs))
+            for _ in range(2):
+                cluster = self._stack.enter_context(Cluster(settings={**self._postgres, "max_connections": "300"}))
+                self.clusters.append(cluster)
+                self.databases.append(cluster.create_database().rpartition("/")[2])
+            urls = [cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True)]
+            asyncio.run(migrate(urls[0], {SECOND_CELL: urls[1]}))
+            for number in range(self._count):
+                self._add_server(number)
+            for server in self.servers:
+                server.process.start()
+            for server in self.servers:
+                self.await_ready(server)
+            self.crew = self._stack.enter_context(Crew(self.supervisor, self.folder, self.client_ports))
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # Before the proxies: nobody shall notice that these go.
+        for server in self.servers:
+            server.process.kill9()
+        self._stack.close()
+
+    @property
+    def store(self) -> Path:
+        """Where segments are."""
+        return self.folder / "store"
+
+    @property
+    def client_ports(self) -> list[int]:
+        """What clients are told: the wires."""
+        return [server.wire.port for server in self.servers]
+
+    def server(self, name: str) -> Server:
+        return next(server for server in self.servers if server.name == name)
+
+    def cluster(self, name: str) -> Cluster:
+        return self.clusters[self.cells.index(name)]
+
+    @property
+    def server_names(self) -> list[str]:
+        return [server.name for server in self.servers]
+
+    @property
+    def cells(self) -> list[str]:
+        """Names to claim clusters by."""
+        return [f"cell{number}" for number in range(len(self.clusters))]
+
+    def await_ready(self, server: Server, *, within: float = 60.0) -> None:
+        server.process._await_ready(f"http://127.0.0.1:{server.port}/readyz", within)
+
+    def request(self, method: str, path: str, body: Any = None, *, server: int = 0, timeout: float = 30.0) -> Any:
+        """One call past all proxies to clients; RuntimeError for anything but a 2xx."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.servers[server].port, timeout=timeout)
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            data = answer.read()
+            if not 200 <= answer.status < 300:
+                raise RuntimeError(f"{method} {path}: {answer.status} {data[:300].decode(errors='replace')}")
+            return json.loads(data) if data else None
+        finally:
+            connection.close()
+
+    def heal(self) -> None:
+        """Whatever faults left behind: everything runs, nothing is stopped, every link passes."""
+        for cluster in self.clusters:
+            cluster.ensure_running()
+        for server in self.servers:
+            for proxy in [server.wire, *server.links]:
+                proxy.pass_through()
+            if server.process.running:
+                server.process.cont()
+            else:
+                server.process.start()
+        for server in self.servers:
+            self.await_ready(server)
+        self.crew.resume_all()
+
+    def _add_server(self, number: int) -> None:
+        port = free_port()
+        links = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", cluster.port))) for cluster in self.clusters]
+        urls = [
+            cluster.url(name, port=link.port)
+            for cluster, name, link in zip(self.clusters, self.databases, links, strict=True)
+        ]
+        argv = [sys.executable, "-m", "prove.lab.server", "serve", "--port", str(port), "--no-auth"]
+        env = {
+            "LAKELOG_DATABASE_URL": urls[0],
+            "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),
+            "LAKELOG_DRAIN_SECONDS": "3",
+            "LAKELOG_OBJECT_STORE": f"file://{self.store.resolve()}",
+            "PYTHONPATH": os.pathsep.join(str(path) for path in (self._code, ROOT) if path),
+        }
+        process = Process(Command(argv=argv, env=env), log_path=self.supervisor.folder / f"server{number}.log")
+        self.supervisor.processes.append(process)
+        wire = _quiet(Wire("127.0.0.1", port))
+        self._stack.enter_context(wire)
+        self.servers.append(Server(number, process, port, wire, links))
+
+
+def _quiet(proxy: P) -> P:
+    """Connections that are open at the end are of no interest to anybody who reads the output."""
+    proxy._loop.set_exception_handler(lambda loop, context: None)
+    return proxy

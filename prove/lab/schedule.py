@@ -1,0 +1,76 @@
+"""Which fault when, from the seed alone. A quarter of the time is quiet, in stretches long enough to see progress."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DRILL = "server killed"
+DRILL_SECONDS = 33.0
+"""At the beginning of a run of some length, one server is killed every 10 s, and nothing else: L3 is about that."""
+DRILLED_FROM = 150.0
+CYCLE_SECONDS = 128.0
+"""Three quarters of it with faults, then 32 s without."""
+BUSY = 0.75
+FIRST_SECONDS = 3.0
+LAST_SECONDS = 8.0
+"""None begins so late that it would last into the quiet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A fault to come; `seed` is what it draws its own chances from."""
+
+    at: float
+    kind: str
+    seed: int
+
+
+def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[Entry]:
+    """All kinds in turn, in an order that differs from turn to turn."""
+    chance = random.Random(seed)
+    chosen: list[str] = []
+    while len(chosen) < faults:
+        chosen += chance.sample(list(kinds), len(kinds))
+    drilled = drill_seconds(kinds, seconds)
+    times = [2.0 + 10.0 * number for number in range(3)] if drilled else []
+    chosen = [DRILL] * len(times) + chosen[: faults - len(times)]
+    times += [drilled + at for at in _times(chance, faults - len(times), seconds - drilled)]
+    return [Entry(at=at, kind=kind, seed=chance.randrange(1 << 30)) for at, kind in zip(times, chosen, strict=True)]
+
+
+def drill_seconds(kinds: Sequence[str], seconds: float) -> float:
+    """How long only servers are killed; 0 where there is no time for that."""
+    return DRILL_SECONDS if DRILL in kinds and seconds >= DRILLED_FROM else 0.0
+
+
+def quiet(seconds: float) -> list[tuple[float, float]]:
+    """The stretches without faults, from and to."""
+    found, begin = [], 0.0
+    while begin < seconds:
+        length = min(CYCLE_SECONDS, seconds - begin)
+        found.append((begin + BUSY * length, begin + length))
+        begin += length
+    return found
+
+
+def _times(chance: random.Random, faults: int, seconds: float) -> list[float]:
+    """Spread over what is not quiet, each a little off its place."""
+    busy, begin = [], 0.0
+    for start, end in quiet(seconds):
+        last = max(begin + 1.0, start - LAST_SECONDS)
+        busy.append((min(begin + FIRST_SECONDS, last), last))
+        begin = end
+    total = sum(end - start for start, end in busy)
+    times = []
+    for number in range(faults):
+        place = (number + chance.random()) / faults * total
+        for start, end in busy:
+            if place <= end - start:
+                times.append(start + place)
+                break
+            place -= end - start
+        else:
+            times.append(busy[-1][1])
+    return sorted(times)

@@ -1,0 +1,36 @@
+"""`lakelog serve` with agents that work every few seconds instead of every few minutes: `python -m prove.lab.server`.
+
+A run of minutes would see none of their work otherwise. Nothing else differs from the command.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from lakelog.cli import main
+from lakelog.maintenance.retention_enforcer import RetentionEnforcer
+from lakelog.maintenance.roller import Roller
+from lakelog.maintenance.trimmer import Trimmer
+from lakelog.storage.postgres.partitions import PostgresStore
+
+
+def hurry() -> None:
+    """Other defaults for the agents; the server makes them without naming any."""
+    _defaults(RetentionEnforcer, every_seconds=3.0)
+    _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=20), max_bytes=8 << 20)
+    _defaults(Trimmer, every_seconds=5.0)
+    # Hot tables go so long after their messages are in verified segments: a minute is most of a run.
+    PostgresStore.rolls_drop.__kwdefaults__["grace"] = timedelta(seconds=5)  # type: ignore[index]
+
+
+def _defaults(agent: type, **chosen: object) -> None:
+    known: dict[str, Any] = agent.__init__.__kwdefaults__  # type: ignore[misc]
+    if unknown := chosen.keys() - known.keys():
+        raise TypeError(f"{agent.__name__} has no {', '.join(unknown)}")
+    known.update(chosen)
+
+
+if __name__ == "__main__":
+    hurry()
+    main()

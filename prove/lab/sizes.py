@@ -1,0 +1,83 @@
+"""What each run asks for, and the shape of its scene."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One run. Messages, faults and seeds are the least that counts; `minutes` is for all of it together."""
+
+    name: str
+    messages: int
+    faults: int
+    kinds: int
+    """Of so many kinds at least."""
+    seeds: int
+    minutes: float
+    load_seconds: float
+    rate: float
+    """Messages published a second, all producers together; what faults hold up is made up for later."""
+    producers: int = 4
+    workers: int = 4
+    """Of each lease group."""
+    members: int = 3
+    churners: int = 8
+    """Members that come and go every 200 ms while that fault lasts."""
+    partitions: int = 4
+    batch: int = 200
+    drain_seconds: float = 60.0
+    most_lag: int = 8_000
+    """Producers hold back while a group is further behind: what it cannot do in time proves nothing."""
+
+    @property
+    def scheduled(self) -> int:
+        """Faults that are begun: some show no effect, and do not count."""
+        return self.faults + max(2, self.faults // 2)
+
+
+SIZES = {
+    "ci": Size(name="ci", messages=300_000, faults=40, kinds=12, seeds=20_000, minutes=8, load_seconds=200, rate=2_200),
+    "nightly": Size(
+        name="nightly",
+        messages=20_000_000,
+        faults=1_000,
+        kinds=20,
+        seeds=500_000,
+        minutes=480,
+        load_seconds=5 * 3600,
+        rate=1_500,
+        members=8,
+        churners=64,
+    ),
+    "release": Size(
+        name="release",
+        messages=100_000_000,
+        faults=10_000,
+        kinds=20,
+        seeds=5_000_000,
+        minutes=72 * 60,
+        load_seconds=50 * 3600,
+        rate=1_000,
+        members=8,
+        churners=64,
+    ),
+}
+
+
+def cut_to(size: Size, minutes: float) -> Size:
+    """The same run in less time: fewer messages, faults and seeds, in proportion."""
+    share = minutes / size.minutes
+    if share >= 1:
+        return size
+    faults = max(1, round(size.faults * share))
+    return replace(
+        size,
+        messages=max(1_000, round(size.messages * share)),
+        faults=faults,
+        kinds=min(size.kinds, max(1, faults // 3)),
+        seeds=max(100, round(size.seeds * share)),
+        minutes=minutes,
+        load_seconds=max(10.0, size.load_seconds * share),
+    )

@@ -1,0 +1,174 @@
+"""What the servers say when all is done: every message, how far each group is, its dead letters, what was cut.
+
+It is asked of the servers past all proxies, and written beside the histories. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lakelog
+from lakelog.client.lake_values import Segment
+from lakelog.segments import ContentHash, conform
+from prove.history.lines import identity_of
+from prove.history.recorder import Recorder
+from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text_id
+from prove.history.truth import write_truth
+from prove.lab.load.calls import Caller
+from prove.lab.load.owner import Owner
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+
+NAME = "truth"
+
+
+class Truth:
+    """Asks once, in a history of its own where that is a call."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.messages = 0
+
+    def write(self) -> None:
+        url = f"http://127.0.0.1:{self._scene.servers[0].port}"
+        with lakelog.connect(url) as log:
+            for topic in self._scene.staff.partitions:
+                described = self._scene.request("GET", f"/v1/topics/{topic}")
+                for part in described["partition_list"]:
+                    self._read(log, topic, part)
+                self._cuts(topic, described["partition_list"])
+                self._segments(log, topic)
+        self._dead()
+        self._progress()
+
+    def _read(self, log: lakelog.Lakelog, topic: str, part: dict[str, int]) -> None:
+        number, first, end = part["partition"], part["log_start"], part["high_watermark"]
+        began = time.monotonic_ns()
+        batches = list(log.lake.read_range(topic, number, first, end))
+        seen = _seen(batches, topic, number)
+        self.messages += len(seen)
+        read = {
+            "outcome": int(Outcome.OK), "invoked_ns": began, "completed_ns": time.monotonic_ns(),
+            "topic": text_id(topic), "partition": number, "offset": first, "reader": int(Reader.FINAL),
+            "first": first if len(seen) else -1, "count": len(seen), "log_start": first, "high_watermark": end,
+            "process": text_id(NAME), "counter": -1,
+        }  # fmt: skip
+        write_truth(self._scene.folder, seen)
+        write_truth(self._scene.folder, columns("read", [read]))
+
+    def _segments(self, log: lakelog.Lakelog, topic: str) -> None:
+        """What the servers say of segments, and what is in the files, read by Parquet alone."""
+        rows = []
+        for part in log.lake.plan(topic).partitions:
+            for segment in part.segments:
+                row, table = _segment(self._scene.store / segment.path, segment)
+                rows.append({**row, "topic": text_id(topic), "partition": part.partition})
+                if table is not None:
+                    write_truth(self._scene.folder, _seen(table.to_batches(), topic, part.partition, Reader.COLD))
+        if rows:
+            write_truth(self._scene.folder, columns("segment", rows))
+
+    def _cuts(self, topic: str, parts: list[dict[str, int]]) -> None:
+        """What is no longer there. By count: there is no horizon of age."""
+        rows = [
+            {"topic": text_id(topic), "partition": part["partition"], "first": 0, "end": part["log_start"],
+             "unfinished": -1, "at_ns": 1}
+            for part in parts
+            if part["log_start"] > 0
+        ]  # fmt: skip
+        if rows:
+            write_truth(self._scene.folder, columns("cut", rows))
+
+    def _progress(self) -> None:
+        with Recorder(self._scene.folder / "history", NAME) as recorder:
+            self._scene.recorded.append(NAME)
+            caller = Caller([server.port for server in self._scene.servers], 30.0)
+            for topic, group in self._scene.staff.all_groups:
+                Owner(recorder, caller, topic, group, NAME).progress(final=True)
+            caller.close()
+
+    def _dead(self) -> None:
+        rows = [row for group in self._scene.staff.groups for row in self._letters(group.topic, group.name)]
+        write_truth(self._scene.folder, columns("dead", rows))
+
+    def _letters(self, topic: str, group: str) -> Iterator[dict[str, Any]]:
+        after = ""
+        while True:
+            path = f"/v1/groups/{group}/dead-letters?topic={topic}&limit=1000{after}"
+            page = self._scene.request("GET", path)
+            for each in page["dead_letters"]:
+                yield {
+                    "topic": text_id(topic),
+                    "partition": each["partition"],
+                    "offset": int(each["id"].split("-")[2]),
+                    "group": text_id(group),
+                    "failures": each["failures"],
+                    "deliveries": each["deliveries"],
+                    "key": text_id(each.get("key")),
+                }
+            if page.get("next") is None:
+                return
+            after = f"&after={page['next']}"
+
+
+def left(scene: Scene) -> list[str]:
+    """What groups have not finished yet, as somebody would say it."""
+    found = []
+    for topic, group in scene.staff.all_groups:
+        try:
+            told = scene.request("GET", f"/v1/groups/{group}/lag", timeout=10)
+        except (OSError, RuntimeError, http.client.HTTPException) as error:
+            return [f"{group}: {error}"]
+        for part in told["partitions"]:
+            if part["topic"] == topic and part["committed"] < part["high_watermark"]:
+                found.append(
+                    f"{group} in {topic}/{part['partition']}: {part['high_watermark'] - part['committed']} from "
+                    f"{part['committed']} on, {part['leased']} leased, {part['waiting']} waiting"
+                )
+    return found
+
+
+def _segment(path: Path, segment: Segment) -> tuple[dict[str, Any], pa.Table | None]:
+    row: dict[str, Any] = {
+        "first": segment.first, "end": segment.end, "rows": segment.end - segment.first,
+        "sealed_hash": text_id(segment.content_hash), "live": True, "exists": path.exists(),
+    }  # fmt: skip
+    if not path.exists():
+        return row, None
+    table = pq.read_table(path)
+    content = ContentHash()
+    for batch in table.combine_chunks().to_batches():
+        content.update(conform(batch))
+    return {**row, "read_rows": table.num_rows, "read_hash": text_id(content.hexdigest())}, table
+
+
+def _seen(batches: list[pa.RecordBatch], topic: str, partition: int, reader: Reader = Reader.FINAL) -> Columns:
+    offsets = [number for batch in batches for number in batch.column("offset").to_pylist()]
+    values = [each for batch in batches for each in batch.column("value").to_pylist()]
+    keys = [each for batch in batches for each in batch.column("key").to_pylist()]
+    unique = [each for batch in batches for each in batch.column("idempotency_key").to_pylist()]
+    told: dict[str, Any] = {
+        "offset": offsets,
+        "hash": [text_id(each) for each in values],
+        "key": [text_id(each) for each in keys],
+        "identity": [identity_of(each) for each in unique],
+    }
+    fixed = {"topic": text_id(topic), "partition": partition, "reader": int(reader), "process": text_id(NAME),
+             "counter": -1, "completed_ns": time.monotonic_ns()}  # fmt: skip
+    count = len(offsets)
+    return Columns(
+        "seen",
+        {
+            name: np.array(told[name], kind) if name in told else np.full(count, fixed.get(name, 0), kind)
+            for name, kind in TABLES["seen"].items()
+        },
+    )

@@ -1,0 +1,144 @@
+"""Judges what the laboratory left: the invariants, and whether enough happened to mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from prove.checker import l3, l4
+from prove.checker.basis import Fault, Run
+from prove.checker.judging import Judgement, Verdict, judge, judge_tables
+from prove.history.loading import load, open_run
+from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined
+from prove.lab.digest import RETURNS, Digest, Wanted, of_folder, of_history
+from prove.lab.effects import Effect, Effects
+from prove.lab.laboratory import Played
+from prove.lab.report import summary as summaries
+from prove.lab.report.page import page
+from prove.lab.sizes import Size
+
+L3_SHARE = 0.999
+SPARK_FROM = 12_000_000
+"""Rows that do not fit into a small machine's memory beside everything else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concluded:
+    """What became of a run."""
+
+    judged: Mapping[str, Judgement]
+    effects: Sequence[Effect]
+    summary: summaries.Summary
+
+    @property
+    def status(self) -> int:
+        """0 valid, 1 invalid, 2 unknown."""
+        return {"valid": 0, "invalid": 1}.get(self.summary.verdict, 2)
+
+
+def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
+    """Judges the run's folder, and writes the report into it."""
+    judged, digest = _judged(played)
+    tables, run = with_returns(digest), digest.run
+    judged |= drilled(tables, run) | judge_tables(
+        Tables(by_name={"sample": tables["sample"]}), run, invariants=[l4.INVARIANT]
+    )
+    effects = Effects(tables, played.roles, run.names)
+    shown = [effects.of(fault) for fault in played.faults]
+    notes = _notes(played, digest.counts["acknowledged"], size, shown)
+    summary = summaries.Summary(
+        size=size.name,
+        seed=seed,
+        verdict=_verdict(judged, notes),
+        repeat=repeat,
+        invariants=summaries.invariants_of(judged, tables, run),
+        faults=summaries.faults_of(shown, run),
+        figures=summaries.figures_of(digest, tables, shown),
+        notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in played.failed),
+        timeline=summaries.timeline_of(digest),
+    )
+    write(played.folder, summary)
+    return Concluded(judged=judged, effects=shown, summary=summary)
+
+
+def _judged(played: Played) -> tuple[dict[str, Judgement], Digest]:
+    """In this process where it fits into memory, else by Spark."""
+    victims = frozenset(name for fault in played.faults for name in fault.victims)
+    if open_run(played.folder).size < SPARK_FROM:
+        history = load(played.folder)
+        judged = judge(history)
+        return judged, of_history(history, Wanted(victims=victims, violations=summaries.told(judged)))
+    from prove.checker.on_spark import judge_folder
+
+    judged = judge_folder(played.folder)
+    return judged, of_folder(played.folder, Wanted(victims=victims, violations=summaries.told(judged)))
+
+
+def write(folder: Path, summary: summaries.Summary) -> None:
+    (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1))
+    (folder / "report.html").write_text(page(summary), encoding="utf-8")
+
+
+def with_returns(digest: Digest) -> Tables:
+    """Adds how long it took to serve after each return of PostgreSQL: the first publish that was begun after it.
+
+    Where the next fault came sooner than that, it proves nothing.
+    """
+    attempts, faults = digest.tables["attempt"], digest.run.faults
+    ok = attempts.where(attempts.outcome == Outcome.OK)
+    rows = []
+    for fault in faults:
+        if fault.kind not in RETURNS:
+            continue
+        served = ok.completed_ns[ok.invoked_ns >= fault.ended_ns]
+        waited = (int(served.min()) - fault.ended_ns) // 1_000_000 if len(served) else -1
+        if 0 <= waited <= 10_000 or not _disturbed(fault.ended_ns, [each for each in faults if each is not fault]):
+            rows.append({"kind": int(Sample.SERVING), "at_ns": fault.ended_ns, "told": waited})
+    samples = joined("sample", [digest.tables["sample"], columns("sample", rows)])
+    return Tables(by_name={**digest.tables.by_name, "sample": samples})
+
+
+def drilled(tables: Tables, run: Run) -> dict[str, Judgement]:
+    """L3, of what was first tried while one server was killed every 10 s and nothing else happened."""
+    seconds = run.targets.get("drill_seconds", 0.0)
+    if not seconds:
+        return {}
+    run = replace(run, targets={**run.targets, "L3": L3_SHARE})
+    tried = first_tried(tables["attempt"], run.load_ns[0], seconds)
+    return judge_tables(Tables(by_name={"attempt": tried}), run, invariants=[l3.INVARIANT])
+
+
+def first_tried(attempts: Columns, began_ns: int, seconds: float) -> Columns:
+    """All attempts of what was first tried within so many seconds."""
+    _, number = np.unique(attempts.identity, return_inverse=True)
+    first = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, number, attempts.invoked_ns)
+    return attempts.where((first < began_ns + int(seconds * 1e9))[number])
+
+
+def _disturbed(at: int, others: Sequence[Fault]) -> bool:
+    return any(each.began_ns < at + 10_000_000_000 and each.ended_ns > at for each in others)
+
+
+def _notes(played: Played, messages: int, size: Size, effects: Sequence[Effect]) -> list[str]:
+    """Why nothing can be concluded, if that is so."""
+    kinds = {each.fault.kind for each in effects if each.counts}
+    counted = sum(each.counts for each in effects)
+    notes = [f"a client broke: {each}" for each in played.broken]
+    notes += [f"not drained within {size.drain_seconds:g} s: {each}" for each in played.undrained]
+    if messages < size.messages:
+        notes.append(f"{messages:,} messages were acknowledged; {size.messages:,} are asked for")
+    if counted < size.faults or len(kinds) < size.kinds:
+        notes.append(f"{counted} faults of {len(kinds)} kinds count; {size.faults} of {size.kinds} kinds are asked for")
+    return notes
+
+
+def _verdict(judged: Mapping[str, Judgement], notes: Sequence[str]) -> str:
+    verdicts = {each.verdict for each in judged.values()}
+    if Verdict.INVALID in verdicts:
+        return Verdict.INVALID.value
+    return Verdict.UNKNOWN.value if Verdict.UNKNOWN in verdicts or notes or not verdicts else Verdict.VALID.value

@@ -1,0 +1,1 @@
+"""The laboratory: its schedule, its effects, its report."""

@@ -1,0 +1,90 @@
+"""Faults of a schedule are begun, ended and written down; one that cannot be made frees what it had."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from prove.lab import conductor
+from prove.lab.claims import Busy, Claims
+from prove.lab.conductor import Conductor
+from prove.lab.faults import KINDS, Base
+from prove.lab.faults.fault import ALL, Sign
+from prove.lab.schedule import Entry
+
+
+class Harmless(Base):
+    kind: ClassVar[str] = "harmless"
+    ended: ClassVar[list[str]] = []
+
+    def begin(self, scene: Any, chance: random.Random) -> None:
+        self.seconds = 0.0
+        self.claim_one(scene, ["server0"], chance)
+
+    def end(self, scene: Any) -> None:
+        self.ended.append(self.about)
+        self.release(scene)
+
+
+class Impossible(Base):
+    kind: ClassVar[str] = "impossible"
+
+    def begin(self, scene: Any, chance: random.Random) -> None:
+        self.claim(scene, ["server0"])
+        raise Busy("nobody has anything to do")
+
+
+class Broken(Base):
+    kind: ClassVar[str] = "broken"
+
+    def begin(self, scene: Any, chance: random.Random) -> None:
+        self.claim(scene, ["server0"])
+        raise OSError("it is not there")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Any:
+    kinds = {each.kind: each for each in (Harmless, Impossible, Broken)}
+    monkeypatch.setattr(conductor, "KINDS", kinds)
+    Harmless.ended.clear()
+    return SimpleNamespace(claims=Claims())
+
+
+def play(scene: Any, *kinds: str) -> Conductor:
+    found = Conductor(scene, [Entry(at=0.0, kind=kind, seed=number) for number, kind in enumerate(kinds)])
+    found.run()
+    return found
+
+
+def test_a_fault_is_begun_ended_and_written_down(scene: Any) -> None:
+    found = play(scene, "harmless", "harmless")
+    assert [(each.kind, each.about) for each in found.happened] == [("harmless", "server0")] * 2
+    assert all(each.began_ns <= each.ended_ns for each in found.happened) and not found.active
+    assert Harmless.ended == ["server0", "server0"] and not found.failed
+
+
+@pytest.mark.parametrize("kind", ["impossible", "broken"])
+def test_one_that_cannot_be_made_is_told_and_leaves_nothing_claimed(scene: Any, kind: str) -> None:
+    found = play(scene, kind)
+    assert not found.happened and found.failed[0].startswith(f"{kind}: ")
+    scene.claims.take(["server0"], within=0)
+
+
+def test_what_is_cut_begins_nothing_more(scene: Any) -> None:
+    found = Conductor(scene, [Entry(at=3600.0, kind="harmless", seed=0)])
+    found.cut()
+    found.run()
+    assert not found.happened
+
+
+def test_every_kind_has_a_name_and_says_how_it_shows() -> None:
+    assert len(KINDS) >= 20
+    for name, kind in KINDS.items():
+        fault = kind()
+        assert fault.kind == name and fault.seconds > 0
+        assert fault.counts_by.signs <= set(Sign)
+        assert fault.counts_by.roles <= ALL | {"late"}
+    assert sum(bool(kind.counts_by.signs) for kind in KINDS.values()) >= 14

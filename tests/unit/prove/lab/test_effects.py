@@ -1,0 +1,79 @@
+"""A fault counts only if the history shows it, in its time, of clients that it could touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prove.history.tables import Outcome, Tables, columns, text_id
+from prove.lab.conductor import Happened
+from prove.lab.effects import Effects
+from prove.lab.faults.fault import Sign
+
+SECOND = 1_000_000_000
+ROLES = {"producer": ["producer-1"], "billing": ["billing-1", "billing-2"]}
+
+
+def happened(kind: str, *victims: str) -> Happened:
+    return Happened(kind=kind, about="", began_ns=10 * SECOND, ended_ns=12 * SECOND, victims=frozenset(victims))
+
+
+def effects(**tables: list[dict[str, Any]]) -> Effects:
+    names = ["billing-1", "billing-1-thief"]
+    found = Tables(by_name={name: columns(name, rows) for name, rows in tables.items()})
+    return Effects(found, ROLES, {text_id(name): name for name in names})
+
+
+def attempt(process: str, at: float, outcome: Outcome, **more: Any) -> dict[str, Any]:
+    time = int(at * SECOND)
+    return {"process": text_id(process), "invoked_ns": time, "completed_ns": time, "outcome": int(outcome), **more}
+
+
+def delivery(process: str, at: float, offset: int, **more: Any) -> dict[str, Any]:
+    return {**attempt(process, at, Outcome.OK), "topic": 1, "group": 2, "partition": 0, "offset": offset, **more}
+
+
+def test_an_unknown_outcome_in_its_time_counts() -> None:
+    found = effects(attempt=[attempt("producer-1", 11, Outcome.INFO)]).of(happened("server killed"))
+    assert found.counts and found.signs == {Sign.UNKNOWN: 1}
+
+
+def test_one_long_before_or_after_does_not() -> None:
+    rows = [attempt("producer-1", at, Outcome.INFO) for at in (9.9, 15.5)]
+    assert not effects(attempt=rows).of(happened("server killed")).counts
+
+
+def test_a_call_that_never_ended_counts_where_it_began() -> None:
+    row = {**attempt("producer-1", 11, Outcome.INFO), "completed_ns": 0}
+    assert effects(attempt=[row]).of(happened("server killed")).counts
+
+
+def test_somebody_else_s_unknown_outcome_is_not_the_victim_s() -> None:
+    other = effects(attempt=[attempt("producer-2", 11, Outcome.INFO)])
+    assert not other.of(happened("producer killed after sending", "producer-1")).counts
+    # Its last call began before the kill.
+    mine = effects(attempt=[{**attempt("producer-1", 9, Outcome.INFO), "completed_ns": 0}])
+    assert mine.of(happened("producer killed after sending", "producer-1")).counts
+
+
+def test_a_client_that_the_fault_cannot_touch_shows_nothing() -> None:
+    rows = [attempt("billing-1", 11, Outcome.FAIL, group=2)]
+    assert not effects(answer=rows).of(happened("members come and go")).counts
+
+
+def test_redelivery_is_of_what_the_victim_had() -> None:
+    given = [delivery("billing-1", 9, 5), delivery("billing-2", 20, 5, suspect=True)]
+    assert effects(delivery=given).of(happened("worker killed", "billing-1")).signs == {Sign.REDELIVERED: 1}
+    others = [delivery("billing-1", 9, 5), delivery("billing-2", 20, 6, suspect=True)]
+    assert not effects(delivery=others).of(happened("worker killed", "billing-1")).counts
+
+
+def test_a_thief_s_refusal_is_nobody_s_effect() -> None:
+    row = attempt("billing-1", 13, Outcome.FAIL, owner=text_id("billing-1-thief"))
+    assert not effects(answer=[row]).of(happened("worker stopped, then answers", "billing-1")).counts
+    honest = attempt("billing-1", 13, Outcome.FAIL, owner=text_id("billing-1"))
+    assert effects(answer=[honest]).of(happened("worker stopped, then answers", "billing-1")).counts
+
+
+def test_what_must_not_be_noticed_never_counts() -> None:
+    found = effects(attempt=[attempt("producer-1", 11, Outcome.INFO)]).of(happened("held xmin"))
+    assert not found.counts and not found.signs

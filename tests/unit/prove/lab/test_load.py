@@ -1,0 +1,44 @@
+"""What load processes decide by themselves: messages that can be made again, and whether a call was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from prove.lab.board import Board, Field
+from prove.lab.load.calls import is_refusal
+from prove.lab.load.messages import does, make
+from prove.lab.load.plan import ProducerPlan
+
+PLAN = ProducerPlan(
+    name="p", role="producer", slot=0, folder="", ports=[1], seed=1, topic="t", rate=1, batch=1, partitions=1, kill=0.1
+)
+
+
+def test_a_message_can_be_made_again_by_whoever_takes_over() -> None:
+    assert make(PLAN, "p-1", 7) == make(PLAN, "p-1", 7)
+    assert make(PLAN, "p-1", 7) != make(PLAN, "p-2", 7)
+    assert len({make(PLAN, "p-1", number).value for number in range(500)}) == 500
+
+
+def test_messages_say_what_shall_become_of_them_in_the_shares_asked_for() -> None:
+    shares = Counter(does(make(PLAN, "p-1", number).value) for number in range(4000))
+    assert set(shares) == {"good", "bad", "kill", "discard"}
+    assert 15 < shares["bad"] < 80 and 300 < shares["kill"] < 500
+
+
+def test_only_a_definite_refusal_of_ours_is_one() -> None:
+    assert [status for status in (200, 400, 404, 408, 409, 413, 429, 500, 503) if is_refusal(status)] == [
+        400, 404, 409, 413,
+    ]  # fmt: skip
+
+
+def test_the_board_is_shared_and_survives_its_writer(tmp_path: Path) -> None:
+    writer = Board(tmp_path / "board")
+    writer.add(3, Field.PUBLISHED, 5)
+    writer.add(4, Field.PUBLISHED, 2)
+    del writer
+    reader = Board(tmp_path / "board")
+    assert (reader.get(3, Field.PUBLISHED), reader.total(Field.PUBLISHED), reader.braked) == (5, 7, 0)
+    Board(tmp_path / "board").brake(2)
+    assert reader.braked == 2
