@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from prove.history.calls import REFUSALS, Attempt, FetchCall, MemberCall, Placed, PublishCall
 from prove.history.lines import Line, ReadBy, Sampled
 
-__all__ = ["REFUSALS", "Attempt", "LeaseRecorder", "Placed", "Recorder"]
+__all__ = ["REFUSALS", "Attempt", "Placed", "Recorder"]
 
 
 class Recorder:
@@ -174,5 +174,4 @@ class Recorder:
             call.info("no outcome was told")
 
 
-LeaseRecorder = Recorder
 """An owner's history is written by the same recorder."""

@@ -5,23 +5,35 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lakelog.model.group import Exponential
+from prove.checker import l5
+from prove.checker.basis import Rules, Run, Scope
+from prove.checker.catalog import INVARIANTS
+from prove.checker.judging import assert_valid, judge_tables
+from prove.checker.leases import leases_of
+from prove.checker.scoping import instances
+from prove.history.lines import ProgressSeen
+from prove.history.loading import History, load_files
+from prove.history.recorder import Recorder
+from prove.history.tables import Outcome, Tables, columns, joined, text_id
 from tests.faults.lease_worker import Plan
 from tests.kit.fleet import Fleet
-from tests.kit.lease_checkers import LeaseTruth, Rules
-from tests.kit.lease_history import LeaseRecorder, ProgressSeen
-from tests.kit.lease_owner import HttpOwner
+from tests.kit.lease_owner import DeadSeen, HttpOwner
 from tests.kit.process import Process, Supervisor
 from tests.kit.waiting import eventually
 
 Places = dict[tuple[int, int], tuple[str | None, str]]
 """Key and value of each message."""
+LOG = tuple(f"S{number}" for number in range(1, 8))
+LEASES = (*(f"S{number}" for number in range(8, 17)), "L5")
+"""What the scenarios of publishing, and those of leases, are judged by."""
 
 
 def settings_of(retries: Exponential) -> dict[str, Any]:
@@ -125,14 +137,70 @@ def await_drained(sampler: Sampler, crew: Crew, messages: int, within: float) ->
         raise AssertionError(f"not drained: {sampler.last}") from error
 
 
-def truth_of(
-    fleet: Fleet, folder: Path, topic: str, group: str, places: Mapping[tuple[int, int], tuple[str | None, str]],
-    rules: Rules, *, start: int = 0,
-) -> LeaseTruth:  # fmt: skip
-    """What the servers say when all is done."""
-    asker = HttpOwner(LeaseRecorder(folder, f"truth-{time.monotonic_ns()}"), fleet.ports, topic, group)
-    progress = asker.progress(start=start)
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What the servers say of a topic and a group when all is done; `tables` have it in rows."""
+
+    progress: Sequence[ProgressSeen]
+    dead: Sequence[DeadSeen]
+    tables: Tables
+    run: Run
+
+
+def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places, rules: Rules) -> Truth:
+    """What was published is in the log, all of it and no more; its progress is the last word of a history."""
+    asker = HttpOwner(Recorder(folder, f"truth-{time.monotonic_ns()}"), fleet.ports, topic, group)
+    progress = asker.progress(final=True)
     dead = asker.dead_letters()
     asker.close()
-    keys = {place: key for place, (key, _) in places.items()}
-    return LeaseTruth(topic=topic, group=group, keys=keys, progress=progress, dead=dead, rules=rules)
+    read = fleet.read_all(topic)
+    seen = read["seen"]
+    assert set(zip(seen.partition.tolist(), seen.offset.tolist(), strict=True)) == set(places)
+    ids = {"topic": text_id(topic), "group": text_id(group)}
+    letters = [
+        {**ids, "partition": each.partition, "offset": each.offset, "key": text_id(each.key),
+         "failures": each.failures, "deliveries": each.deliveries}
+        for each in dead
+    ]  # fmt: skip
+    tables = Tables(by_name={**read.by_name, "dead": columns("dead", letters)})
+    run = Run(rules={(ids["topic"], ids["group"]): rules})
+    return Truth(progress=progress, dead=dead, tables=tables, run=run)
+
+
+def lease_history(folder: Path, truth: Truth, *, killed: Collection[str] = ()) -> History:
+    """What all owners recorded, beside the truth. `killed` never came back (L5), and may lack their end."""
+    run = replace(truth.run, crashed=frozenset(map(text_id, killed)))
+    return with_truth(load_files(folder, crashed=killed, run=run), truth.tables)
+
+
+def with_truth(history: History, truth: Tables) -> History:
+    names = history.tables.by_name.keys() | truth.by_name.keys()
+    tables = {name: joined(name, [history.tables[name], truth[name]]) for name in names}
+    return replace(history, tables=Tables(by_name=tables))
+
+
+def in_hand(history: History) -> int:
+    """So many messages owners had when they were killed, and had said nothing about."""
+    parts = instances(Scope.LEASE, history.tables)
+    return sum(len(l5.abandoned(leases_of(part, history.run))) for part in parts)
+
+
+def told(history: History, outcome: Outcome) -> int:
+    """So many consumes, seeks, and answers for a message had this outcome."""
+    return sum(int((history.tables[name].outcome == outcome).sum()) for name in ("call", "answer"))
+
+
+def assert_holds(history: History, names: Collection[str]) -> None:
+    """Fails with the counter-examples to these invariants, or with what is missing of the history."""
+    chosen = [each for each in INVARIANTS if each.name in names]
+    assert_valid(judge_tables(history.tables, history.run, cut=history.cut, invariants=chosen))
+
+
+def assert_log_valid(history: History) -> None:
+    """S1 to S7."""
+    assert_holds(history, LOG)
+
+
+def assert_leases_valid(history: History) -> None:
+    """S8 to S16, and L5 for owners that died."""
+    assert_holds(history, LEASES)

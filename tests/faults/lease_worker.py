@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tests.kit.lease_history import LeaseRecorder
+from prove.history.recorder import Recorder
 from tests.kit.lease_owner import HttpOwner, Lease, Saying, Unknown
 
 
@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._random = random.Random(plan.seed)
-        recorder = LeaseRecorder(Path(plan.folder), plan.name)
+        recorder = Recorder(Path(plan.folder), plan.name)
         self._owner = HttpOwner(recorder, plan.ports, plan.topic, plan.group, settings=plan.settings)
         self._stop = Path(plan.stop)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.wire.problems import error_of
-from tests.kit.recorder import REFUSALS, Attempt, Placed, Recorder
+from prove.history.recorder import REFUSALS, Attempt, Placed, Recorder
 
 CELL = struct.Struct("<iI")
 THREADS = 2

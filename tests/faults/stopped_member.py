@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tests.kit.lease_history import LeaseRecorder
+from prove.history.recorder import Recorder
 from tests.kit.lease_owner import HttpOwner, Lease, Saying
 
 
@@ -40,7 +40,7 @@ class StoppedMember:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        recorder = LeaseRecorder(Path(plan.folder), plan.name)
+        recorder = Recorder(Path(plan.folder), plan.name)
         self._owner = HttpOwner(recorder, plan.ports, plan.topic, plan.group, settings=plan.settings)
 
     def run(self) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.crews import publish, truth_of
+from prove.checker.basis import Rules
+from prove.history.recorder import Recorder
+from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
-from tests.kit.lease_checkers import Rules, assert_leases_valid
-from tests.kit.lease_history import LeaseRecorder, load_leases
 from tests.kit.lease_owner import HttpOwner, Lease, Saying, Unknown
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
@@ -31,8 +31,8 @@ def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Clust
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 2)
         places = publish(fleet, TOPIC, [(f"k{number}", f"good-{number}") for number in range(total)])
-        owner = HttpOwner(LeaseRecorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings=SETTINGS)
-        sampler = HttpOwner(LeaseRecorder(tmp_path, "sampler"), fleet.ports, TOPIC, GROUP)
+        owner = HttpOwner(Recorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings=SETTINGS)
+        sampler = HttpOwner(Recorder(tmp_path, "sampler"), fleet.ports, TOPIC, GROUP)
         done = 0
         kill_at = [total * (number + 1) // (kills + 1) for number in range(kills)]
         while done < total:
@@ -56,7 +56,7 @@ def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Clust
         truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, Rules())
     assert [part.committed for part in truth.progress] == [part.high_watermark for part in truth.progress]
     assert not kill_at
-    assert_leases_valid(load_leases(tmp_path), truth)
+    assert_leases_valid(lease_history(tmp_path, truth))
 
 
 def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
@@ -67,8 +67,8 @@ def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 2)
         places = publish(fleet, TOPIC, [(f"k{number}", f"good-{number}") for number in range(total)])
-        first = HttpOwner(LeaseRecorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"})
-        second = HttpOwner(LeaseRecorder(tmp_path, "w2"), fleet.ports[::-1], TOPIC, GROUP)
+        first = HttpOwner(Recorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"})
+        second = HttpOwner(Recorder(tmp_path, "w2"), fleet.ports[::-1], TOPIC, GROUP)
         leases = drain(first, total - 100)
         for lease in leases[: len(leases) // 2]:
             assert set(first.say(*acks_of(lease))) == {"ok"}
@@ -91,7 +91,7 @@ def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
         truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, Rules())
     got = [(lease.partition, message.offset) for lease in again for message in lease.messages]
     assert sorted(got) == sorted(places), "each message once"
-    assert_leases_valid(load_leases(tmp_path), truth)
+    assert_leases_valid(lease_history(tmp_path, truth))
 
 
 def saying(verb: str, lease: Lease, offsets: tuple[int, ...] = ()) -> Saying:

@@ -14,12 +14,23 @@ from pathlib import Path
 import pytest
 
 from lakelog.model.group import Exponential
-from tests.faults.crews import Crew, Sampler, await_drained, publish, settings_of, truth_of
+from prove.checker.basis import Rules
+from prove.history.recorder import Recorder
+from prove.history.tables import Outcome
+from tests.faults.crews import (
+    Crew,
+    Sampler,
+    assert_leases_valid,
+    await_drained,
+    in_hand,
+    lease_history,
+    publish,
+    settings_of,
+    told,
+    truth_of,
+)
 from tests.faults.lease_worker import Plan
 from tests.kit.fleet import Fleet
-from tests.kit.lease_checkers import Rules, Story, assert_leases_valid
-from tests.kit.lease_checks.l5 import abandoned
-from tests.kit.lease_history import LeaseRecorder, load_leases
 from tests.kit.lease_owner import HttpOwner
 from tests.kit.postgres import Cluster
 from tests.kit.process import Supervisor
@@ -60,23 +71,21 @@ def test_every_message_ends_acked_or_dead_once(cluster: Cluster, size: Size, tmp
             work_ms=10,
         )
         crew = Crew(processes, plan, workers)
-        sampler = Sampler(HttpOwner(LeaseRecorder(folder, "sampler"), fleet.ports, TOPIC, GROUP))
+        sampler = Sampler(HttpOwner(Recorder(folder, "sampler"), fleet.ports, TOPIC, GROUP))
         sampler.start()
         kill(fleet, crew, sampler, lambda: places.update(publish(fleet, TOPIC, messages[total // 2 :])), total)
         await_drained(sampler, crew, total, within=size.pick(ci=60, full=300))
         crew.stop()
         sampler.stop()
         truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules(retries=RETRIES))
-    history = load_leases(folder, crashed=crew.killed)
-    story = Story(history.operations, truth)
-    held = len(abandoned(story, crew.killed))
-    unknown = sum(each.outcome == "info" for each in history.operations)
-    refused = sum(each.outcome == "fail" for each in history.operations)
+    history = lease_history(folder, truth, killed=crew.killed)
+    held = in_hand(history)
+    unknown, refused = told(history, Outcome.INFO), told(history, Outcome.FAIL)
     lost = sum(proxy.dropped for proxy in fleet.proxies)
     print(f"{lost} answers lost, {len(crew.killed)} workers killed with {held} messages in hand")
     print(f"{unknown} calls unknown, {refused} refused")
     assert held > 0 and lost > 0
-    assert_leases_valid(history, truth, dead_owners=crew.killed)
+    assert_leases_valid(history)
     bad = {place for place, (_, value) in places.items() if value.startswith("bad")}
     assert {(letter.partition, letter.offset) for letter in truth.dead} == bad, "only what always fails dies"
 

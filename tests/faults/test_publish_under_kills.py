@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from prove.history.loading import load_files
+from prove.history.tables import Outcome
+from tests.faults.crews import assert_log_valid, with_truth
 from tests.faults.publisher import THREADS, Board, Plan
-from tests.kit.checkers import assert_valid
 from tests.kit.fleet import Fleet
-from tests.kit.history import load
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
 from tests.kit.size import Size
@@ -57,13 +58,13 @@ def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: P
         failed = [process for process in processes if process.returncode != 0]
         assert not failed, failed[0].log_text()[-2000:]
 
-        history = load(folder)
         final = fleet.read_all("orders")
-        unknown = sum(operation.outcome == "info" for operation in history.publishes())
-        messages = sum(len(part.messages) for part in final.partitions)
+        history = with_truth(load_files(folder), final)
+        unknown = int((history.tables["attempt"].outcome == Outcome.INFO).sum())
+        messages = len(final["seen"])
         print(f"{total} calls, {messages} messages, {unknown} of unknown outcome, in flight at kills: {in_flight}")
         assert unknown >= 100
-        assert_valid(history, final)
+        assert_log_valid(history)
 
 
 def start(

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.crews import Places, drained, publish, truth_of
+from prove.checker.basis import Rules
+from prove.history.recorder import Recorder
+from tests.faults.crews import Places, assert_leases_valid, drained, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
-from tests.kit.lease_checkers import Rules, assert_leases_valid
-from tests.kit.lease_history import LeaseRecorder, load_leases
 from tests.kit.lease_owner import HttpOwner, Lease, Saying
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
@@ -46,9 +46,7 @@ class Traffic:
         self._guard = threading.Lock()
         self._errors: list[BaseException] = []
         owners = [
-            HttpOwner(
-                LeaseRecorder(folder, f"w{number}"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"}
-            )
+            HttpOwner(Recorder(folder, f"w{number}"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"})
             for number in range(OWNERS)
         ]
         work = [lambda: self._publish(), *(lambda owner=owner: self._consume(owner) for owner in owners)]
@@ -69,7 +67,7 @@ class Traffic:
         """No more is published; waits until all of it is done."""
         self._stopping.set()
         self._threads[0].join()
-        asker = HttpOwner(LeaseRecorder(self._folder, "asker"), self._fleet.ports, TOPIC, GROUP)
+        asker = HttpOwner(Recorder(self._folder, "asker"), self._fleet.ports, TOPIC, GROUP)
         try:
             eventually(lambda: drained(asker.progress(), len(self.places)), within=within, every=0.2)
         finally:
@@ -161,7 +159,7 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
         truth = truth_of(fleet, tmp_path, TOPIC, GROUP, traffic.places, Rules())
     assert beside >= 0.9 * alone
     assert not truth.dead
-    assert_leases_valid(load_leases(tmp_path), truth)
+    assert_leases_valid(lease_history(tmp_path, truth))
 
 
 @pytest.mark.timeout(900)
@@ -178,7 +176,7 @@ def test_only_messages_that_kill_their_process_become_dead_letters(
         places = publish(fleet, TOPIC, messages)
         program = [sys.executable, "-m", "tests.faults.killing_worker", f"http://127.0.0.1:{fleet.ports[0]}"]
         workers = [processes.start([*program, TOPIC, GROUP], name="worker") for _ in range(2)]
-        asker = HttpOwner(LeaseRecorder(tmp_path, "asker"), fleet.ports, TOPIC, GROUP)
+        asker = HttpOwner(Recorder(tmp_path, "asker"), fleet.ports, TOPIC, GROUP)
         deaths = 0
 
         def done() -> bool:

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.crews import publish, truth_of
+from prove.checker.basis import Rules
+from prove.history.recorder import Recorder
+from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.faults.stopped_member import Plan
 from tests.kit.fleet import Fleet
-from tests.kit.lease_checkers import Rules, assert_leases_valid
-from tests.kit.lease_history import LeaseRecorder, load_leases
 from tests.kit.lease_owner import HttpOwner, Lease, Saying
 from tests.kit.postgres import Cluster
 from tests.kit.process import Supervisor
@@ -43,7 +43,7 @@ def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster:
         assert Path(plan.ready).exists(), sleeper.log_text()[-2000:]
         sleeper.stop()
 
-        other = HttpOwner(LeaseRecorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
+        other = HttpOwner(Recorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
         cursor_generation = join(other, CURSOR, "cursor")
         join(other, GROUP, "lease")
         leases = take_all(other, len(places), member_id=other.owner)
@@ -66,7 +66,7 @@ def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster:
             assert set(other.say(*acks_of(lease))) == {"ok"}
         other.close()
         truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules())
-    assert_leases_valid(load_leases(folder), truth)
+    assert_leases_valid(lease_history(folder, truth))
 
 
 def test_what_is_said_after_the_leases_end_is_refused_though_nobody_else_has_the_messages(
@@ -92,13 +92,13 @@ def test_what_is_said_after_the_leases_end_is_refused_though_nobody_else_has_the
         late = {what: outcome for what, outcome in told.items() if not what.startswith("commit")}
         assert len(late) >= 18
         assert set(late.values()) == {"fail"}, late
-        other = HttpOwner(LeaseRecorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
+        other = HttpOwner(Recorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
         for lease in take_all(other, len(places)):
             assert [message.failures for message in lease.messages] == [0] * len(lease.messages)
             assert set(other.say(*acks_of(lease))) == {"ok"}
         other.close()
         truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules())
-    assert_leases_valid(load_leases(folder), truth)
+    assert_leases_valid(lease_history(folder, truth))
 
 
 def plan_of(fleet: Fleet, folder: Path, tmp_path: Path) -> Plan:

@@ -7,7 +7,8 @@ import http.client
 import json
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +16,16 @@ from typing import Any
 
 from lakelog.model.token import Right, Token, hash_secret, new_secret
 from lakelog.storage.postgres import migrate, open_catalog
-from tests.kit.checks.basis import FinalMessage, FinalPartition, FinalRead
-from tests.kit.history import value_hash
+from prove.history.lines import identity_of, value_hash
+from prove.history.tables import Outcome, Reader, Tables, columns, text_id
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
 from tests.kit.proxy import FaultProxy
 
+Row = dict[str, int]
+READER = "final-read"
+"""The process that the final read is of."""
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 
 
@@ -96,33 +100,57 @@ class Fleet:
     def create_topic(self, name: str, partitions: int, **settings: Any) -> None:
         self.request("POST", "/v1/topics", {"name": name, "partitions": partitions, **settings})
 
-    def read_all(self, topic: str, *, server: int = 0) -> FinalRead:
-        """Every message of the topic, as a fresh reader sees it."""
+    def read_all(self, topic: str, *, server: int = 0) -> Tables:
+        """Every message of the topic, as a fresh reader sees it: `seen`, and `read` for each partition."""
         described = self.request("GET", f"/v1/topics/{topic}", server=server)
-        return FinalRead(
-            partitions=tuple(self._read_partition(topic, part, server=server) for part in described["partition_list"])
-        )
+        seen: list[Row] = []
+        read: list[Row] = []
+        for part in described["partition_list"]:
+            began = time.monotonic_ns()
+            found = list(self._messages(topic, part, server=server))
+            seen += found
+            read.append(_read(topic, part, found, began))
+        return Tables(by_name={"seen": columns("seen", seen), "read": columns("read", read)})
 
-    def _read_partition(self, topic: str, part: Mapping[str, int], *, server: int) -> FinalPartition:
-        number, end = part["partition"], part["high_watermark"]
-        return FinalPartition(
-            topic=topic,
-            partition=number,
-            log_start=part["log_start"],
-            high_watermark=end,
-            messages=tuple(self._messages(topic, number, part["log_start"], end, server=server)),
-        )
-
-    def _messages(self, topic: str, number: int, offset: int, end: int, *, server: int) -> Iterator[FinalMessage]:
+    def _messages(self, topic: str, part: Mapping[str, int], *, server: int) -> Iterator[Row]:
+        number, offset, end = part["partition"], part["log_start"], part["high_watermark"]
         path = f"/v1/topics/{topic}/partitions/{number}/messages"
+        fixed = {
+            "topic": text_id(topic),
+            "partition": number,
+            "reader": int(Reader.FINAL),
+            "process": text_id(READER),
+            "counter": number,
+        }
         while offset < end:
             fetched = self.request("GET", f"{path}?offset={offset}&limit=5000", server=server)
             assert fetched["next_offset"] > offset, "a fetch below the high watermark must get on"
             for message in fetched["messages"]:
-                yield FinalMessage(
-                    offset=message["offset"],
-                    hash=value_hash(message["value"].encode()),
-                    key=message.get("key"),
-                    idempotency_key=message.get("idempotency_key"),
-                )
+                yield {
+                    **fixed,
+                    "offset": message["offset"],
+                    "hash": value_hash(message["value"].encode()),
+                    "key": text_id(message.get("key")),
+                    "identity": identity_of(message.get("idempotency_key")),
+                    "completed_ns": time.monotonic_ns(),
+                }
             offset = fetched["next_offset"]
+
+
+def _read(topic: str, part: Mapping[str, int], found: Sequence[Row], began: int) -> Row:
+    """The whole read of a partition as one row."""
+    return {
+        "process": text_id(READER),
+        "counter": part["partition"],
+        "outcome": int(Outcome.OK),
+        "invoked_ns": began,
+        "completed_ns": time.monotonic_ns(),
+        "topic": text_id(topic),
+        "partition": part["partition"],
+        "offset": part["log_start"],
+        "reader": int(Reader.FINAL),
+        "first": found[0]["offset"] if found else -1,
+        "count": len(found),
+        "log_start": part["log_start"],
+        "high_watermark": part["high_watermark"],
+    }

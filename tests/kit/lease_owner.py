@@ -12,11 +12,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from tests.kit.history import Outcome
-from tests.kit.lease_checks.basis import DeadSeen
-from tests.kit.lease_history import Got, LeaseLine, LeaseRecorder, LeaseSeen, Op, ProgressSeen
+from prove.history.lines import Got, LeaseSeen, Line, Op, ProgressSeen, Said, Told
+from prove.history.recorder import Recorder
 
 JSON = {"Content-Type": "application/json"}
 
@@ -44,10 +43,21 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeadSeen:
+    """One dead letter."""
+
+    partition: int
+    offset: int
+    key: str | None
+    failures: int
+    deliveries: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Saying:
     """One answer to give."""
 
-    verb: Literal["ack", "nack", "release", "fail", "discard", "extend"]
+    verb: Said
     partition: int
     token: int
     offsets: tuple[int, ...] = ()
@@ -74,7 +84,7 @@ class HttpOwner:
 
     def __init__(
         self,
-        recorder: LeaseRecorder,
+        recorder: Recorder,
         ports: Sequence[int],
         topic: str,
         group: str,
@@ -108,15 +118,15 @@ class HttpOwner:
         }
         outcome, data, reason = self.call("POST", "/v1/consume", body)
         if outcome != "ok":
-            self.recorder.complete(first, LeaseLine(kind=outcome, counter=0, reason=reason))
+            self.recorder.complete(first, Line(kind=outcome, reason=reason))
             if outcome == "fail":
                 raise AssertionError(f"a consume was refused: {reason}")
             raise Unknown(reason)
         leases = [_lease(each) for each in data["leases"]]
-        self.recorder.complete(first, LeaseLine(kind="ok", counter=0, leases=tuple(map(_seen, leases))))
+        self.recorder.complete(first, Line(kind="ok", leases=tuple(map(_seen, leases))))
         return leases
 
-    def say(self, *sayings: Saying, generation: int | None = None) -> list[Outcome]:
+    def say(self, *sayings: Saying, generation: int | None = None) -> list[Told]:
         """Many answers in one call; what became of each."""
         first = self.recorder.invoke(*map(self._said, sayings))
         body: dict[str, Any] = {"owner": self.owner, "answers": [each.body() for each in sayings]}
@@ -124,13 +134,13 @@ class HttpOwner:
             body["generation"] = generation
         outcome, data, reason = self.call("POST", f"/v1/topics/{self.topic}/groups/{self.group}/answers", body)
         if outcome != "ok":
-            lines = [LeaseLine(kind=outcome, counter=0, reason=reason)] * len(sayings)
+            lines = [Line(kind=outcome, reason=reason)] * len(sayings)
         else:
             lines = [_answered(each) for each in data["results"]]
         self.recorder.complete(first, *lines)
         return [_outcome(line) for line in lines]
 
-    def say_one(self, saying: Saying) -> Outcome:
+    def say_one(self, saying: Saying) -> Told:
         """One answer by its own route."""
         first = self.recorder.invoke(self._said(saying))
         body = {**saying.body(), "topic": self.topic, "group": self.group, "owner": self.owner}
@@ -139,19 +149,19 @@ class HttpOwner:
             verb, body["kind"] = "nack", {"release": "uncounted", "fail": "fatal"}[verb]
         outcome, data, reason = self.call("POST", f"/v1/{verb}", body)
         expires = _milliseconds(data["expires_at"]) if outcome == "ok" and data else None
-        self.recorder.complete(first, LeaseLine(kind=outcome, counter=0, expires_ms=expires, reason=reason))
+        self.recorder.complete(first, Line(kind=outcome, expires_ms=expires, reason=reason))
         return outcome
 
     def seek(self, **to: Any) -> None:
         """Moves the group; the seek is an operation of this history."""
         first = self.recorder.invoke(self._line("seek"))
         outcome, _, reason = self.call("POST", f"/v1/groups/{self.group}/seek", {"topic": self.topic, **to})
-        self.recorder.complete(first, LeaseLine(kind=outcome, counter=0, reason=reason))
+        self.recorder.complete(first, Line(kind=outcome, reason=reason))
         assert outcome == "ok", reason
 
-    def progress(self, *, start: int = 0) -> list[ProgressSeen]:
-        """How far the group is; nothing if nobody said."""
-        first = self.recorder.invoke(self._line("progress"))
+    def progress(self, *, start: int = 0, final: bool = False) -> list[ProgressSeen]:
+        """How far the group is; nothing if nobody said. `final` is the last word, after the drain."""
+        first = self.recorder.invoke(self._line("progress", final=final))
         outcome, data, reason = self.call("GET", f"/v1/groups/{self.group}/lag")
         names = ProgressSeen.__struct_fields__
         seen: list[ProgressSeen] = []
@@ -160,7 +170,7 @@ class HttpOwner:
             for part in (each for each in data["partitions"] if each["topic"] == self.topic):
                 told = {name: number for name, number in part.items() if name in names}
                 seen.append(ProgressSeen(**{**told, "start": start}))
-        self.recorder.complete(first, LeaseLine(kind=outcome, counter=0, progress=tuple(seen), reason=reason))
+        self.recorder.complete(first, Line(kind=outcome, progress=tuple(seen), reason=reason))
         return seen
 
     def dead_letters(self) -> list[DeadSeen]:
@@ -172,10 +182,17 @@ class HttpOwner:
             outcome, data, reason = self.call("GET", path)
             assert outcome == "ok", reason
             for each in data["dead_letters"]:
-                where, told = int(each["id"].split("-")[1]), (each["failures"], each["deliveries"])
-                assert where == each["partition"], each
-                offset = int(each["id"].split("-")[2])
-                found.append(DeadSeen(partition=where, offset=offset, failures=told[0], deliveries=told[1]))
+                _, partition, offset = each["id"].split("-")
+                assert int(partition) == each["partition"], each
+                found.append(
+                    DeadSeen(
+                        partition=each["partition"],
+                        offset=int(offset),
+                        key=each.get("key"),
+                        failures=each["failures"],
+                        deliveries=each["deliveries"],
+                    )
+                )
             if data.get("next") is None:
                 return found
             after = f"&after={data['next']}"
@@ -186,7 +203,7 @@ class HttpOwner:
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
-    def call(self, method: str, path: str, body: Any = None) -> tuple[Outcome, Any, str]:
+    def call(self, method: str, path: str, body: Any = None) -> tuple[Told, Any, str]:
         """What became of it, the decoded answer, and why not."""
         try:
             if self._connection is None:
@@ -214,15 +231,16 @@ class HttpOwner:
             self._connection = None
         self._ports.append(self._ports.pop(0))
 
-    def _line(self, op: Op, **more: Any) -> LeaseLine:
-        return LeaseLine(kind="invoke", counter=0, op=op, topic=self.topic, group=self.group, owner=self.owner, **more)
+    def _line(self, op: Op, **more: Any) -> Line:
+        return Line(kind="invoke", op=op, topic=self.topic, group=self.group, owner=self.owner, **more)
 
-    def _said(self, saying: Saying) -> LeaseLine:
+    def _said(self, saying: Saying) -> Line:
         return self._line(
             saying.verb,
             partition=saying.partition,
             token=saying.token,
-            offsets=saying.offsets,
+            # An extend speaks for the whole lease, whatever it names.
+            offsets=() if saying.verb == "extend" else saying.offsets,
             delay_ms=saying.delay_ms,
         )
 
@@ -252,16 +270,16 @@ def _seen(lease: Lease) -> LeaseSeen:
     return LeaseSeen(lease.partition, lease.token, lease.expires_ms, lease.suspect, got)
 
 
-def _answered(result: dict[str, Any]) -> LeaseLine:
+def _answered(result: dict[str, Any]) -> Line:
     if result.get("ok"):
         expires = _milliseconds(result["expires_at"]) if "expires_at" in result else None
-        return LeaseLine(kind="ok", counter=0, expires_ms=expires, dead=tuple(result.get("dead", ())))
+        return Line(kind="ok", expires_ms=expires, dead=tuple(result.get("dead", ())))
     error = result["error"]
     refused = 400 <= error["status"] < 500 and error["status"] != 429
-    return LeaseLine(kind="fail" if refused else "info", counter=0, reason=json.dumps(error)[:300])
+    return Line(kind="fail" if refused else "info", reason=json.dumps(error)[:300])
 
 
-def _outcome(line: LeaseLine) -> Outcome:
+def _outcome(line: Line) -> Told:
     return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
 
 
