@@ -24,7 +24,7 @@ from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.filter import Filter, Subject
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, Read
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
@@ -122,15 +122,15 @@ class Shelf:
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._cells = extents.cells
-        self._rows: OrderedDict[int, Row] = OrderedDict()
+        self._rows: dict[int, Row] = {}
+        self._kept: OrderedDict[Shelved, Row] = OrderedDict()
+        """All batches, those that were not used for longest first."""
         self._size = 0
 
     def row(self, pid: int) -> Row:
         row = self._rows.get(pid)
         if row is None:
             row = self._rows[pid] = Row()
-        else:
-            self._rows.move_to_end(pid)
         return row
 
     def grew(self, pid: int) -> None:
@@ -162,6 +162,7 @@ class Shelf:
             )
             self._add(row, partition_of_id(answer.pid), [batch])
             base = batch.end
+        self._make_room(len(append.payloads))
         row.high_watermark = base
 
     def backlog(self, pid: int, frontier: int) -> int:
@@ -222,6 +223,7 @@ class Shelf:
         for shelved in islice(row.batches, number, None):
             if shelved.hot.base != start + len(keys):
                 break
+            self._kept.move_to_end(shelved)
             keys += shelved.keys
             passed.update(shelved.fates(group, wanted))
             expires.update(shelved.expires)
@@ -248,6 +250,7 @@ class Shelf:
     async def _hot(self, row: Row, topic: Topic, partition: int, offset: int) -> HotBatch | None:
         number = row.at(offset)
         if number is not None:
+            self._kept.move_to_end(row.batches[number])
             return row.batches[number].hot
         store = self._cells[topic.cells[partition]]
         try:
@@ -278,32 +281,38 @@ class Shelf:
                 raise _gone(topic)
             self._saw(row, read.head)
             self._add(row, partition, read.batches)
+        # All that was read stays until it was decided about, however much it is.
+        self._make_room(sum(len(read.batches) for read in reads if isinstance(read, Read)))
 
     def _add(self, row: Row, partition: int, batches: Sequence[HotBatch]) -> None:
         for hot in batches:
             known = row.at(hot.base)
-            if known is None or row.batches[known].hot.end < hot.end:
-                self._displace(row, hot)
-                shelved = Shelved(hot, partition)
-                insort(row.batches, shelved, key=_base)
-                self._size += shelved.size
-        while self._size > KEEP_BYTES and self._drop_oldest(row):
-            pass
+            if known is not None and row.batches[known].hot.end >= hot.end:
+                self._kept.move_to_end(row.batches[known])
+                continue
+            self._displace(row, hot)
+            shelved = Shelved(hot, partition)
+            insort(row.batches, shelved, key=_base)
+            self._kept[shelved] = row
+            self._size += shelved.size
+
+    def _make_room(self, keep: int) -> None:
+        """Drops the oldest by use, not by offset: what is read for a group far behind has lower ones than the rest."""
+        while self._size > KEEP_BYTES and len(self._kept) > keep:
+            gone, its = next(iter(self._kept.items()))
+            at = bisect_left(its.batches, gone.hot.base, key=_base)
+            self._forget(its, at, at + 1)
 
     def _displace(self, row: Row, hot: HotBatch) -> None:
         """Takes away what overlaps: a segment's messages may be cut into other batches than when they were hot."""
         first = bisect_right(row.batches, hot.base, key=_end)
-        last = bisect_left(row.batches, hot.end, key=_base)
-        for gone in row.batches[first:last]:
-            self._size -= gone.size
-        del row.batches[first:last]
+        self._forget(row, first, bisect_left(row.batches, hot.end, key=_base))
 
-    def _drop_oldest(self, kept: Row) -> bool:
-        for row in self._rows.values():
-            if row.batches and (row is not kept or len(row.batches) > 1):
-                self._size -= row.batches.pop(0).size
-                return True
-        return False
+    def _forget(self, row: Row, first: int, end: int) -> None:
+        for gone in row.batches[first:end]:
+            self._size -= gone.size
+            del self._kept[gone]
+        del row.batches[first:end]
 
 
 def _present(batch: pa.RecordBatch, name: str, base: int) -> dict[int, Any]:
