@@ -146,15 +146,10 @@ class _Opened:
             self._file, self._ready = None, ()
 
     def _opened(self) -> SegmentFile:
-        from lakelog.segments import SegmentFile
+        from lakelog.segments import opened
 
         if self._file is None:
-            file = self._store.open_file(self._segment.path, self._segment.bytes)
-            try:
-                self._file = SegmentFile(file, self._segment)
-            except BaseException:
-                file.close()
-                raise
+            self._file = opened(self._store, self._segment)
         return self._file
 
     def _at(self, offset: int) -> HotBatch:

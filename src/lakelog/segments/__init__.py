@@ -8,7 +8,7 @@ from lakelog.segments.layout import SegmentPath, parse_segment_path, segment_pat
 from lakelog.segments.reader import SegmentFile
 from lakelog.segments.runs import Run, runs
 from lakelog.segments.schema import FORMAT, SCHEMA, conform
-from lakelog.segments.verification import verify
+from lakelog.segments.verification import opened, verify
 from lakelog.segments.writer import SegmentWriter
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "SegmentPath",
     "SegmentWriter",
     "conform",
+    "opened",
     "parse_segment_path",
     "runs",
     "segment_path",

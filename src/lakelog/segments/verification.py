@@ -1,4 +1,4 @@
-"""Verifies a stored segment by reading all of it again: the bytes first, then the messages. It mends nothing."""
+"""A segment in the object store: opened to be read in parts, or verified by reading all of it. It mends nothing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import hashlib
 
 import pyarrow as pa
 
-from lakelog.errors import SegmentDamaged
+from lakelog.errors import ObjectStoreUnavailable, SegmentDamaged
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.reader import SegmentFile
 from lakelog.segments.schema import conform
+
+
+def opened(store: ObjectStore, segment: Segment) -> SegmentFile:
+    """The segment's file. One that is shorter than what was sealed is damaged: asking again would not help."""
+    file = store.open_file(segment.path, segment.bytes)
+    try:
+        return SegmentFile(file, segment)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, ObjectStoreUnavailable) and (size := store.size(segment.path)) < segment.bytes:
+            raise _damaged(segment, f"it has {size} bytes instead of {segment.bytes}") from error
+        raise
 
 
 def verify(store: ObjectStore, segment: Segment) -> None:

@@ -192,6 +192,19 @@ async def test_another_file_in_its_place_is_damage(tmp_path: Path) -> None:
     await cold.extents.close()
 
 
+async def test_a_file_that_is_too_short_is_damage(tmp_path: Path) -> None:
+    """S3: asking again would not help."""
+    cold = Cold(tmp_path)
+    await cold.fill(3)
+    [segment] = cold.segments
+    data = cold.objects.get(segment.path)
+    cold.objects.delete(segment.path)
+    cold.objects.put(segment.path, data[:-9])
+    with pytest.raises(SegmentDamaged):
+        await cold.read(0)
+    await cold.extents.close()
+
+
 async def test_without_a_url_cold_history_says_what_to_set(tmp_path: Path) -> None:
     cold = Cold(tmp_path)
     await cold.fill(3)

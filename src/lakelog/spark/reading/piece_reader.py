@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakelog.client.lake_values import PlanWish
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentFile
+from lakelog.segments import opened
 from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
 from lakelog.spark.session import Connection, client
 
@@ -58,9 +58,8 @@ def _batches(place: Place, piece: Piece) -> Iterator[pa.RecordBatch]:
         lake = client(place.connection).lake
         yield from lake.read_range(place.topic, piece.partition, piece.first, piece.end, incarnation=place.incarnation)
         return
-    segment = piece.segment
-    with store_of(place.store, place.store_options).open_file(segment.path, segment.bytes) as file:
-        yield from SegmentFile(file, segment).read(piece.first, piece.end)
+    with opened(store_of(place.store, place.store_options), piece.segment) as file:
+        yield from file.read(piece.first, piece.end)
 
 
 def _expect(place: Place, piece: Piece, at: int, batch: pa.RecordBatch) -> None:
