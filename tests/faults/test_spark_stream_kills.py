@@ -3,6 +3,7 @@
 A producer runs. The driver is killed by -9 at each place where it holds something half done: what it planned, read,
 staged, decided, promoted or committed. Then everything is there exactly once, and the groups' positions say so (S22).
 Full size: 2 million messages, a kill at every place, five executors. In CI a few places: a driver starts slowly.
+2026-11-15, 2 cores: 715 s at full size, every message once in both.
 """
 
 from __future__ import annotations
