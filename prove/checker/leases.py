@@ -158,6 +158,26 @@ class Leases:
             return np.full(len(offsets), int(self.rules.order is Order.PARTITION)), np.ones(len(offsets), np.bool_)
         return looked_up(self.keys, at, 0), at >= 0
 
+    @cached_property
+    def went_back_first(self) -> Array:
+        """Whether each answer, if it gave a message back, did so by itself, and not after an earlier one of its key.
+
+        What is behind such a one in its lease goes back with it, and a nack of it, in the same call or later, changes
+        nothing more.
+        """
+        said = self.said
+        back = np.flatnonzero(RETURNING[said.verb] & said.happened)
+        found = np.zeros(len(said), np.bool_)
+        if len(back):
+            keys, known = self.keys_of(said.offset[back])
+            order = np.lexsort((said.offset[back], keys, said.token[back]))
+            back, key, known = back[order], keys[order], known[order]
+            token, offset = said.token[back], said.offset[back]
+            begins = np.zeros(len(back), np.int64)
+            begins[1:] = np.where((token[1:] != token[:-1]) | (key[1:] != key[:-1]), np.arange(1, len(back)), 0)
+            found[back] = known & ((offset == offset[np.maximum.accumulate(begins)]) | (key == 0))
+        return found
+
     def in_lease_with(self, rows: Array, offsets: Array) -> Array:
         """The rows of other messages in the leases of these deliveries; -1 where they are not in them."""
         return places(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)

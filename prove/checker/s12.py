@@ -15,8 +15,6 @@ from prove.checker.grouping import Array, some
 from prove.checker.leases import Leases, doubt, leases_of
 from prove.history.tables import Tables, Verb
 
-_RETURNING = (Verb.NACK, Verb.RELEASE, Verb.FAIL)
-
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     leases = leases_of(tables, run)
@@ -50,23 +48,9 @@ class _Counting:
 
     @cached_property
     def failed(self) -> Array:
-        """Whether a nack of it surely counted: not where an earlier one of its key went back by the same lease.
-
-        Then it went back with that one, and a nack of it, in the same call or later, changed nothing more.
-        """
+        """Whether a nack of it surely counted."""
         said = self.leases.said
-        back = np.flatnonzero(np.isin(said.verb, _RETURNING) & said.happened)
-        counts = np.zeros(len(said), np.bool_)
-        if len(back):
-            keys, known = self.leases.keys_of(said.offset[back])
-            order = np.lexsort((said.offset[back], keys, said.token[back]))
-            back, key, known = back[order], keys[order], known[order]
-            token, offset = said.token[back], said.offset[back]
-            begins = np.zeros(len(back), np.int64)
-            begins[1:] = np.where((token[1:] != token[:-1]) | (key[1:] != key[:-1]), np.arange(1, len(back)), 0)
-            first = offset == offset[np.maximum.accumulate(begins)]
-            counts[back] = known & (first | (key == 0)) & (said.verb[back] == Verb.NACK) & said.ok[back]
-        return said.any(counts)
+        return said.any(self.leases.went_back_first & (said.verb == Verb.NACK) & said.ok)
 
 
 def _numbers(counting: _Counting) -> list[Violation]:

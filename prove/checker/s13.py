@@ -46,7 +46,7 @@ def _said_due_ms(leases: Leases) -> Array:
     delay = np.where(said.delay_ms[chosen] >= 0, said.delay_ms[chosen], np.where(nack[chosen], policy, 0))
     due[chosen] = said.invoked_wall_ms[chosen] + delay
     sure = np.zeros(len(said), np.bool_)
-    sure[chosen] = said.ok[chosen]
+    sure[chosen] = said.ok[chosen] & leases.went_back_first[chosen]
     return np.where(said.any(sure), said.least(due != NEVER, due), 0)
 
 

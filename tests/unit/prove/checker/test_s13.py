@@ -41,6 +41,10 @@ VALID: dict[str, list[Rows]] = {
     "a delay of nothing": [
         consume(0, 1, "0"), nack(10, 1, 0, delay_ms=0), consume(20, 2, "0:2:1", "b"), acked(30, 2, 0), end(),
     ],
+    "a nack of what went back with its key": [
+        consume(0, 1, "0 1"), nack(10, 1, 0), nack(200, 1, 1), consume(230, 2, "0:2:1", "b"), acked(240, 2, 0),
+        consume(250, 3, "1:2", "b"), acked(260, 3, 1), end("kk"),
+    ],
     "a release": [
         consume(0, 1, "0"), said(Verb.RELEASE, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
     ],
