@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from tests.kit.proxy import FaultProxy, _Link
+from tests.kit.proxy import FaultProxy, Link
 
 _MOST = 8 << 20
 
@@ -110,18 +110,11 @@ class Wire(FaultProxy):
         self.start()
         return self
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        link = _HoldingLink(self, writer)
-        self._links.add(link)
-        try:
-            await link.run(reader)
-        finally:
-            self._links.discard(link)
-            link.close()
+    def link(self, client: asyncio.StreamWriter) -> Link:
+        return _HoldingLink(self, client)
 
 
-class _HoldingLink(_Link):
+class _HoldingLink(Link):
     """A link that looks at the beginning of each request."""
 
     proxy: Wire

@@ -59,7 +59,7 @@ class FaultProxy:
         self._delay = 0.0
         self._drops = _Drops(count=0, probability=0.0, matching=b"")
         self._random = random.Random(0)
-        self._links: set[_Link] = set()
+        self._links: set[Link] = set()
         self._listener: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
@@ -143,7 +143,7 @@ class FaultProxy:
             self._listener.close()
             self._listener = None
 
-    async def _reset(self, chosen: Callable[[_Link], bool]) -> None:
+    async def _reset(self, chosen: Callable[[Link], bool]) -> None:
         for link in [link for link in self._links if chosen(link)]:
             self.cut += 1
             link.reset()
@@ -159,13 +159,17 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        link = _Link(self, writer)
+        link = self.link(writer)
         self._links.add(link)
         try:
             await link.run(reader)
         finally:
             self._links.discard(link)
             link.close()
+
+    def link(self, client: asyncio.StreamWriter) -> Link:
+        """What carries one connection; another kind of proxy has another kind of link."""
+        return Link(self, client)
 
     def _loses(self, request: bytes) -> bool:
         """Decides once per answer."""
@@ -182,7 +186,7 @@ class FaultProxy:
         return True
 
 
-class _Link:
+class Link:
     """One client's connection and its way upstream."""
 
     def __init__(self, proxy: FaultProxy, client: asyncio.StreamWriter) -> None:
@@ -277,7 +281,7 @@ class _Link:
 
 
 @contextlib.contextmanager
-def _reset_by_peer(link: _Link) -> Iterator[None]:
+def _reset_by_peer(link: Link) -> Iterator[None]:
     """One side vanished: the other must see a reset too."""
     try:
         yield
