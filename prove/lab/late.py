@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from prove.history.owners import Saying, is_refusal, outcome_lines, said_line
 from prove.history.recorder import Recorder
-from prove.lab.load.calls import is_refusal
-from prove.lab.load.owner import Saying, outcome_lines, said_line
 from prove.lab.wire import Held
 
 if TYPE_CHECKING:

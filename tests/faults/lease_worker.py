@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from prove.history.owners import Lease, Saying
 from prove.history.recorder import Recorder
-from tests.kit.lease_owner import HttpOwner, Lease, Saying, Unknown
+from tests.kit.lease_owner import HttpOwner, Unknown
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

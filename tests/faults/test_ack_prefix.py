@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from prove.checker.basis import Rules
+from prove.history.owners import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
-from tests.kit.lease_owner import HttpOwner, Lease, Saying, Unknown
+from tests.kit.lease_owner import HttpOwner, Unknown
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
 

@@ -18,11 +18,12 @@ from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
+from prove.history.owners import Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import publish
 from tests.faults.test_rolls import Load, p99
 from tests.kit.fleet import Fleet
-from tests.kit.lease_owner import HttpOwner, Saying
+from tests.kit.lease_owner import HttpOwner
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
 from tests.kit.waiting import eventually

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from prove.checker.basis import Rules
+from prove.history.owners import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import Places, assert_leases_valid, drained, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
-from tests.kit.lease_owner import HttpOwner, Lease, Saying
+from tests.kit.lease_owner import HttpOwner
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
 from tests.kit.size import Size

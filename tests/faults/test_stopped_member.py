@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from prove.checker.basis import Rules
+from prove.history.owners import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.faults.stopped_member import Plan
 from tests.kit.fleet import Fleet
-from tests.kit.lease_owner import HttpOwner, Lease, Saying
+from tests.kit.lease_owner import HttpOwner
 from tests.kit.postgres import Cluster
 from tests.kit.process import Supervisor
 from tests.kit.waiting import eventually

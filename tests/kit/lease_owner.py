@@ -11,35 +11,23 @@ import http.client
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from prove.history.lines import Got, LeaseSeen, Line, Op, ProgressSeen, Said, Told
+from prove.history.lines import Line, Op, ProgressSeen, Told
+from prove.history.owners import (
+    Lease,
+    Saying,
+    lease_of,
+    milliseconds,
+    outcome_lines,
+    progress_of,
+    said_line,
+    seen_of,
+    told_by,
+)
 from prove.history.recorder import Recorder
 
 JSON = {"Content-Type": "application/json"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """One leased message."""
-
-    offset: int
-    key: str | None
-    value: str
-    delivery: int
-    failures: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lease:
-    """Messages of one partition in hand."""
-
-    partition: int
-    token: int
-    expires_ms: int
-    suspect: bool
-    messages: Sequence[Message]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,28 +39,6 @@ class DeadSeen:
     key: str | None
     failures: int
     deliveries: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saying:
-    """One answer to give."""
-
-    verb: Said
-    partition: int
-    token: int
-    offsets: tuple[int, ...] = ()
-    delay_ms: int | None = None
-    lease_ms: int = 5000
-
-    def body(self) -> dict[str, Any]:
-        body: dict[str, Any] = {"verb": self.verb, "partition": self.partition, "token": self.token}
-        if self.offsets:
-            body["offsets"] = list(self.offsets)
-        if self.delay_ms is not None:
-            body["delay_ms"] = self.delay_ms
-        if self.verb == "extend":
-            body["lease_ms"] = self.lease_ms
-        return body
 
 
 class Unknown(Exception):
@@ -122,33 +88,30 @@ class HttpOwner:
             if outcome == "fail":
                 raise AssertionError(f"a consume was refused: {reason}")
             raise Unknown(reason)
-        leases = [_lease(each) for each in data["leases"]]
-        self.recorder.complete(first, Line(kind="ok", leases=tuple(map(_seen, leases))))
+        leases = [lease_of(each) for each in data["leases"]]
+        self.recorder.complete(first, Line(kind="ok", leases=tuple(map(seen_of, leases))))
         return leases
 
     def say(self, *sayings: Saying, generation: int | None = None) -> list[Told]:
         """Many answers in one call; what became of each."""
-        first = self.recorder.invoke(*map(self._said, sayings))
+        first = self.recorder.invoke(*(said_line(self.topic, self.group, self.owner, each) for each in sayings))
         body: dict[str, Any] = {"owner": self.owner, "answers": [each.body() for each in sayings]}
         if generation is not None:
             body["generation"] = generation
         outcome, data, reason = self.call("POST", f"/v1/topics/{self.topic}/groups/{self.group}/answers", body)
-        if outcome != "ok":
-            lines = [Line(kind=outcome, reason=reason)] * len(sayings)
-        else:
-            lines = [_answered(each) for each in data["results"]]
+        lines = outcome_lines(outcome, data, reason, len(sayings))
         self.recorder.complete(first, *lines)
-        return [_outcome(line) for line in lines]
+        return [told_by(line) for line in lines]
 
     def say_one(self, saying: Saying) -> Told:
         """One answer by its own route."""
-        first = self.recorder.invoke(self._said(saying))
+        first = self.recorder.invoke(said_line(self.topic, self.group, self.owner, saying))
         body = {**saying.body(), "topic": self.topic, "group": self.group, "owner": self.owner}
         verb = body.pop("verb")
         if verb in ("release", "fail"):
             verb, body["kind"] = "nack", {"release": "uncounted", "fail": "fatal"}[verb]
         outcome, data, reason = self.call("POST", f"/v1/{verb}", body)
-        expires = _milliseconds(data["expires_at"]) if outcome == "ok" and data else None
+        expires = milliseconds(data["expires_at"]) if outcome == "ok" and data else None
         self.recorder.complete(first, Line(kind=outcome, expires_ms=expires, reason=reason))
         return outcome
 
@@ -163,13 +126,7 @@ class HttpOwner:
         """How far the group is; nothing if nobody said. `final` is the last word, after the drain."""
         first = self.recorder.invoke(self._line("progress", final=final))
         outcome, data, reason = self.call("GET", f"/v1/groups/{self.group}/lag")
-        names = ProgressSeen.__struct_fields__
-        seen: list[ProgressSeen] = []
-        if outcome == "ok":
-            # Asked without the topic: else a group that has not begun would be shown where it would begin by default.
-            for part in (each for each in data["partitions"] if each["topic"] == self.topic):
-                told = {name: number for name, number in part.items() if name in names}
-                seen.append(ProgressSeen(**{**told, "start": start}))
+        seen = progress_of(data, self.topic, start) if outcome == "ok" else []
         self.recorder.complete(first, Line(kind=outcome, progress=tuple(seen), reason=reason))
         return seen
 
@@ -233,55 +190,3 @@ class HttpOwner:
 
     def _line(self, op: Op, **more: Any) -> Line:
         return Line(kind="invoke", op=op, topic=self.topic, group=self.group, owner=self.owner, **more)
-
-    def _said(self, saying: Saying) -> Line:
-        return self._line(
-            saying.verb,
-            partition=saying.partition,
-            token=saying.token,
-            # An extend speaks for the whole lease, whatever it names.
-            offsets=() if saying.verb == "extend" else saying.offsets,
-            delay_ms=saying.delay_ms,
-        )
-
-
-def _lease(told: dict[str, Any]) -> Lease:
-    messages = [
-        Message(
-            offset=each["offset"],
-            key=each.get("key"),
-            value=each["value"],
-            delivery=each["delivery"],
-            failures=each["failures"],
-        )
-        for each in told["messages"]
-    ]
-    return Lease(
-        partition=told["partition"],
-        token=told["token"],
-        expires_ms=_milliseconds(told["expires_at"]),
-        suspect=told["suspect"],
-        messages=messages,
-    )
-
-
-def _seen(lease: Lease) -> LeaseSeen:
-    got = tuple(Got(each.offset, each.delivery, each.failures) for each in lease.messages)
-    return LeaseSeen(lease.partition, lease.token, lease.expires_ms, lease.suspect, got)
-
-
-def _answered(result: dict[str, Any]) -> Line:
-    if result.get("ok"):
-        expires = _milliseconds(result["expires_at"]) if "expires_at" in result else None
-        return Line(kind="ok", expires_ms=expires, dead=tuple(result.get("dead", ())))
-    error = result["error"]
-    refused = 400 <= error["status"] < 500 and error["status"] != 429
-    return Line(kind="fail" if refused else "info", reason=json.dumps(error)[:300])
-
-
-def _outcome(line: Line) -> Told:
-    return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
-
-
-def _milliseconds(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)

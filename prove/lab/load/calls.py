@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from prove.history.lines import Told
+from prove.history.owners import is_refusal
 from prove.history.recorder import Recorder
 
 JSON = {"Content-Type": "application/json"}
@@ -103,12 +103,3 @@ class Caller:
             return Reply(outcome="fail", data=decoded, reason=reason, code=code)
         self.elsewhere()
         return Reply(outcome="info", reason=reason, code=code)
-
-
-def is_refusal(status: int) -> bool:
-    """Whether it was refused before any write."""
-    return 400 <= status < 500 and status not in (408, 429)
-
-
-def milliseconds(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)

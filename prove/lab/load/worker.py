@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 
 from prove.history.lines import Said
+from prove.history.owners import Lease, Message, Saying
 from prove.history.recorder import Recorder
 from prove.lab.board import Field
 from prove.lab.load.calls import Caller
 from prove.lab.load.messages import does
-from prove.lab.load.owner import Lease, Message, Owner, Saying
+from prove.lab.load.owner import Owner
 from prove.lab.load.plan import Client, WorkerPlan
 
 _VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}

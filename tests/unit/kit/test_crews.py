@@ -11,6 +11,7 @@ import pytest
 
 from prove.checker.basis import Rules
 from prove.history.loading import History, load_files
+from prove.history.owners import Saying
 from prove.history.recorder import Attempt, Placed, Recorder
 from prove.history.tables import Outcome
 from tests.faults.crews import (
@@ -23,7 +24,7 @@ from tests.faults.crews import (
     with_truth,
 )
 from tests.kit.fleet import Fleet
-from tests.kit.lease_owner import HttpOwner, Saying
+from tests.kit.lease_owner import HttpOwner
 
 TOPIC, GROUP = "orders", "billing"
 ACK = Saying(verb="ack", partition=0, token=2, offsets=(0,))

@@ -1,0 +1,141 @@
+"""Leases, and what owners say of them: between the JSON of the HTTP API and the lines of a history. It calls nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from prove.history.lines import Got, LeaseSeen, Line, ProgressSeen, Said, Told
+from prove.history.tables import text_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One leased message."""
+
+    offset: int
+    key: str | None
+    value: str
+    delivery: int
+    failures: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """Messages of one partition in hand."""
+
+    partition: int
+    token: int
+    expires_ms: int
+    suspect: bool
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saying:
+    """One answer to give."""
+
+    verb: Said
+    partition: int
+    token: int
+    offsets: tuple[int, ...] = ()
+    delay_ms: int | None = None
+    lease_ms: int = 5000
+
+    def body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"verb": self.verb, "partition": self.partition, "token": self.token}
+        if self.offsets:
+            body["offsets"] = list(self.offsets)
+        if self.delay_ms is not None:
+            body["delay_ms"] = self.delay_ms
+        if self.verb == "extend":
+            body["lease_ms"] = self.lease_ms
+        return body
+
+
+def said_line(topic: str, group: str, owner: str, saying: Saying) -> Line:
+    """The line before an answer is given."""
+    return Line(
+        kind="invoke",
+        op=saying.verb,
+        topic=topic,
+        group=group,
+        owner=owner,
+        partition=saying.partition,
+        token=saying.token,
+        # An extend speaks for the whole lease, whatever it names.
+        offsets=() if saying.verb == "extend" else saying.offsets,
+        delay_ms=saying.delay_ms,
+    )
+
+
+def outcome_lines(outcome: Told, data: Any, reason: str, count: int) -> list[Line]:
+    """The lines after many answers were given."""
+    if outcome != "ok":
+        return [Line(kind=outcome, reason=reason)] * count
+    return [_answered(each) for each in data["results"]]
+
+
+def told_by(line: Line) -> Told:
+    """What became of one answer."""
+    return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
+
+
+def lease_of(told: dict[str, Any]) -> Lease:
+    messages = [
+        Message(
+            offset=each["offset"],
+            key=each.get("key"),
+            value=each["value"],
+            delivery=each["delivery"],
+            failures=each["failures"],
+        )
+        for each in told["messages"]
+    ]
+    return Lease(
+        partition=told["partition"],
+        token=told["token"],
+        expires_ms=milliseconds(told["expires_at"]),
+        suspect=told["suspect"],
+        messages=messages,
+    )
+
+
+def seen_of(lease: Lease) -> LeaseSeen:
+    got = tuple(
+        [
+            Got(each.offset, each.delivery, each.failures, text_id(each.value), text_id(each.key))
+            for each in lease.messages
+        ]
+    )
+    return LeaseSeen(lease.partition, lease.token, lease.expires_ms, lease.suspect, got)
+
+
+def progress_of(data: Any, topic: str, start: int) -> list[ProgressSeen]:
+    """Of a group's lag, asked without the topic: else a group that has not begun would be shown where it would."""
+    names = ProgressSeen.__struct_fields__
+    return [
+        ProgressSeen(**{**{name: number for name, number in part.items() if name in names}, "start": start})
+        for part in data["partitions"]
+        if part["topic"] == topic
+    ]
+
+
+def is_refusal(status: int) -> bool:
+    """Whether it was refused before any write."""
+    return 400 <= status < 500 and status not in (408, 429)
+
+
+def milliseconds(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _answered(result: dict[str, Any]) -> Line:
+    if result.get("ok"):
+        expires = milliseconds(result["expires_at"]) if "expires_at" in result else None
+        return Line(kind="ok", expires_ms=expires, dead=tuple(result.get("dead", ())))
+    error = result["error"]
+    return Line(kind="fail" if is_refusal(error["status"]) else "info", reason=json.dumps(error)[:300])
