@@ -136,10 +136,14 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, self.host, self.port)
+            self._listener = await asyncio.start_server(self._accepted, self.host, self.port)
 
     async def _unlisten(self) -> None:
         if self._listener is not None:
+            # What is accepted already becomes a connection first: asyncio forgets to close it otherwise.
+            for listening in self._listener.sockets:
+                self._loop.remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             self._listener.close()
             self._listener = None
 
@@ -150,22 +154,20 @@ class FaultProxy:
 
     async def _shut(self) -> None:
         await self._unlisten()
-        for link in list(self._links):
-            link.reset()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Again and again: what was just accepted becomes a link meanwhile.
+        while self._links or len(asyncio.all_tasks()) > 1:
+            for link in list(self._links):
+                link.stop()
+            await asyncio.sleep(0)
+        # A transport closes its socket one turn of the loop after it was told to.
+        await asyncio.sleep(0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A link from the first moment: nothing is between a connection and what will close it."""
         self.connections += 1
         link = self.link(writer)
         self._links.add(link)
-        try:
-            await link.run(reader)
-        finally:
-            self._links.discard(link)
-            link.close()
+        link.start(reader, self._links.discard)
 
     def link(self, client: asyncio.StreamWriter) -> Link:
         """What carries one connection; another kind of proxy has another kind of link."""
@@ -195,6 +197,20 @@ class Link:
         self.upstream: asyncio.StreamWriter | None = None
         self.spoiled = False
         self._request = b""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, from_client: asyncio.StreamReader, ended: Callable[[Link], None]) -> None:
+        def close(task: asyncio.Task[None]) -> None:
+            self.close()
+            ended(self)
+
+        self._task = asyncio.create_task(self.run(from_client))
+        self._task.add_done_callback(close)
+
+    def stop(self) -> None:
+        self.reset()
+        if self._task is not None:
+            self._task.cancel()
 
     async def run(self, from_client: asyncio.StreamReader) -> None:
         try:

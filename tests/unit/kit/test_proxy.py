@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import http.client
 import http.server
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 
 import psycopg
@@ -191,3 +193,17 @@ def test_an_unreachable_upstream_is_a_reset() -> None:
         unreachable = FaultProxy("127.0.0.1", closed.getsockname()[1])
         with unreachable as proxy, _client(proxy) as client, pytest.raises(ConnectionResetError):
             _post(client)
+
+
+def test_what_is_accepted_as_it_ends_is_closed_too(server: _Server) -> None:
+    """Nothing stays open of connections that come in its last moments; a warning about one fails a later test."""
+    for _ in range(20):
+        proxy = FaultProxy("127.0.0.1", server.server_address[1]).start()
+        clients = [socket.create_connection((proxy.host, proxy.port)) for _ in range(20)]
+        proxy.close()
+        for client in clients:
+            client.close()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not heard
