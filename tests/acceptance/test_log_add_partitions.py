@@ -110,7 +110,8 @@ async def test_fewer_partitions_are_refused_and_only_one_of_two_changes_wins(log
         )
         kinds = [type(answer) for answer in answers]
         assert Topic in kinds
-        assert set(kinds) <= {Topic, Conflict}
+        # The one that wants four may also come when there are five already.
+        assert set(kinds) <= {Topic, Conflict} or kinds == [InvalidRequest, Topic]
         topic = (await servers[0].engine.topics.describe(servers[0].scope, servers[0].name)).topic
         assert topic.partitions == max(a.partitions for a in answers if isinstance(a, Topic))
         assert [head.epoch for head in await servers[1].heads()] == [topic.epoch] * topic.partitions
