@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prove.checker.basis import MOST
+from prove.checker.matching import found_at
 from prove.history.tables import Columns
 
 Array = npt.NDArray[Any]
@@ -64,21 +65,13 @@ class Groups:
 
     def find(self, codes: Array) -> Array:
         """Where these numbers are among the groups; -1 where they are not."""
-        return places(self.codes, codes)
+        return found_at(self.codes, codes)
 
     def _reduced(self, function: np.ufunc, values: Array) -> Array:
         if not len(self):
             return values[:0]
         ranked = values if self._order is None else values[self._order]
         return np.asarray(function.reduceat(ranked, self._starts))
-
-
-def places(ranked: Array, values: Array) -> Array:
-    """Where these values are among rising ones; -1 where they are not."""
-    if not len(ranked):
-        return np.full(len(values), -1)
-    at = np.searchsorted(ranked, values)
-    return np.where(ranked[np.minimum(at, len(ranked) - 1)] == values, at, -1)
 
 
 def looked_up(by_group: Array, at: Array, otherwise: int | bool) -> Array:

@@ -14,7 +14,8 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.basis import Run, Violation
-from prove.checker.grouping import NEVER, Array, Groups, Rows, looked_up, paired, places, running_least
+from prove.checker.grouping import NEVER, Array, Groups, Rows, looked_up, paired, running_least
+from prove.checker.matching import found_at
 from prove.history.tables import Columns, Outcome, Reader, Tables, Verb
 
 GAVE_UP_NS = 9_000_000_000
@@ -143,7 +144,7 @@ class Leases:
     def all_offsets(self) -> Array:
         """Those, and what was delivered and is not in the log any more."""
         delivered = self.messages.codes
-        gone = delivered[places(self.offsets, delivered) < 0]
+        gone = delivered[found_at(self.offsets, delivered) < 0]
         return np.sort(np.concatenate((self.offsets, gone))) if len(gone) else self.offsets
 
     @property
@@ -153,7 +154,7 @@ class Leases:
 
     def keys_of(self, offsets: Array) -> tuple[Array, Array]:
         """What orders these, and whether that is known: what retention cut is not in the log any more."""
-        at = places(self.offsets, offsets)
+        at = found_at(self.offsets, offsets)
         if self.rules.order is not Order.KEY:
             return np.full(len(offsets), int(self.rules.order is Order.PARTITION)), np.ones(len(offsets), np.bool_)
         return looked_up(self.keys, at, 0), at >= 0
@@ -180,7 +181,7 @@ class Leases:
 
     def in_lease_with(self, rows: Array, offsets: Array) -> Array:
         """The rows of other messages in the leases of these deliveries; -1 where they are not in them."""
-        return places(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)
+        return found_at(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)
 
     def in_front(self, rows: Array) -> tuple[Array, Array]:
         """For these deliveries: whether an earlier message of their key is in the same lease, and the first time
@@ -256,7 +257,7 @@ class Leases:
 
     def is_dead(self, offsets: Array) -> Array:
         """Whether there is a dead letter of them."""
-        return places(self.letters.offset, offsets) >= 0
+        return found_at(self.letters.offset, offsets) >= 0
 
     @cached_property
     def samples(self) -> Rows:
@@ -343,7 +344,7 @@ class Answers(Told):
         self.leases = Groups(codes)
         """By offset and token."""
         self._at = self.leases.find(delivered)
-        self.delivery: Array = places(delivered, self.leases.codes)[self.leases.number]
+        self.delivery: Array = found_at(delivered, self.leases.codes)[self.leases.number]
         """The row of the delivery that each is about; -1 if nobody knows of one."""
         self.overtaken_by: Array = np.searchsorted(delivered, self.leases.codes, "right")[self.leases.number]
         """The row of what follows that delivery."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.grouping import looked_up, places, some
+from prove.checker.grouping import looked_up, some
 from prove.checker.leases import Leases, doubt, leases_of
+from prove.checker.matching import found_at
 from prove.history.tables import Tables
 
 _PARTS = ("acked", "dead", "discarded", "filtered", "expired", "cut", "leased", "waiting", "skipped")
@@ -67,7 +68,7 @@ def _redriven(leases: Leases) -> list[Violation]:
     here = (copies[0] == leases.topic) & (copies[1] == leases.partition)
     gone = here & (copies[2] < leases.cut_end) & (copies[2] >= 0)
     changed = (letters.copy_hash[moved] != letters.hash[moved]) & ~gone
-    at = places(leases.offsets, copies[2])
+    at = found_at(leases.offsets, copies[2])
     missing = here & ~gone & (at < 0)
     rekeyed = here & (at >= 0) & (looked_up(leases.keys, at, 0) != letters.key[moved])
     for row in some(missing | changed | rekeyed):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import Invariant, Run, Scope, Violation
-from prove.checker.grouping import NEVER, Array, looked_up, places, some
+from prove.checker.grouping import NEVER, Array, looked_up, some
 from prove.checker.leases import Leases, doubt, leases_of
+from prove.checker.matching import found_at
 from prove.history.tables import Tables
 
 
@@ -45,7 +46,7 @@ def _behind(leases: Leases) -> tuple[Array, Array]:
     same = keys[order[1:]] == keys[order[:-1]]
     front = np.full(len(offsets), -1)
     front[order[1:][same]] = offsets[order[:-1][same]]
-    before = looked_up(front, places(offsets, given.offset), -1)
+    before = looked_up(front, found_at(offsets, given.offset), -1)
     rows = np.flatnonzero((before >= 0) & (before >= _starts(leases)[leases.epoch]))
     return rows, before[rows]
 
