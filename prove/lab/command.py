@@ -99,7 +99,8 @@ def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
 
 def _simulate(size: Size, seed: int) -> int:
     """In a process of its own: it takes the machine's clock and loop apart."""
-    argv = [sys.executable, "-m", "prove.simulation", "--seeds", str(size.seeds), "--first", str(seed % 1_000_000)]
+    asked = ["--seeds", str(size.seeds), "--first", str(seed % 1_000_000)]
+    argv = [sys.executable, "-m", "prove", "simulate", *asked]
     _say(f"simulation of {size.seeds:,} seeds")
     process = subprocess.Popen(argv, start_new_session=True)
     try:
