@@ -86,7 +86,7 @@ class Leases:
 
     @cached_property
     def seeks(self) -> Seeks:
-        return Seeks(self._tables["call"], self._tables["delivery"], self.run)
+        return Seeks(self._tables["call"], self._tables["delivery"], self.samples, self.run)
 
     @cached_property
     def epoch(self) -> Array:
@@ -292,15 +292,17 @@ class Leases:
 
 
 class Seeks:
-    """The seeks of the group that may have happened."""
+    """The seeks of the group that may have happened, and began a position epoch."""
 
-    def __init__(self, call: Columns, delivery: Columns, run: Run) -> None:
+    def __init__(self, call: Columns, delivery: Columns, samples: Rows, run: Run) -> None:
         chosen = np.flatnonzero((call.verb == Verb.SEEK) & (call.outcome != Outcome.FAIL))
-        self.count = len(chosen)
+        order = chosen[np.argsort(call.invoked_ns[chosen], kind="stable")]
+        if len(order) and _is_first_position(call, int(order[0]), delivery, samples, len(order)):
+            order = order[1:]
+        self.count = len(order)
         if not self.count:
             self.doubt: str | None = None
             return
-        order = chosen[np.argsort(call.invoked_ns[chosen], kind="stable")]
         done = call.completed_ns[order]
         known = (call.outcome[order] == Outcome.OK) & (done != 0)
         self._invoked = call.invoked_ns[order]
@@ -324,6 +326,14 @@ class Seeks:
         if not self.count:
             return np.zeros(len(leased_ns), np.bool_)
         return np.asarray(self._next_done[np.searchsorted(self._invoked, leased_ns, "right")] < answered_ns)
+
+
+def _is_first_position(call: Columns, row: int, delivery: Columns, samples: Rows, seeks: int) -> bool:
+    """Whether this seek gave the group where it begins: that is epoch 0, and nothing was leased or told before."""
+    if not len(samples) or samples.epoch.max() != seeks - 1 or call.completed_ns[row] == 0:
+        return False
+    times = np.concatenate((delivery.completed_ns, samples.completed_ns[~samples.final]))
+    return bool(times.min(initial=NEVER) > call.completed_ns[row])
 
 
 class Told(Rows):

@@ -70,6 +70,9 @@ VALID: dict[str, list[Rows]] = {
         TWO, ack(1, 1, 0, 1), sample(3, count=2), seek(5), sample(8, count=2, committed=0, epoch=1),
         consume(10, 2, "0 1"), ack(20, 2, 0, 1), end("kl", epoch=1),
     ],
+    "a seek that said where the group begins": [
+        seek(5), consume(10, 1, "0 1"), ack(20, 1, 0, 1), sample(30, count=2), end("kl", epoch=0),
+    ],
 }  # fmt: skip
 
 
