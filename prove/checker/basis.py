@@ -67,6 +67,10 @@ class Fault:
     about: str = ""
 
 
+DATABASE_CLOCK_JUMPS = "clock of the database jumps"
+"""A kind of fault that checks know: whatever was granted by the old time may be over."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What the laboratory knows about its own run, and the histories do not say."""

@@ -2,6 +2,9 @@
 
 A consume of unknown outcome may have taken a message without anybody knowing: it excuses one missing delivery of it,
 and one failure. A message that never failed never dies.
+
+When the database's clock jumps, a lease may be over as it is granted. A server that has lost the answer to such a grant
+leases again for the same call: then a delivery is missing although every call is known.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.grouping import Array, some
+from prove.checker.basis import DATABASE_CLOCK_JUMPS, MOST, Invariant, Run, Scope, Violation
+from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
 from prove.history.tables import Tables, Verb
 
@@ -64,7 +67,8 @@ def _numbers(counting: _Counting) -> list[Violation]:
     missing = np.cumsum(np.maximum(gap, 0))
     start = np.maximum.accumulate(np.where(counting.begins, np.arange(len(order)), 0))
     missing -= (missing - np.maximum(gap, 0))[start]
-    unexplained = (gap > 0) & (missing > leases.unknown_before(given.completed_ns[order]))
+    explained = leases.unknown_before(given.completed_ns[order]) + _over_at_once(counting, start)
+    unexplained = (gap > 0) & (missing > explained)
     found = []
     for row in some((later & (gap < 0)) | unexplained):
         if counting.begins[row]:
@@ -74,6 +78,15 @@ def _numbers(counting: _Counting) -> list[Violation]:
             what = twice if gap[row] < 0 else f"number {number[row]} follows number {number[row - 1]}"
             found.append(_violation(leases, what, order[row - 1], order[row]))
     return found
+
+
+def _over_at_once(counting: _Counting, start: Array) -> Array:
+    """How many deliveries of the same message, up to each, were granted after a jump of the database's clock."""
+    leases, order = counting.leases, counting.order
+    jumps = [fault.began_ns for fault in leases.run.faults if fault.kind == DATABASE_CLOCK_JUMPS]
+    after = (leases.given.completed_ns[order] > min(jumps, default=NEVER)).astype(np.int64)
+    so_far = np.cumsum(after)
+    return np.asarray(so_far - (so_far - after)[start])
 
 
 def _failures(counting: _Counting) -> list[Violation]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
+from prove.checker.basis import DATABASE_CLOCK_JUMPS
 
 LEASE_GROUP = "billing"
 CURSOR_GROUP = "audit"
@@ -20,7 +21,7 @@ FAULTS: Mapping[str, int] = {
     "producer crash": 1,
     "clock of a server jumps": 2,
     "clock of a server drifts": 2,
-    "clock of the database jumps": 1,
+    DATABASE_CLOCK_JUMPS: 1,
     "network": 5,
     "store: lost after": 4,
     "store: lost before": 2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from prove.checker.basis import DATABASE_CLOCK_JUMPS, Fault
 from prove.history.tables import Verb
 from tests.unit.prove.checker.lease_rows import (
     DIED,
@@ -124,6 +125,15 @@ def test_s12_of_two_keys_one_is_not_counted() -> None:
         consume(0, 1, "0 1"), nack(10, 1, 0, 1), consume(300, 2, "0:2:1 1:2", "b"), acked(310, 2, 0, 1), end("kl"),
     ]  # fmt: skip
     assert [each.place for each in found("S12", broken)] == [("t", 0, 1)]
+
+
+def test_s12_after_a_jump_of_the_databases_clock_a_grant_may_be_over_at_once() -> None:
+    jump = Fault(kind=DATABASE_CLOCK_JUMPS, began_ns=500_000_000, ended_ns=600_000_000)
+    missing = [consume(0, 1, "0"), consume(1000, 3, "0:3", "b"), acked(1100, 3, 0), end()]
+    assert found("S12", missing) and not found("S12", missing, faults=(jump,))
+    more = [consume(0, 1, "0"), consume(1000, 4, "0:4", "b"), acked(1100, 4, 0), end()]
+    before = [consume(0, 1, "0:2"), acked(100, 1, 0), end()]
+    assert found("S12", more, faults=(jump,)) and found("S12", before, faults=(jump,))
 
 
 def test_s12_of_nothing() -> None:
