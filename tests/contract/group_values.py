@@ -51,7 +51,6 @@ def letter(offset: int, *, epoch: int = 0, reason: str = "boom", payload: bytes 
     return NewDeadLetter(
         offset=offset,
         epoch=epoch,
-        at_ms=1_900_000_000_001 + offset,
         deliveries=5,
         failures=4,
         reason=reason,

@@ -334,8 +334,7 @@ class Ledgers:
         assert turn.entry is not None and turn.step is not None
         ledger = turn.ledger
         deaths: Sequence[Death] = turn.step.deaths
-        now_ms = self._clocks[ledger.cell].now_ms()
-        letters = await self._letters.write(ledger.topic, ledger.partition, deaths, now_ms)
+        letters = await self._letters.write(ledger.topic, ledger.partition, deaths)
         turn.entry = replace(turn.entry, dead_letters=letters)
 
     # Writing ----------------------------------------------------------------------------------------------------------

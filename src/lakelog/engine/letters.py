@@ -18,7 +18,7 @@ class Letters:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    async def write(self, topic: Topic, partition: int, deaths: Sequence[Death], now_ms: int) -> list[NewDeadLetter]:
+    async def write(self, topic: Topic, partition: int, deaths: Sequence[Death]) -> list[NewDeadLetter]:
         offsets = sorted(death.offset for death in deaths)
         payloads: dict[int, bytes] = {}
         for piece in await self._shelf.pieces(topic, partition, offsets):
@@ -29,7 +29,6 @@ class Letters:
             NewDeadLetter(
                 offset=death.offset,
                 epoch=death.epoch,
-                at_ms=now_ms,
                 deliveries=death.deliveries,
                 failures=death.failures,
                 reason=death.reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore"),

@@ -131,14 +131,13 @@ class JournalRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDeadLetter:
-    """A dead letter to be written in the commit that gives the message up.
+    """A dead letter to be written, with the database's time, in the commit that gives the message up.
 
     `payload` is a batch of this one message, or None if the message was out of reach already.
     """
 
     offset: int
     epoch: int
-    at_ms: int
     deliveries: int
     failures: int
     reason: str

@@ -70,7 +70,6 @@ class Morgue(World):
             NewDeadLetter(
                 offset=offset,
                 epoch=epoch,
-                at_ms=now,
                 deliveries=5,
                 failures=4,
                 reason=reason,

@@ -194,7 +194,7 @@ class MemoryGroups:
             return CommitStatus.TIME
         self._journals[place] = journal
         journal.rows.append((JournalRow(version=entry.version, snapshot=entry.snapshot, body=entry.body), now))
-        for letter in _letters(entry):
+        for letter in _letters(entry, now):
             self._dead.setdefault((entry.group_id, letter.key), letter)
         return CommitStatus.OK
 
@@ -228,13 +228,13 @@ def _order(key: DeadLetterKey) -> tuple[int, int, int]:
     return key.pid, key.offset, key.epoch
 
 
-def _letters(entry: JournalEntry) -> Iterator[StoredDeadLetter]:
+def _letters(entry: JournalEntry, now: int) -> Iterator[StoredDeadLetter]:
     for letter in entry.dead_letters:
         yield StoredDeadLetter(
             group_id=entry.group_id,
             key=DeadLetterKey(pid=entry.pid, offset=letter.offset, epoch=letter.epoch),
             state=DeadLetterState.DEAD,
-            at_ms=letter.at_ms,
+            at_ms=now,
             deliveries=letter.deliveries,
             failures=letter.failures,
             reason=storable(letter.reason),

@@ -154,7 +154,6 @@ def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
         [part for part, _ in letters],
         [letter.offset for _, letter in letters],
         [letter.epoch for _, letter in letters],
-        [letter.at_ms for _, letter in letters],
         [letter.deliveries for _, letter in letters],
         [letter.failures for _, letter in letters],
         [storable(letter.reason) for _, letter in letters],

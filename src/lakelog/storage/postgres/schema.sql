@@ -306,7 +306,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[] DEFAULT '{}'::integer[], d_offsets bigint[] DEFAULT '{}'::bigint[], d_epochs integer[] DEFAULT '{}'::integer[], d_times bigint[] DEFAULT '{}'::bigint[], d_deliveries integer[] DEFAULT '{}'::integer[], d_failures integer[] DEFAULT '{}'::integer[], d_reasons text[] DEFAULT '{}'::text[], d_owners text[] DEFAULT '{}'::text[], d_payloads bytea[] DEFAULT '{}'::bytea[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
+CREATE FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[] DEFAULT '{}'::integer[], d_offsets bigint[] DEFAULT '{}'::bigint[], d_epochs integer[] DEFAULT '{}'::integer[], d_deliveries integer[] DEFAULT '{}'::integer[], d_failures integer[] DEFAULT '{}'::integer[], d_reasons text[] DEFAULT '{}'::text[], d_owners text[] DEFAULT '{}'::text[], d_payloads bytea[] DEFAULT '{}'::bytea[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
@@ -347,10 +347,10 @@ begin
     if cardinality(d_parts) > 0 then
         insert into lakelog.dead_letter
             (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
-        select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, to_timestamp(d.at / 1000.0),
+        select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
                d.deliveries, d.failures, d.reason, d.owner, d.payload
-        from unnest(d_parts, d_offsets, d_epochs, d_times, d_deliveries, d_failures, d_reasons, d_owners, d_payloads)
-            as d (part, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
+        from unnest(d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads)
+            as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload)
         where statuses[d.part] = 0
         on conflict do nothing;
     end if;
@@ -1384,8 +1384,8 @@ GRANT ALL ON FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before tim
 REVOKE ALL ON FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) TO lakelog_service;
 
-REVOKE ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_times bigint[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_times bigint[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
+REVOKE ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) TO lakelog_service;

@@ -104,7 +104,7 @@ create function lakelog.journals_commit(
     p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[],
     p_not_before bigint[], p_not_after bigint[],
     d_parts integer[] default '{}', d_offsets bigint[] default '{}', d_epochs integer[] default '{}',
-    d_times bigint[] default '{}', d_deliveries integer[] default '{}', d_failures integer[] default '{}',
+    d_deliveries integer[] default '{}', d_failures integer[] default '{}',
     d_reasons text[] default '{}', d_owners text[] default '{}', d_payloads bytea[] default '{}',
     out clock_ms bigint, out statuses smallint[]
 )
@@ -148,10 +148,10 @@ begin
     if cardinality(d_parts) > 0 then
         insert into lakelog.dead_letter
             (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
-        select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, to_timestamp(d.at / 1000.0),
+        select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
                d.deliveries, d.failures, d.reason, d.owner, d.payload
-        from unnest(d_parts, d_offsets, d_epochs, d_times, d_deliveries, d_failures, d_reasons, d_owners, d_payloads)
-            as d (part, message_offset, epoch, at, deliveries, failures, reason, owner, payload)
+        from unnest(d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads)
+            as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload)
         where statuses[d.part] = 0
         on conflict do nothing;
     end if;

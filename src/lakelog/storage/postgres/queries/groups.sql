@@ -24,7 +24,7 @@ select clock_ms, statuses from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $
 
 -- journals_commit_dead: the same, with dead letters
 select clock_ms, statuses
-from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
 
 -- journals_trim: forgets superfluous rows, up to a limit
 select lakelog.journals_trim($1, $2, $3);
