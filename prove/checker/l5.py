@@ -2,6 +2,9 @@
 
 One that failed by that waits for its back-off, too. Only the first message of each key is looked at: the others wait
 for it. While a fault lasts the clock stands still.
+
+What a dead owner had is handed out one at a time, each alone. So the clock begins again whenever one of them is leased:
+two seconds in which none is, though one is due, are too long.
 """
 
 from __future__ import annotations
@@ -52,14 +55,22 @@ def _may_be_lost(leases: Leases) -> bool:
 def _late_ms(leases: Leases, rows: Array, later: Array) -> Array:
     """By how much each was leased again too late."""
     given, run = leases.given, leases.run
-    allowed = leases.until_ms[rows] + int(run.targets.get("L5_ms", GRACE_MS))
+    grace = int(run.targets.get("L5_ms", GRACE_MS))
+    allowed = leases.until_ms[rows] + grace
     for row in np.flatnonzero(leases.alone[rows]).tolist():
         allowed[row] += leases.rules.max_delay_ms(int(given.failures[rows[row]]) + 1)
+    allowed = np.maximum(allowed, _last_suspect_ms(leases, later) + grace)
     next_ = given.number[later] == given.number[rows] + 1
     late = np.where(next_, leases.granted_ms[later] - allowed, 0)
     for row in np.flatnonzero(late > 0).tolist():
         late[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
     return late
+
+
+def _last_suspect_ms(leases: Leases, rows: Array) -> Array:
+    """When a suspect was leased last before each of these; 0 if none was."""
+    times = np.sort(leases.granted_ms[leases.given.suspect])
+    return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
 
 
 def _faulty_ms(leases: Leases, row: int, later: int) -> int:

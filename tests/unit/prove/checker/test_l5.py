@@ -28,6 +28,10 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0 1", "z"), consume(3100, 2, "0:2"), ack(3200, 2, 0), consume(1500, 3, "1:2"), ack(1600, 3, 1),
         end("kl"),
     ],
+    "too late after the one in front of it": [
+        consume(0, 1, "0 1", "z"), consume(1500, 2, "1:2", suspect=True), ack(1600, 2, 1),
+        consume(3600, 3, "0:2", suspect=True), ack(3700, 3, 0), end("kl"),
+    ],
     "too late after its back-off": [
         consume(0, 1, "0", "z", suspect=True), consume(3300, 2, "0:2:1"), ack(3310, 2, 0), end(),
     ],
@@ -37,6 +41,11 @@ VALID: dict[str, list[Rows]] = {
     "it comes again": [
         consume(0, 1, "0 1", "z"), consume(2900, 2, "0:2"), ack(3000, 2, 0), consume(1000, 3, "1:2"), ack(1600, 3, 1),
         end("kl"),
+    ],
+    "one after the other": [
+        consume(0, 1, "0 1 2", "z"), consume(1500, 2, "1:2", suspect=True), ack(2900, 2, 1),
+        consume(2900, 3, "2:2", suspect=True), ack(4800, 3, 2), consume(4800, 4, "0:2", suspect=True), ack(4900, 4, 0),
+        end("klm"),
     ],
     "an owner that lives": [consume(0, 1, "0"), consume(3100, 2, "0:2", "b"), ack(3200, 2, 0, owner="b"), end()],
     "after an extend": [
