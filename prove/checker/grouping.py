@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prove.checker.basis import MOST
-from prove.checker.matching import found_at
+from prove.checker.matching import found_at, true_at
 from prove.history.tables import Columns
 
 Array = npt.NDArray[Any]
@@ -24,9 +24,10 @@ class Rows:
         self._table, self._order = table, order
 
     def __getattr__(self, name: str) -> Array:
-        if name.startswith("_") or name not in self._table.arrays:
+        if name.startswith("_"):
             raise AttributeError(name)
-        column = self.__dict__[name] = self._table.arrays[name][self._order]
+        column: Array = getattr(self._table, name)[self._order]
+        self.__dict__[name] = column
         return column
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class Groups:
             codes = codes[self._order]
         begins = np.ones(len(codes), np.bool_)
         np.not_equal(codes[1:], codes[:-1], out=begins[1:])
-        self._starts = np.flatnonzero(begins)
+        self._starts = true_at(begins)
         self.codes = codes[self._starts]
         self.number: Array = np.cumsum(begins) - 1
         if self._order is not None:
@@ -102,4 +103,4 @@ def running_least(values: Array, begins: Array) -> Array:
 
 def some(chosen: Array) -> list[int]:
     """Rows of which it is true: as many as are worth telling."""
-    return [int(row) for row in np.flatnonzero(chosen)[:MOST]]
+    return [int(row) for row in true_at(chosen)[:MOST]]

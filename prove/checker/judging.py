@@ -97,8 +97,13 @@ def tallied(
     found: Tallies = {}
     for scope, checks in _by_scope(invariants):
         for part in instances(scope, tables, groups):
+            rows = sum(map(len, part.by_name.values()))
             for each in checks:
-                found.setdefault(each.name, Tally()).add(_checked(each, part, run))
+                tally = found.get(each.name)
+                if tally is None:
+                    tally = found[each.name] = Tally()
+                tally.rows += rows
+                _check(each, part, run, tally)
     return found
 
 
@@ -119,21 +124,20 @@ def _by_scope(invariants: Iterable[Invariant]) -> Iterator[tuple[Scope, list[Inv
     return ((scope, list(those)) for scope, those in groupby(ordered, key=lambda each: each.scope))
 
 
-def _checked(invariant: Invariant, tables: Tables, run: Run) -> Tally:
+def _check(invariant: Invariant, tables: Tables, run: Run, tally: Tally) -> None:
+    """Adds what one instance gives."""
     began = time.perf_counter()
-    tally = Tally(rows=sum(map(len, tables.by_name.values())))
     try:
         found = invariant.check(tables, run)
         doubt = invariant.doubt(tables, run)
     except Exception as exc:
         # One check that cannot cope must neither pass for a proof, nor cost the others of a run of hours.
         found, doubt = [], f"the check failed: {type(exc).__name__}: {exc}"
-    if doubt is None:
-        tally.violations = found
-    else:
-        tally.doubts, tally.suspicions = [doubt], found
-    tally.seconds = time.perf_counter() - began
-    return tally
+    if doubt is not None:
+        tally.add(Tally(doubts=[doubt], suspicions=found))
+    elif found:
+        tally.add(Tally(violations=found))
+    tally.seconds += time.perf_counter() - began
 
 
 def _few(found: Iterable[_T]) -> list[_T]:

@@ -11,10 +11,11 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, found_at
+from prove.checker.codes import OUTCOME, READER, VERB
+from prove.checker.matching import Array, beginnings, found_at, true_at
 from prove.checker.timing import MS, SECOND
 from prove.checker.wording import place, shown, some
-from prove.history.tables import Columns, Outcome, Reader, Tables, Verb
+from prove.history.tables import Columns, Tables
 
 LIMIT_SECONDS = 60.0
 ANSWER_NS = 10 * SECOND
@@ -26,8 +27,8 @@ _NEVER = np.iinfo(np.int64).max
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     deliveries, calls, final = tables["delivery"], tables["call"], tables["seen"]
-    final = final.where(final.reader == Reader.FINAL)
-    asks = calls.where(calls.verb == Verb.CONSUME)
+    final = final.where(final.reader == READER.FINAL)
+    asks = calls.where(calls.verb == VERB.CONSUME)
     if not run.healed_ns or not len(final) or not (len(asks) or len(deliveries)):
         return []
     limit = int(run.targets.get("L1", LIMIT_SECONDS) * SECOND)
@@ -35,7 +36,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     due = max(_due(run, asks, deliveries, limit), _sought(calls) + limit, began + limit)
     final = final.where(final.offset >= _start(tables["progress"])).sorted_by("offset")
     first = _first_given(final, deliveries)
-    late = np.flatnonzero(first > due)
+    late = true_at(first > due)
     never = late[first[late] == _NEVER]
     found = _late(tables, run, final, (late[first[late] < _NEVER], first), (due, limit))
     return (_unseen(tables, run, final, never, due) + found)[:MOST]
@@ -44,7 +45,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 def figure(tables: Tables, run: Run) -> float | None:
     """So many seconds after the last fault the last message was given for the first time."""
     final = tables["seen"]
-    final = final.where(final.reader == Reader.FINAL)
+    final = final.where(final.reader == READER.FINAL)
     first = _first_given(final, tables["delivery"])
     first = first[first < _NEVER]
     return max(0.0, float(first.max() - run.healed_ns) / SECOND) if len(first) and run.healed_ns else None
@@ -52,7 +53,7 @@ def figure(tables: Tables, run: Run) -> float | None:
 
 def _due(run: Run, asks: Columns, deliveries: Columns, limit: int) -> int:
     due = max(run.healed_ns, run.load_ns[1]) + limit
-    unknown = asks.where((asks.outcome == Outcome.INFO) | (asks.completed_ns == 0))
+    unknown = asks.where((asks.outcome == OUTCOME.INFO) | (asks.completed_ns == 0))
     if len(unknown) and len(deliveries):
         over = int(np.maximum(unknown.invoked_ns + ANSWER_NS, unknown.completed_ns).max())
         due = max(due, over + int(deliveries.lease_ms.max()) * MS + AGAIN_NS)
@@ -60,7 +61,7 @@ def _due(run: Run, asks: Columns, deliveries: Columns, limit: int) -> int:
 
 
 def _sought(calls: Columns) -> int:
-    seeks = calls.where((calls.verb == Verb.SEEK) & (calls.outcome != Outcome.FAIL))
+    seeks = calls.where((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL))
     return int(np.maximum(seeks.invoked_ns + ANSWER_NS, seeks.completed_ns).max()) if len(seeks) else 0
 
 
@@ -72,7 +73,7 @@ def _start(progress: Columns) -> int:
 
 def _first_given(final: Columns, deliveries: Columns) -> Array:
     """When each message was given to somebody for the first time."""
-    given = deliveries.where((deliveries.outcome == Outcome.OK) & (deliveries.completed_ns > 0))
+    given = deliveries.where((deliveries.outcome == OUTCOME.OK) & (deliveries.completed_ns > 0))
     if not len(given):
         return np.full(len(final), _NEVER)
     order = np.lexsort((given.completed_ns, given.offset))

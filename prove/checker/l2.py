@@ -10,9 +10,10 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, differs
+from prove.checker.codes import OUTCOME, VERB
+from prove.checker.matching import Array, beginnings, differs, true_at
 from prove.checker.timing import SECOND, quiet
-from prove.history.tables import Columns, Outcome, Tables, Verb
+from prove.history.tables import Columns, Tables
 
 LIMIT_SECONDS = 30.0
 SETTLE_NS = 10 * SECOND
@@ -34,10 +35,12 @@ _MOVES = (
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     rows = tables["progress"]
-    rows = rows.where((rows.outcome == Outcome.OK) & ~rows.final)
+    rows = rows.where((rows.outcome == OUTCOME.OK) & ~rows.final)
     limit = int(run.targets.get("L2", LIMIT_SECONDS) * SECOND)
+    if len(rows) < 2 or rows.invoked_ns.max() - rows.completed_ns.min() <= limit:
+        return []  # Nothing can have stood still for longer than it was looked at.
     found = []
-    for began, ended, last in _stalls(rows, run, limit) if len(rows) > 1 else ():
+    for began, ended, last in _stalls(rows, run, limit):
         for low, high in quiet(run, SETTLE_NS):
             high = min(high, ended)
             low = _asked_from(tables, int(last.topic[0]), max(low, began), high)
@@ -58,13 +61,13 @@ def _stalls(rows: Columns, run: Run, limit: int) -> list[tuple[int, int, Columns
     moved[1:] = ~fresh[1:] & differs(*(rows.arrays[name] for name in _MOVES))
     order = np.argsort(rows.completed_ns, kind="stable")
     rows, runs, known = rows.where(order), np.cumsum(moved[order]), np.cumsum(fresh[order])
-    firsts = np.flatnonzero(np.append(True, runs[1:] != runs[:-1]))
+    firsts = true_at(np.append(True, runs[1:] != runs[:-1]))
     ends = np.append(firsts[1:], len(rows))
     until = np.maximum.reduceat(rows.invoked_ns, firsts)
     found = []
-    for at in np.flatnonzero(until - rows.completed_ns[firsts] > limit).tolist():
+    for at in true_at(until - rows.completed_ns[firsts] > limit).tolist():
         stretch = rows.where(np.arange(firsts[at], ends[at])).sorted_by("topic", "partition", "completed_ns")
-        has = np.flatnonzero(_has_work(stretch, run))
+        has = true_at(_has_work(stretch, run))
         begins = beginnings(stretch.topic, stretch.partition)
         # A partition that was not looked at meanwhile may have moved.
         if len(has) and len(begins) == known[ends[at] - 1]:
@@ -85,7 +88,7 @@ def _has_work(rows: Columns, run: Run) -> Array:
 def _asked_from(tables: Tables, topic: int, began: int, ended: int) -> int:
     """When somebody asked for messages, or a member was there, the first time in that stretch; its end if nobody."""
     calls, members = tables["call"], tables["member"]
-    asks = calls.where((calls.verb == Verb.CONSUME) & (calls.topic == topic))
+    asks = calls.where((calls.verb == VERB.CONSUME) & (calls.topic == topic))
     times = [began_in[began_in < ended] for began_in in (_begins(asks, began), _begins(members, began))]
     return int(min((each.min() for each in times if len(each)), default=ended))
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.basis import Run, Violation
+from prove.checker.codes import OUTCOME, READER, VERB
 from prove.checker.grouping import NEVER, Array, Groups, Rows, looked_up, paired, running_least
-from prove.checker.matching import found_at
-from prove.history.tables import Columns, Outcome, Reader, Tables, Verb
+from prove.checker.matching import found_at, true_at
+from prove.history.tables import Columns, Tables, Verb
 
 GAVE_UP_NS = 9_000_000_000
 """A server that is so slow answers with nothing, and gives back what comes after that."""
@@ -55,15 +56,15 @@ class Leases:
         self.clock_ms = int(run.targets.get("clock_ms", 0))
         """By so much the recorders' clock and the database's may differ in this run."""
         delivery, answer = self._tables["delivery"], self._tables["answer"]
-        said = answer.verb != Verb.EXTEND
-        named = np.flatnonzero(said & (answer.token >= 0) & (answer.offset >= 0))
+        said = answer.verb != VERB.EXTEND
+        named = true_at(said & (answer.token >= 0) & (answer.offset >= 0))
         codes, self._width = _lease_codes(delivery, answer, named)
         order = np.lexsort((delivery.invoked_ns, codes[0]))
         self._deliver(delivery, codes[0][order], order)
         order = np.lexsort((answer.invoked_ns[named], codes[1]))
         self.said = Answers(answer, named[order], codes[1][order], self.codes)
         """What owners said about single messages, by offset and token, in the order in which they said it."""
-        extends = np.flatnonzero(~said & (answer.token >= 0))
+        extends = true_at(~said & (answer.token >= 0))
         order = np.lexsort((answer.invoked_ns[extends], answer.token[extends]))
         self.extends = Extends(answer, extends[order], self.given)
 
@@ -114,8 +115,8 @@ class Leases:
     def unknown(self) -> Rows:
         """Consumes that may have leased messages which nobody was told of, in order."""
         call = self._tables["call"]
-        consumes = np.flatnonzero((call.verb == Verb.CONSUME) & (call.outcome != Outcome.FAIL))
-        lost = (call.outcome[consumes] == Outcome.INFO) | (call.completed_ns[consumes] == 0)
+        consumes = true_at((call.verb == VERB.CONSUME) & (call.outcome != OUTCOME.FAIL))
+        lost = (call.outcome[consumes] == OUTCOME.INFO) | (call.completed_ns[consumes] == 0)
         slow = consumes[~lost & (call.completed_ns[consumes] - call.invoked_ns[consumes] > GAVE_UP_NS)]
         if len(slow):
             slow = slow[~_with_deliveries(call, slow, self._tables["delivery"])]
@@ -131,7 +132,7 @@ class Leases:
     @cached_property
     def _log(self) -> tuple[Array, Array]:
         seen = self._tables["seen"]
-        chosen = np.flatnonzero(seen.reader == Reader.FINAL)
+        chosen = true_at(seen.reader == READER.FINAL)
         offsets, first = np.unique(seen.offset[chosen], return_index=True)
         return offsets, seen.key[chosen[first]]
 
@@ -167,7 +168,7 @@ class Leases:
         nothing more.
         """
         said = self.said
-        back = np.flatnonzero(RETURNING[said.verb] & said.happened)
+        back = true_at(RETURNING[said.verb] & said.happened)
         found = np.zeros(len(said), np.bool_)
         if len(back):
             keys, known = self.keys_of(said.offset[back])
@@ -188,7 +189,7 @@ class Leases:
         (on the wall) at which one of those may have been given back, and they with it."""
         given = self.given
         leases = np.unique(given.token[rows])
-        near = np.flatnonzero(np.isin(given.token, leases))
+        near = true_at(np.isin(given.token, leases))
         keys, known = self.keys_of(given.offset[near])
         token = given.token[near]
         # A message whose key is not known may belong to any.
@@ -263,7 +264,7 @@ class Leases:
     def samples(self) -> Rows:
         """How far the group was whenever it was asked, and at the end; by the time of asking, the end last."""
         progress = self._tables["progress"]
-        told = np.flatnonzero(progress.final | ((progress.outcome == Outcome.OK) & (progress.completed_ns != 0)))
+        told = true_at(progress.final | ((progress.outcome == OUTCOME.OK) & (progress.completed_ns != 0)))
         return Rows(progress, told[np.lexsort((progress.invoked_ns[told], progress.final[told]))])
 
     @property
@@ -295,7 +296,7 @@ class Seeks:
     """The seeks of the group that may have happened, and began a position epoch."""
 
     def __init__(self, call: Columns, delivery: Columns, samples: Rows, run: Run) -> None:
-        chosen = np.flatnonzero((call.verb == Verb.SEEK) & (call.outcome != Outcome.FAIL))
+        chosen = true_at((call.verb == VERB.SEEK) & (call.outcome != OUTCOME.FAIL))
         order = chosen[np.argsort(call.invoked_ns[chosen], kind="stable")]
         if len(order) and _is_first_position(call, int(order[0]), delivery, samples, len(order)):
             order = order[1:]
@@ -304,7 +305,7 @@ class Seeks:
             self.doubt: str | None = None
             return
         done = call.completed_ns[order]
-        known = (call.outcome[order] == Outcome.OK) & (done != 0)
+        known = (call.outcome[order] == OUTCOME.OK) & (done != 0)
         self._invoked = call.invoked_ns[order]
         self._completed = np.sort(done[done != 0])
         # The earliest completion of those that began at this one or later.
@@ -312,7 +313,7 @@ class Seeks:
         self.doubt = None if known.all() else "a seek of unknown outcome"
         during = np.searchsorted(self._invoked, delivery.completed_ns) > self.before(delivery.invoked_ns)
         if self.doubt is None and during.any():
-            row = int(np.flatnonzero(during)[0])
+            row = int(true_at(during)[0])
             self.doubt = f"{run.name(delivery.process[row])}-{delivery.counter[row]} leased during a seek"
 
     def before(self, times: Array) -> Array:
@@ -341,8 +342,8 @@ class Told(Rows):
 
     def __init__(self, answer: Columns, order: Array) -> None:
         super().__init__(answer, order)
-        self.ok: Array = (self.outcome == Outcome.OK) & (self.completed_ns != 0)
-        self.happened: Array = self.ok | (self.outcome != Outcome.FAIL) | (self.completed_ns == 0)
+        self.ok: Array = (self.outcome == OUTCOME.OK) & (self.completed_ns != 0)
+        self.happened: Array = self.ok | (self.outcome != OUTCOME.FAIL) | (self.completed_ns == 0)
         """Whether it may have: all that was not refused."""
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from prove.checker.matching import Array
+from prove.checker.matching import Array, true_at
 from prove.history.tables import Columns, Reader, Tables
 
 
@@ -20,9 +20,9 @@ class Picked(Columns):
 
     def __getattr__(self, name: str) -> Array:
         # Also what Columns keeps in a dictionary: there is none here.
-        if name.startswith("_") or name not in self._table.arrays:
+        if name.startswith("_") or name == "arrays":
             raise AttributeError(name)
-        column: Array = self._table.arrays[name] if self._rows is None else self._table.arrays[name][self._rows]
+        column: Array = getattr(self._table, name) if self._rows is None else getattr(self._table, name)[self._rows]
         self.__dict__[name] = column
         return column
 
@@ -31,7 +31,7 @@ class Picked(Columns):
 
     def where(self, chosen: Array) -> Picked:
         if chosen.dtype == np.bool_:
-            chosen = np.flatnonzero(chosen)
+            chosen = true_at(chosen)
         return Picked(self._table, chosen if self._rows is None else self._rows[chosen])
 
     def sorted_by(self, *names: str) -> Picked:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.basis import MOST, Run, Violation
-from prove.checker.matching import Array, beginnings, found_at, mixed
+from prove.checker.codes import OUTCOME, READER
+from prove.checker.matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.picking import Picked, pick, read_by
 from prove.checker.wording import call, place
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Reader, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Ends:
 
 def final_ends(reads: Picked) -> Ends | None:
     """None where the partition was not read."""
-    ended = reads.where((reads.reader == Reader.FINAL) & (reads.outcome == Outcome.OK))
+    ended = reads.where((reads.reader == READER.FINAL) & (reads.outcome == OUTCOME.OK))
     if not len(ended):
         return None
     return Ends(
@@ -37,23 +38,43 @@ def final_ends(reads: Picked) -> Ends | None:
     )
 
 
+def ends_of(tables: Tables) -> Ends | None:
+    """Those of the scope, of one partition; the same for all checks of it."""
+    kept = tables.__dict__
+    if "_ends" not in kept:
+        kept["_ends"] = final_ends(pick(tables, "read"))
+    found: Ends | None = kept["_ends"]
+    return found
+
+
+def final_read(tables: Tables) -> Picked:
+    """What the final read has, by offset; the same for all checks of the scope."""
+    kept = tables.__dict__
+    if "_final" not in kept:
+        seen = pick(tables, "seen")
+        kept["_final"] = seen.where(seen.reader == READER.FINAL).sorted_by("offset")
+    found: Picked = kept["_final"]
+    return found
+
+
 def answered(tables: Tables, readers: tuple[Reader, ...]) -> Picked:
     """The reads that came back."""
     reads = pick(tables, "read")
-    return reads.where(read_by(reads, readers) & (reads.outcome == Outcome.OK))
+    return reads.where(read_by(reads, readers) & (reads.outcome == OUTCOME.OK))
 
 
 def broken_inside(name: str, tables: Tables, run: Run, readers: tuple[Reader, ...]) -> list[Violation]:
     """Calls whose messages of one partition have a gap, or come twice, or did not begin with the lowest."""
     seen = pick(tables, "seen")
-    seen = seen.where(read_by(seen, readers)).sorted_by("process", "counter", "offset")
+    seen = seen.where(read_by(seen, readers))
     if not len(seen):
         return []
+    seen = seen.sorted_by("process", "counter", "offset")
     begins = beginnings(seen.process, seen.counter)
     step = np.diff(seen.offset)
     within = np.ones(len(step), np.bool_)
     within[begins[1:] - 1] = False
-    suspects = np.flatnonzero(within & (step != 1)) + 1
+    suspects = true_at(within & (step != 1)) + 1
     reads = answered(tables, readers)
     suspects = suspects[~_retired(seen, suspects, reads)]
     return [_gap(name, seen, int(row), run) for row in suspects[:MOST]] + _turned(name, seen, begins, reads, run)
@@ -61,10 +82,12 @@ def broken_inside(name: str, tables: Tables, run: Run, readers: tuple[Reader, ..
 
 def broken_start(name: str, reads: Picked, run: Run) -> list[Violation]:
     """Calls that did not begin where they were asked to. What lies below the log start is retired, not skipped."""
+    if not len(reads):
+        return []
     reads = reads.where((reads.offset >= 0) & (reads.count > 0))
     skipped = reads.first > np.maximum(reads.offset, reads.log_start)
     found = []
-    for row in np.flatnonzero(skipped | (reads.first < reads.offset))[:MOST]:
+    for row in true_at(skipped | (reads.first < reads.offset))[:MOST]:
         asked, first, start = int(reads.offset[row]), int(reads.first[row]), int(reads.log_start[row])
         what = f"asked for offset {asked} (log start {start}), a {_kind(reads, row)} began at {first}"
         found.append(Violation(invariant=name, what=what, calls=(call(run, reads, row),), place=place(run, reads, row)))
@@ -93,7 +116,7 @@ def _turned(name: str, seen: Picked, begins: Array, reads: Picked, run: Run) -> 
     lowest = seen.where(begins)
     order = np.argsort(codes := mixed(lowest.process, lowest.counter))
     at = found_at(codes[order], mixed(reads.process, reads.counter))
-    turned = np.flatnonzero((at >= 0) & (lowest.offset[order[at]] < reads.first))
+    turned = true_at((at >= 0) & (lowest.offset[order[at]] < reads.first))
     found = []
     for row in turned[:MOST]:
         low = int(lowest.offset[order[at[row]]])

@@ -5,46 +5,44 @@ It does not look at other messages than acked ones, nor at whether retention was
 
 from __future__ import annotations
 
-import numpy as np
-
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import found_at
+from prove.checker.codes import OUTCOME
+from prove.checker.matching import found_at, true_at
 from prove.checker.picking import Picked, pick
-from prove.checker.reads import final_ends
+from prove.checker.reads import ends_of, final_read
 from prove.checker.wording import call, calls, place, shown
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Tables
 
 
 def check_answers(tables: Tables, run: Run) -> list[Violation]:
     """An ok says where the message is: what has no place is in no partition's part of the history."""
     attempts = pick(tables, "attempt")
-    nowhere = (attempts.outcome == Outcome.OK) & ((attempts.partition < 0) | (attempts.offset < 0))
-    rows = np.flatnonzero(nowhere)[:MOST]
+    nowhere = (attempts.outcome == OUTCOME.OK) & ((attempts.partition < 0) | (attempts.offset < 0))
+    rows = true_at(nowhere)[:MOST]
     return [_violation("acked without a place", attempts, int(row), run) for row in rows]
 
 
 def check_log(tables: Tables, run: Run) -> list[Violation]:
     attempts = pick(tables, "attempt")
-    acked = attempts.where((attempts.outcome == Outcome.OK) & (attempts.offset >= 0))
+    acked = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     if not len(acked):
         return []
-    ends = final_ends(pick(tables, "read"))
+    ends = ends_of(tables)
     if ends is None:
         where = f"{run.name(acked.topic[0])}/{int(acked.partition[0])}"
         shows = calls(run, acked, range(min(len(acked), MOST)))
         return [
             Violation(invariant="S1", what=f"{where} is not in the final read, and has acked messages", calls=shows)
         ]
-    return _lost(acked.where(acked.offset >= ends.log_start), pick(tables, "seen"), run)
+    return _lost(acked.where(acked.offset >= ends.log_start), final_read(tables), run)
 
 
-def _lost(acked: Picked, seen: Picked, run: Run) -> list[Violation]:
-    final = seen.where(seen.reader == Reader.FINAL).sorted_by("offset")
+def _lost(acked: Picked, final: Picked, run: Run) -> list[Violation]:
     at = found_at(final.offset, acked.offset)
     if not len(final):
         return [_violation("acked, and not there", acked, row, run) for row in range(min(len(acked), MOST))]
     found = []
-    for row in np.flatnonzero((at < 0) | (final.hash[at] != acked.hash)):
+    for row in true_at((at < 0) | (final.hash[at] != acked.hash)):
         there = final.hash[final.offset == acked.offset[row]]
         # An offset that is there twice is S5's.
         if acked.hash[row] not in there:

@@ -10,25 +10,26 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, found_at, mixed
+from prove.checker.codes import OUTCOME, READER
+from prove.checker.matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.picking import Picked, pick
 from prove.checker.wording import calls, place, shown
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Reader, Tables
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     if not len(seen):
         return []
-    possible = attempts.where(attempts.outcome != Outcome.FAIL)
-    keyed = (seen.key != 0) | (seen.reader == Reader.FINAL)
+    possible = attempts.where(attempts.outcome != OUTCOME.FAIL)
+    keyed = (seen.key != 0) | (seen.reader == READER.FINAL)
     known, at = _matched(possible, seen, keyed)
     unknown = (at < 0) & ~_redriven(pick(tables, "dead"), seen)
     early = (at >= 0) & (seen.completed_ns > 0)
     if len(known):
         early &= seen.completed_ns < known[at]
-    found = [_unattempted(attempts, seen, int(row), run) for row in np.flatnonzero(unknown)[:MOST]]
-    found += [_early(possible, seen, int(row), run) for row in np.flatnonzero(early)[:MOST]]
+    found = [_unattempted(attempts, seen, int(row), run) for row in true_at(unknown)[:MOST]]
+    found += [_early(possible, seen, int(row), run) for row in true_at(early)[:MOST]]
     return found[:MOST]
 
 
@@ -58,14 +59,14 @@ def _redriven(dead: Picked, seen: Picked) -> Array:
 
 
 def _unattempted(attempts: Picked, seen: Picked, row: int, run: Run) -> Violation:
-    same = np.flatnonzero((attempts.hash == seen.hash[row]) & (attempts.topic == seen.topic[row]))
+    same = true_at((attempts.hash == seen.hash[row]) & (attempts.topic == seen.topic[row]))
     refused = [int(each) for each in same if attempts.key[each] == seen.key[row] or not seen.key[row]]
     why = "was refused" if refused else "was attempted under another key" if len(same) else "was never attempted"
     return _violation(why, attempts.where(np.array(refused or same, np.int64)), seen, row, run)
 
 
 def _early(possible: Picked, seen: Picked, row: int, run: Run) -> Violation:
-    same = np.flatnonzero((possible.hash == seen.hash[row]) & (possible.topic == seen.topic[row]))
+    same = true_at((possible.hash == seen.hash[row]) & (possible.topic == seen.topic[row]))
     return _violation("was read before its attempt", possible.where(same), seen, row, run)
 
 

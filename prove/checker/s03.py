@@ -8,20 +8,21 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings
+from prove.checker.codes import OUTCOME
+from prove.checker.matching import Array, beginnings, true_at
 from prove.checker.picking import Picked, pick
 from prove.checker.wording import call
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Reader, Tables
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
-    told = attempts.where((attempts.outcome == Outcome.OK) & (attempts.offset >= 0))
+    told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     offsets = np.concatenate([told.offset, seen.offset])
     # Stable, because each part is mostly in order already and that makes it several times faster.
     order = np.argsort(offsets, kind="stable")
     offsets, hashes = offsets[order], np.concatenate([told.hash, seen.hash])[order]
-    other = np.flatnonzero((hashes[1:] != hashes[:-1]) & (offsets[1:] == offsets[:-1]))
+    other = true_at((hashes[1:] != hashes[:-1]) & (offsets[1:] == offsets[:-1]))
     if not len(other):
         return []
     places = other[beginnings(offsets[other])][:MOST]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, counted, differs, found_at, mixed
+from prove.checker.codes import OUTCOME, READER
+from prove.checker.matching import Array, beginnings, counted, differs, found_at, mixed, true_at
 from prove.checker.picking import Picked, pick, together
 from prove.checker.wording import calls, place, shown
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Tables
 
 _SIGHT = ("topic", "partition", "offset", "hash", "identity", "process", "counter")
 
@@ -21,7 +22,7 @@ _SIGHT = ("topic", "partition", "offset", "hash", "identity", "process", "counte
 def check_identities(tables: Tables, run: Run) -> list[Violation]:
     """What clients were told, and what readers saw: one identity, one place, one content."""
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
-    told = attempts.where((attempts.outcome == Outcome.OK) & (attempts.offset >= 0) & (attempts.identity != 0))
+    told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0) & (attempts.identity != 0))
     read = seen.where(seen.identity != 0)
     sights = together(_SIGHT, told, read)
     if len(sights) < 2:
@@ -30,25 +31,25 @@ def check_identities(tables: Tables, run: Run) -> list[Violation]:
     same = ~differs(sights.topic, sights.identity)
     moved = same & differs(sights.partition, sights.offset)
     changed = same & ~moved & differs(sights.hash)
-    found = [_two_places(sights, int(row), run) for row in np.flatnonzero(moved)[:MOST]]
-    found += [_two_contents(sights, int(row), run) for row in np.flatnonzero(changed)[:MOST]]
+    found = [_two_places(sights, int(row), run) for row in true_at(moved)[:MOST]]
+    found += [_two_contents(sights, int(row), run) for row in true_at(changed)[:MOST]]
     return found[:MOST]
 
 
 def check_copies(tables: Tables, run: Run) -> list[Violation]:
     """Copies of a value beyond what its attempts can have made, known or unknown in outcome."""
     seen, attempts = pick(tables, "seen"), pick(tables, "attempt")
-    final = seen.where(seen.reader == Reader.FINAL)
+    final = seen.where(seen.reader == READER.FINAL)
     values = mixed(final.topic, final.hash)
     codes, times = counted(values)
     codes, times = codes[times > 1], times[times > 1]
     if not len(codes):
         return []
-    tried = attempts.where(attempts.outcome != Outcome.FAIL)
+    tried = attempts.where(attempts.outcome != OUTCOME.FAIL)
     allowed = _allowed(tried, pick(tables, "dead"), codes)
     found = []
     # A value that nobody attempted is S2's, and an offset that is there twice S5's.
-    for each in np.flatnonzero((times > allowed) & (allowed > 0)):
+    for each in true_at((times > allowed) & (allowed > 0)):
         copies = final.where(values == codes[each]).sorted_by("partition", "offset")
         copies = copies.where(beginnings(copies.partition, copies.offset))
         if len(copies) > allowed[each]:
@@ -94,7 +95,7 @@ def _two_contents(sights: Picked, row: int, run: Run) -> Violation:
 def _copied(copies: Picked, allowed: int, tried: Picked, run: Run) -> Violation:
     where = ", ".join(shown(run, copies, row) for row in range(min(len(copies), 5)))
     what = f"{run.name(copies.hash[0])} is {len(copies)} times there, at {where}; its attempts allow {allowed}"
-    same = np.flatnonzero((tried.topic == copies.topic[0]) & (tried.hash == copies.hash[0]))
+    same = true_at((tried.topic == copies.topic[0]) & (tried.hash == copies.hash[0]))
     shows = calls(run, tried, map(int, same[:MOST]))
     return Violation(invariant="S4", what=what, calls=shows, place=place(run, copies, len(copies) - 1))
 

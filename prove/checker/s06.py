@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, differs
+from prove.checker.codes import OUTCOME, READER
+from prove.checker.matching import Array, differs, true_at
 from prove.checker.picking import Picked, pick, together
-from prove.checker.reads import Ends, answered, broken_inside, broken_start, final_ends
+from prove.checker.reads import Ends, answered, broken_inside, broken_start, ends_of
 from prove.checker.wording import call, calls, place, shown
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Reader, Tables
 
 _FETCH = (Reader.FETCH,)
 
@@ -24,7 +25,7 @@ _FETCH = (Reader.FETCH,)
 def check(tables: Tables, run: Run) -> list[Violation]:
     fetches = answered(tables, _FETCH)
     floors = _floors(pick(tables, "attempt"), fetches)
-    ends = final_ends(pick(tables, "read"))
+    ends = ends_of(tables)
     found = _falls(floors, fetches, run) + _end_below(floors, ends, run) + _beyond(pick(tables, "seen"), ends, run)
     found += broken_start("S6", fetches, run) + broken_inside("S6", tables, run, _FETCH)
     return (found + _jumps(pick(tables, "read"), run))[:MOST]
@@ -39,7 +40,7 @@ class _Floors:
 
 
 def _floors(attempts: Picked, fetches: Picked) -> _Floors:
-    told = attempts.where((attempts.outcome == Outcome.OK) & (attempts.offset >= 0))
+    told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     told_by = together(("process", "counter", "completed_ns"), told, fetches)
     marks = np.concatenate([told.offset + 1, fetches.high_watermark])
     order = np.argsort(told_by.completed_ns, kind="stable")
@@ -48,12 +49,12 @@ def _floors(attempts: Picked, fetches: Picked) -> _Floors:
 
 def _falls(floors: _Floors, fetches: Picked, run: Run) -> list[Violation]:
     """Compares each fetch with what was told before it was invoked."""
-    if not len(floors.marks):
+    if not len(floors.marks) or not len(fetches):
         return []
     fetches = fetches.where(fetches.high_watermark >= 0).sorted_by("invoked_ns")
     highest = np.maximum.accumulate(floors.marks)
     before = np.searchsorted(floors.calls.completed_ns, fetches.invoked_ns) - 1
-    fell = np.flatnonzero((before >= 0) & (fetches.high_watermark < highest[before]))
+    fell = true_at((before >= 0) & (fetches.high_watermark < highest[before]))
     return [
         _fell(floors, int(np.argmax(floors.marks[: before[row] + 1])), fetches, int(row), run) for row in fell[:MOST]
     ]
@@ -81,7 +82,7 @@ def _beyond(seen: Picked, ends: Ends | None, run: Run) -> list[Violation]:
     """What anybody saw was below the high watermark then, and is now. The final read itself is S5's."""
     if ends is None:
         return []
-    above = np.flatnonzero((seen.offset >= ends.high_watermark) & (seen.reader != Reader.FINAL))[:MOST]
+    above = true_at((seen.offset >= ends.high_watermark) & (seen.reader != READER.FINAL))[:MOST]
     what = f"was seen, but the high watermark is {ends.high_watermark} in the final read"
     return [
         Violation(
@@ -96,11 +97,11 @@ def _beyond(seen: Picked, ends: Ends | None, run: Run) -> list[Violation]:
 
 def _jumps(reads: Picked, run: Run) -> list[Violation]:
     """Fetches of one process from an offset above all that it was answered before."""
-    fetches = reads.where((reads.reader == Reader.FETCH) & (reads.outcome != Outcome.INFO))
-    fetches = fetches.sorted_by("process", "counter")
+    fetches = reads.where((reads.reader == READER.FETCH) & (reads.outcome != OUTCOME.INFO))
     if len(fetches) < 2:
         return []
-    refused = fetches.outcome == Outcome.FAIL
+    fetches = fetches.sorted_by("process", "counter")
+    refused = fetches.outcome == OUTCOME.FAIL
     # An empty answer to who asked for the end, wherever that is, does not tell where the reader is.
     unsure = refused | ((fetches.offset < 0) & (fetches.count == 0))
     fresh = np.append(True, differs(fetches.process) | unsure[:-1])
@@ -108,7 +109,7 @@ def _jumps(reads: Picked, run: Run) -> list[Violation]:
     skipped = ~fresh[1:] & ~refused[1:] & (fetches.offset[1:] > np.maximum(reached[:-1], fetches.log_start[1:]))
     # Two calls at once are two readers.
     skipped &= fetches.completed_ns[:-1] <= fetches.invoked_ns[1:]
-    return [_jumped(fetches, int(row) + 1, int(reached[row]), run) for row in np.flatnonzero(skipped)[:MOST]]
+    return [_jumped(fetches, int(row) + 1, int(reached[row]), run) for row in true_at(skipped)[:MOST]]
 
 
 def _reached(fetches: Picked, refused: Array, fresh: Array) -> Array:

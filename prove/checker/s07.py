@@ -14,25 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, found_at
+from prove.checker.codes import OUTCOME, READER
+from prove.checker.matching import Array, beginnings, found_at, true_at
 from prove.checker.picking import Picked, pick
-from prove.checker.reads import final_ends
+from prove.checker.reads import ends_of, final_read
 from prove.checker.wording import call, calls
-from prove.history.tables import Outcome, Reader, Tables
+from prove.history.tables import Tables
 
 
 def check_answered(tables: Tables, run: Run) -> list[Violation]:
     """Batches of which the final read has a part, though all of it was acked above the log start."""
-    attempts, seen, ends = pick(tables, "attempt"), pick(tables, "seen"), final_ends(pick(tables, "read"))
+    attempts, ends = pick(tables, "attempt"), ends_of(tables)
     if ends is None:
         return []
     members = _members(attempts.where(attempts.offset >= ends.log_start))
-    final = seen.where(seen.reader == Reader.FINAL).sorted_by("offset")
+    final = final_read(tables)
     at = found_at(final.offset, members.offset)
     there = (at >= 0) & (final.hash[at] == members.hash) if len(final) else at >= 0
     found = []
     for begin, end in _halves(members, there):
-        missing = begin + int(np.flatnonzero(~there[begin:end])[0])
+        missing = begin + int(true_at(~there[begin:end])[0])
         found.append(_violation(members, range(begin, end), int(there[begin:end].sum()), missing, run))
         if len(found) == MOST:
             break
@@ -43,6 +44,8 @@ def check_unknown(tables: Tables, run: Run) -> list[Violation]:
     """Batches of which something is in the log, and something of unknown outcome is not, in the same partition."""
     members = _members(pick(tables, "attempt"))
     there = members.offset >= 0
+    if there.all():
+        return []
     starts = _log_starts(pick(tables, "read"))
     found: list[Violation] = []
     for begin, end in _halves(members, there):
@@ -57,18 +60,18 @@ def check_unknown(tables: Tables, run: Run) -> list[Violation]:
 
 def _members(attempts: Picked) -> Picked:
     """Messages that stand or fall with their batch, one batch after the other."""
-    chosen = attempts.where((attempts.outcome != Outcome.FAIL) & ~attempts.duplicate & ~attempts.shared)
+    chosen = attempts.where((attempts.outcome != OUTCOME.FAIL) & ~attempts.duplicate & ~attempts.shared)
     return chosen.sorted_by("process", "topic", "batch", "counter")
 
 
 def _halves(members: Picked, there: Array) -> Iterator[tuple[int, int]]:
     """From and to which row there is a batch with something there and something not."""
-    begins = beginnings(members.process, members.topic, members.batch)
-    if not len(begins):
+    if there.all():
         return
+    begins = beginnings(members.process, members.topic, members.batch)
     ends = np.append(begins[1:], len(members))
     present = np.add.reduceat(there.astype(np.int64), begins)
-    for number in np.flatnonzero((present > 0) & (present < ends - begins)):
+    for number in true_at((present > 0) & (present < ends - begins)):
         yield int(begins[number]), int(ends[number])
 
 
@@ -87,19 +90,19 @@ def _by_partition(members: Picked, rows: Sequence[int]) -> dict[int, list[int]]:
 def _missing(members: Picked, rows: Sequence[int], log_start: int) -> int | None:
     """The first message that should be there; None if there is no such, or nothing tells."""
     offsets = members.offset[rows]
-    present = np.flatnonzero(offsets >= 0)
+    present = true_at(offsets >= 0)
     if not len(present):
         return None
     # A batch lies in one piece, so that the first one found tells where the others would be.
     first = int(offsets[present[0]] - present[0])
-    for index in np.flatnonzero(offsets < 0):
+    for index in true_at(offsets < 0):
         if not 0 <= first + index < log_start:
             return rows[int(index)]
     return None
 
 
 def _log_starts(reads: Picked) -> Mapping[tuple[int, int], int]:
-    ended = reads.where((reads.reader == Reader.FINAL) & (reads.outcome == Outcome.OK)).sorted_by("log_start")
+    ended = reads.where((reads.reader == READER.FINAL) & (reads.outcome == OUTCOME.OK)).sorted_by("log_start")
     return {
         (int(topic), int(partition)): int(start)
         for topic, partition, start in zip(ended.topic, ended.partition, ended.log_start, strict=True)

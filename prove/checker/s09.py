@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.codes import OUTCOME
 from prove.checker.grouping import NEVER, Array, Groups, looked_up, running_least, some
 from prove.checker.leases import FINISHING, Leases, doubt, leases_of
-from prove.history.tables import Outcome, Tables, Verb
+from prove.checker.matching import true_at
+from prove.history.tables import Tables, Verb
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
@@ -25,10 +27,10 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 def _accepted(leases: Leases) -> list[Violation]:
     said, given = leases.said, leases.given
     ok = said.ok
-    unknown = np.flatnonzero(ok & (said.delivery < 0))
+    unknown = true_at(ok & (said.delivery < 0))
     lost = unknown[~np.isin(said.owner[unknown], leases.unknown.owner)] if len(unknown) else unknown
     found = [_violation(leases, row, "of a token that its owner never got") for row in lost[:MOST].tolist()]
-    rows = np.flatnonzero(ok & (said.delivery >= 0))
+    rows = true_at(ok & (said.delivery >= 0))
     if not len(rows):
         return found
     delivery = said.delivery[rows]
@@ -88,7 +90,7 @@ def _extended(leases: Leases) -> list[Violation]:
     extends, given = leases.extends, leases.given
     if not extends.ok.any() or not len(given):
         return []
-    held = np.flatnonzero(extends.at >= 0)
+    held = true_at(extends.at >= 0)
     first = np.full(len(extends.leases), -1)
     # The first of several is written last.
     early = held[np.lexsort((-given.offset[held], -given.invoked_ns[held]))]
@@ -124,7 +126,7 @@ def _before(values: Array, begins: Array) -> Array:
 def _refused(leases: Leases) -> list[Violation]:
     """Messages that only a refused ack can have finished."""
     said, last = leases.said, leases.last
-    rows = np.flatnonzero((said.outcome == Outcome.FAIL) & ~said.happened & FINISHING[said.verb] & (said.delivery >= 0))
+    rows = true_at((said.outcome == OUTCOME.FAIL) & ~said.happened & FINISHING[said.verb] & (said.delivery >= 0))
     if not len(rows) or last is None:
         return []
     rows = rows[leases.epoch[said.delivery[rows]] == leases.seeks.count]

@@ -10,6 +10,7 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import FINISHING, Leases, doubt, leases_of
+from prove.checker.matching import true_at
 from prove.history.tables import Tables, Verb
 
 
@@ -38,13 +39,13 @@ def _again(leases: Leases) -> tuple[Array, Array]:
 def _violation(leases: Leases, row: int, done: int) -> Violation:
     said, given = leases.said, leases.given
     answers = (said.delivery == row) & said.ok & (said.completed_ns == done) & (FINISHING[said.verb] | said.dead)
-    answer = int(np.flatnonzero(answers)[0]) if answers.any() else -1
+    answer = int(true_at(answers)[0]) if answers.any() else -1
     calls = [leases.call(said, answer)] if answer >= 0 else []
     verb = Verb(said.verb[answer]).name.lower() if answer >= 0 else "its end"
     what = f"{verb} by {leases.owner(row)} with token {given.token[row]} was accepted"
     for rows, epochs in ((given, leases.epoch), (leases.again, leases.seeks.before(leases.again.invoked_ns))):
         same = (rows.offset == given.offset[row]) & (epochs == leases.epoch[row])
-        after = np.flatnonzero(same & ((rows.token > given.token[row]) | (rows.invoked_ns > done)))
+        after = true_at(same & ((rows.token > given.token[row]) | (rows.invoked_ns > done)))
         if len(after):
             other = int(after[0])
             what += f", and {leases.run.name(rows.owner[other])} got it by token {rows.token[other]}"

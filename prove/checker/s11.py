@@ -12,6 +12,7 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
 from prove.checker.grouping import Array, some
 from prove.checker.leases import Leases, doubt, leases_of
+from prove.checker.matching import true_at
 from prove.history.tables import Tables, Verb
 
 
@@ -64,7 +65,7 @@ def _ended(leases: Leases, last: int) -> list[Violation]:
         for row in some(dead & (ends.surely["acked"] | ends.surely["discarded"])):
             how = " and ".join(name for name in ends.maybe if ends.maybe[name][row])
             found.append(leases.wrong("S11", f"it is {how}, and a dead letter", offset=ends.offsets[row]))
-    lost = np.flatnonzero(~dead & ~ends.maybe["acked"] & ~ends.maybe["discarded"])
+    lost = true_at(~dead & ~ends.maybe["acked"] & ~ends.maybe["discarded"])
     passed = int(end.filtered[last] + end.expired[last] + end.cut[last])
     if len(lost) > passed:
         such = ", ".join(map(str, ends.offsets[lost[:3]].tolist()))
@@ -84,7 +85,7 @@ def _ends(leases: Leases, start: int) -> _Ends:
     offsets = leases.all_offsets[leases.all_offsets >= start]
     maybe, surely = {}, {}
     # Only what was said in the last epoch counts.
-    mine = np.flatnonzero((said.delivery >= 0) & (said.offset >= start))
+    mine = true_at((said.delivery >= 0) & (said.offset >= start))
     if leases.seeks.count:
         mine = mine[leases.epoch[said.delivery[mine]] == leases.seeks.count]
     at, verb = np.searchsorted(offsets, said.offset[mine]), said.verb[mine]

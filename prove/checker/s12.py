@@ -14,9 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from prove.checker.basis import DATABASE_CLOCK_JUMPS, MOST, Invariant, Run, Scope, Violation
+from prove.checker.codes import VERB
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
-from prove.history.tables import Tables, Verb
+from prove.checker.matching import true_at
+from prove.history.tables import Tables
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
@@ -36,7 +38,7 @@ class _Counting:
         begins = np.ones(len(self.order), np.bool_)
         begins[1:] = turn[self.order[1:]] != turn[self.order[:-1]]
         self.begins = begins
-        pairs = np.flatnonzero(~begins)
+        pairs = true_at(~begins)
         self.before: Array = self.order[pairs - 1]
         self.after: Array = self.order[pairs]
         """Deliveries of which one follows the other."""
@@ -47,13 +49,13 @@ class _Counting:
     def nacked(self) -> Array:
         """Whether a nack of each may have happened."""
         said = self.leases.said
-        return said.any((said.verb == Verb.NACK) & said.happened)
+        return said.any((said.verb == VERB.NACK) & said.happened)
 
     @cached_property
     def failed(self) -> Array:
         """Whether a nack of it surely counted."""
         said = self.leases.said
-        return said.any(self.leases.went_back_first & (said.verb == Verb.NACK) & said.ok)
+        return said.any(self.leases.went_back_first & (said.verb == VERB.NACK) & said.ok)
 
 
 def _numbers(counting: _Counting) -> list[Violation]:
@@ -61,7 +63,7 @@ def _numbers(counting: _Counting) -> list[Violation]:
     number = given.number[order].astype(np.int64)
     gap = number - 1
     later = ~counting.begins
-    gap[later] -= number[np.flatnonzero(later) - 1]
+    gap[later] -= number[true_at(later) - 1]
     if not gap.any():
         return []
     missing = np.cumsum(np.maximum(gap, 0))
@@ -139,7 +141,7 @@ def _died(counting: _Counting) -> list[Violation]:
     shown = np.full(len(letters), -1)
     for epoch in range(leases.seeks.count + 1):
         at = leases.turns.find(leases.turn_codes(letters.offset, epoch))
-        known = np.flatnonzero(at >= 0)
+        known = true_at(at >= 0)
         # Groups are in the order of their numbers, and so are the last of each.
         last = counting.last[at[known]]
         shown[known] = last
@@ -167,16 +169,16 @@ def _unfit(counting: _Counting, rows: Array, last: Array) -> Array:
     )
     failures, deliveries = leases.letters.failures[rows], leases.letters.deliveries[rows]
     number = given.number[last]
-    fatal = said.any((said.verb == Verb.FAIL) & said.happened)[last]
+    fatal = said.any((said.verb == VERB.FAIL) & said.happened)[last]
     unseen = deliveries - number
     failed = counting.nacked[last] | fatal | leases.alone[last]
     possible = given.failures[last] + unseen + failed
     wrong = np.full(len(rows), "", object)
-    for row in np.flatnonzero(possible < failures).tolist():
+    for row in true_at(possible < failures).tolist():
         wrong[row] = f"died of {failures[row]} failures; it had {possible[row]} at most"
-    for row in np.flatnonzero((unseen < 0) | (unseen > len(leases.unknown))).tolist():
+    for row in true_at((unseen < 0) | (unseen > len(leases.unknown))).tolist():
         wrong[row] = f"the dead letter says {deliveries[row]} deliveries; the last was number {number[row]}"
-    for row in np.flatnonzero((failures != limit) & ~fatal).tolist():
+    for row in true_at((failures != limit) & ~fatal).tolist():
         wrong[row] = f"died of {failures[row]} failures; the limit is {limit}"
     return wrong
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import Invariant, Rules, Run, Scope, Violation
+from prove.checker.codes import VERB
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
-from prove.history.tables import Tables, Verb
+from prove.checker.matching import true_at
+from prove.history.tables import Tables
 
 CLOCK_SLACK_MS = 50
 """A server's idea of the database's time may be late by as much as an answer takes; it is never ahead."""
@@ -19,7 +21,7 @@ CLOCK_SLACK_MS = 50
 def check(tables: Tables, run: Run) -> list[Violation]:
     leases = leases_of(tables, run)
     given = leases.given
-    before = np.flatnonzero((given.offset[1:] == given.offset[:-1]) & (leases.epoch[1:] == leases.epoch[:-1]))
+    before = true_at((given.offset[1:] == given.offset[:-1]) & (leases.epoch[1:] == leases.epoch[:-1]))
     if not len(before):
         return []
     after = before + 1
@@ -38,8 +40,8 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 def _said_due_ms(leases: Leases) -> Array:
     """For each delivery, the earliest due time that its answers allow; 0 where there may have been none."""
     said = leases.said
-    nack = said.verb == Verb.NACK
-    chosen = np.flatnonzero(said.happened & (nack | (said.verb == Verb.RELEASE)) & (said.delivery >= 0))
+    nack = said.verb == VERB.NACK
+    chosen = true_at(said.happened & (nack | (said.verb == VERB.RELEASE)) & (said.delivery >= 0))
     due = np.full(len(said), NEVER)
     # A delay of -1 was not asked for: the group's policy says how long.
     policy = _least_delays(leases.rules, leases.given.failures[said.delivery[chosen]] + 1)
@@ -55,7 +57,7 @@ def _backed_off_ms(leases: Leases, before: Array, after: Array) -> Array:
     given = leases.given
     due = np.zeros(len(before), np.int64)
     next_ = (given.number[after] == given.number[before] + 1) & (given.failures[after] == given.failures[before] + 1)
-    rows = np.flatnonzero(next_ & leases.alone[before] & (leases.closed_wall_ms[before] == NEVER))
+    rows = true_at(next_ & leases.alone[before] & (leases.closed_wall_ms[before] == NEVER))
     due[rows] = leases.until_ms[before[rows]] + _least_delays(leases.rules, given.failures[before[rows]] + 1)
     return due
 

@@ -10,7 +10,7 @@ import numpy as np
 from prove.checker.basis import Invariant, Run, Scope, Violation
 from prove.checker.grouping import NEVER, Array, looked_up, some
 from prove.checker.leases import Leases, doubt, leases_of
-from prove.checker.matching import found_at
+from prove.checker.matching import found_at, true_at
 from prove.history.tables import Tables
 
 
@@ -47,7 +47,7 @@ def _behind(leases: Leases) -> tuple[Array, Array]:
     front = np.full(len(offsets), -1)
     front[order[1:][same]] = offsets[order[:-1][same]]
     before = looked_up(front, found_at(offsets, given.offset), -1)
-    rows = np.flatnonzero((before >= 0) & (before >= _starts(leases)[leases.epoch]))
+    rows = true_at((before >= 0) & (before >= _starts(leases)[leases.epoch]))
     return rows, before[rows]
 
 
@@ -58,7 +58,7 @@ def _starts(leases: Leases) -> Array:
         return np.full(1, samples.start[-1] if len(samples) else 0)
     starts = np.full(count + 1, NEVER)
     np.minimum.at(starts, leases.epoch, leases.given.offset)
-    known = np.flatnonzero(samples.epoch <= count)
+    known = true_at(samples.epoch <= count)
     starts[samples.epoch[known]] = samples.start[known]
     return starts
 
@@ -71,7 +71,7 @@ def _violation(leases: Leases, row: int, front: int, *, again: bool) -> Violatio
     given, owner = leases.given, leases.owner(row)
     what = f"it was given to {owner} by token {given.token[row]}"
     if again:
-        later = np.flatnonzero((given.offset == front) & (given.token > given.token[row]))
+        later = true_at((given.offset == front) & (given.token > given.token[row]))
         what += f", and {front}, before it in its key, to {leases.owner(later[0])} afterwards"
     else:
         what += f" before {front}, before it in its key, was finished"

@@ -10,6 +10,7 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
 from prove.checker.grouping import NEVER, Array, Groups, looked_up, paired, some
 from prove.checker.leases import Leases, doubt, leases_of
+from prove.checker.matching import true_at
 from prove.history.tables import Tables
 
 _END = NEVER - 1
@@ -28,6 +29,8 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 def _falls(leases: Leases) -> list[Violation]:
     """Each sample is held against the highest that was known before it was asked for."""
     samples = leases.samples
+    if len(samples) < 2:
+        return []
     height, _ = paired(samples.epoch, np.maximum(samples.committed, 0))
     asked, told = _times(leases)
     order = np.argsort(told, kind="stable")
@@ -36,7 +39,7 @@ def _falls(leases: Leases) -> list[Violation]:
     before = np.append(best, -1)[known - 1]
     found = []
     for row in some((known > 0) & (before > height)):
-        first = int(order[np.flatnonzero(height[order] == before[row])[0]])
+        first = int(order[true_at(height[order] == before[row])[0]])
         ends = f"from {samples.committed[first]} to {samples.committed[row]}"
         what = f"committed went {ends}, epoch from {samples.epoch[first]} to {samples.epoch[row]}"
         found.append(leases.wrong("S16", what, *_calls(leases, first), *_calls(leases, row)))
@@ -57,7 +60,7 @@ def _prefixes(leases: Leases) -> list[Violation]:
     found = []
     epochs = samples.epoch if leases.seeks.count else np.zeros(len(samples), np.int64)
     for epoch in np.unique(epochs).tolist():
-        mine = np.flatnonzero(epochs == epoch)
+        mine = true_at(epochs == epoch)
         for start in np.unique(samples.start[mine]).tolist():
             found += _judge(leases, mine[samples.start[mine] == start], _Prefix(leases, epoch, start))
     return found
@@ -69,12 +72,12 @@ class _Prefix:
     def __init__(self, leases: Leases, epoch: int, start: int) -> None:
         given = leases.given
         self.offsets: Array = leases.all_offsets[leases.all_offsets >= start]
-        chosen = np.flatnonzero(leases.epoch == epoch) if leases.seeks.count else np.arange(len(given))
+        chosen = true_at(leases.epoch == epoch) if leases.seeks.count else np.arange(len(given))
         messages = Groups(given.offset[chosen])
         at = messages.find(self.offsets)
         self.finished_ns = looked_up(messages.least(leases.finished_ns[chosen]), at, NEVER)
         self.ended_ns = looked_up(messages.least(leases.ended_ns[chosen]), at, NEVER)
-        dead = np.flatnonzero(leases.is_dead(self.offsets))
+        dead = true_at(leases.is_dead(self.offsets))
         if len(dead):
             told = leases.messages.find(self.offsets[dead])
             told_ns = looked_up(leases.messages.least(given.completed_ns), told, 0)
@@ -96,7 +99,7 @@ def _judge(leases: Leases, rows: Array, prefix: _Prefix) -> list[Violation]:
     holes = prefix.holes[at] + np.maximum(0, committed - start - at)
     below = committed < start
     beyond = ~below & (holes > passed)
-    for row in np.flatnonzero(~below & ~beyond & (prefix.since_ns[at] > told)).tolist():
+    for row in true_at(~below & ~beyond & (prefix.since_ns[at] > told)).tolist():
         # What is finished later was passed, or not yet finished; only so many were passed.
         late = passed[row] == 0 or holes[row] + _late(prefix, int(at[row]), int(told[row])) > passed[row]
         beyond[row] = late

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import beginnings, differs, mixed
+from prove.checker.codes import MEMBERSHIP, OUTCOME
+from prove.checker.matching import beginnings, differs, mixed, true_at
 from prove.checker.timing import SECOND, most_before
 from prove.checker.wording import calls
-from prove.history.tables import Columns, Membership, Outcome, Tables
+from prove.history.tables import Columns, Membership, Tables
 
 HEARD_NS = 2 * SECOND
 """So long after a generation was given every server knows it: a second, and as much for clocks."""
@@ -24,11 +25,13 @@ _TOLD = (Membership.JOIN, Membership.ASSIGNED, Membership.REVOKED)
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     rows = tables["member"]
-    rows = rows.where((rows.outcome == Outcome.OK) & (rows.generation > 0))
     if not len(rows):
         return []
-    assigned = rows.where(rows.event == Membership.ASSIGNED)
-    commits = rows.where(rows.event == Membership.COMMIT)
+    rows = rows.where((rows.outcome == OUTCOME.OK) & (rows.generation > 0))
+    if not len(rows):
+        return []
+    assigned = rows.where(rows.event == MEMBERSHIP.ASSIGNED)
+    commits = rows.where(rows.event == MEMBERSHIP.COMMIT)
     found = _shared(assigned, run) + _fenced(commits, run) + _taken(assigned, commits, run) + _outdated(rows, run)
     return found[:MOST]
 
@@ -45,7 +48,7 @@ def _shared(assigned: Columns, run: Run) -> list[Violation]:
             (rows, at),
             (rows, at + 1),
         )
-        for at in np.flatnonzero(same & (rows.member[1:] != rows.member[:-1]))[:MOST].tolist()
+        for at in true_at(same & (rows.member[1:] != rows.member[:-1]))[:MOST].tolist()
     ]
 
 
@@ -54,13 +57,13 @@ def _fenced(commits: Columns, run: Run) -> list[Violation]:
     code = mixed(commits.topic, commits.partition)
     newest = most_before(code, commits.completed_ns, commits.generation, code, commits.invoked_ns)
     found = []
-    for at in np.flatnonzero(newest > commits.generation)[:MOST].tolist():
+    for at in true_at(newest > commits.generation)[:MOST].tolist():
         newer = (
             (code == code[at]) & (commits.generation == newest[at]) & (commits.completed_ns < commits.invoked_ns[at])
         )
         what = f"a commit of {run.name(commits.member[at])} in {_where(commits, at, run)} names generation "
         what += f"{commits.generation[at]}, and was accepted after one of generation {newest[at]}"
-        found.append(_violation(what, run, (commits, int(np.flatnonzero(newer)[0])), (commits, at)))
+        found.append(_violation(what, run, (commits, int(true_at(newer)[0])), (commits, at)))
     return found
 
 
@@ -96,13 +99,13 @@ def _taken(assigned: Columns, commits: Columns, run: Run) -> list[Violation]:
             (held, int(last[at])),
             (commits, at),
         )
-        for at in np.flatnonzero(wrong)[:MOST].tolist()
+        for at in true_at(wrong)[:MOST].tolist()
     ]
 
 
 def _outdated(rows: Columns, run: Run) -> list[Violation]:
     """A consume names a generation that everybody knows to be over."""
-    asked = rows.where(rows.event == Membership.CONSUME)
+    asked = rows.where(rows.event == MEMBERSHIP.CONSUME)
     told = rows.where(np.isin(rows.event, _TOLD))
     newest = most_before(
         np.zeros(len(told), np.int64),
@@ -112,7 +115,7 @@ def _outdated(rows: Columns, run: Run) -> list[Violation]:
         asked.invoked_ns - HEARD_NS,
     )
     found = []
-    for at in np.flatnonzero(newest > asked.generation)[:MOST].tolist():
+    for at in true_at(newest > asked.generation)[:MOST].tolist():
         proof = int(np.argmin(np.where(told.generation == newest[at], told.completed_ns, np.iinfo(np.int64).max)))
         what = f"a consume of {run.name(asked.member[at])} names generation {asked.generation[at]}, and was served "
         what += f"when generation {newest[at]} had been given"

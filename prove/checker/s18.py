@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, counted, differs, mixed
+from prove.checker.codes import MEMBERSHIP, OUTCOME, VERB
+from prove.checker.matching import Array, beginnings, counted, differs, mixed, true_at
 from prove.checker.timing import MS, SECOND, has_fault
 from prove.checker.wording import calls
-from prove.history.tables import Columns, Membership, Outcome, Sample, Tables, Verb
+from prove.history.tables import Columns, Membership, Sample, Tables
 
 LIMIT_SECONDS = 1.5
 SETTLED_NS = 10 * SECOND
@@ -54,8 +55,8 @@ def _too_many(rows: Columns, samples: Columns, run: Run) -> list[Violation]:
     if len(told):
         happened = int(told.max() - (told.min() if len(told) > 1 else 0))
     else:
-        sure = rows.where((rows.outcome == Outcome.OK) & (rows.generation > 0))
-        given_up = sure.where(sure.event == Membership.REVOKED)
+        sure = rows.where((rows.outcome == OUTCOME.OK) & (rows.generation > 0))
+        given_up = sure.where(sure.event == MEMBERSHIP.REVOKED)
         rose = int(sure.generation.max() - sure.generation.min()) if len(sure) else 0
         happened = rose - len(counted(mixed(given_up.member, given_up.generation))[0])
     if happened <= 2 * changes:
@@ -65,12 +66,12 @@ def _too_many(rows: Columns, samples: Columns, run: Run) -> list[Violation]:
 
 def _changes(rows: Columns, run: Run) -> int:
     """Joins and ends: a member that joined n times has ended n - 1 times, and once more if it is not there now."""
-    may = rows.where(rows.outcome != Outcome.FAIL)
-    joins = may.where(may.event == Membership.JOIN).sorted_by("member", "invoked_ns")
+    may = rows.where(rows.outcome != OUTCOME.FAIL)
+    joins = may.where(may.event == MEMBERSHIP.JOIN).sorted_by("member", "invoked_ns")
     last = np.append(beginnings(joins.member)[1:], len(joins)) - 1 if len(joins) else np.zeros(0, np.int64)
     top = int(rows.generation.max())
-    here = set(rows.member[(rows.outcome == Outcome.OK) & (rows.generation == top)].tolist())
-    left = may.where(may.event == Membership.LEAVE)
+    here = set(rows.member[(rows.outcome == OUTCOME.OK) & (rows.generation == top)].tolist())
+    left = may.where(may.event == MEMBERSHIP.LEAVE)
     leaves = dict(zip(left.member.tolist(), left.invoked_ns.tolist(), strict=True))
     stay = sum(
         1
@@ -82,7 +83,7 @@ def _changes(rows: Columns, run: Run) -> int:
 
 def _growths(rows: Columns) -> int:
     """How often a topic may have got more partitions: a higher one was assigned than in the generations before."""
-    given = rows.where((rows.event == Membership.ASSIGNED) & (rows.outcome == Outcome.OK))
+    given = rows.where((rows.event == MEMBERSHIP.ASSIGNED) & (rows.outcome == OUTCOME.OK))
     if not len(given):
         return 0
     given = given.sorted_by("topic", "generation", "partition")
@@ -113,21 +114,21 @@ class _Change:
 
     @property
     def is_join(self) -> bool:
-        return bool(self.rows.event[self.row] == Membership.JOIN)
+        return bool(self.rows.event[self.row] == MEMBERSHIP.JOIN)
 
 
 def _alone(rows: Columns, asks: Columns, run: Run) -> Iterator[_Change]:
-    changes = rows.where(np.isin(rows.event, (Membership.JOIN, Membership.LEAVE)) & (rows.outcome != Outcome.FAIL))
+    changes = rows.where(np.isin(rows.event, (Membership.JOIN, Membership.LEAVE)) & (rows.outcome != OUTCOME.FAIL))
     changes = changes.sorted_by("invoked_ns")
     if not len(changes):
         return
     # An unknown one may come to pass later than anybody waits for it.
-    over = np.where(changes.outcome == Outcome.OK, changes.completed_ns, changes.invoked_ns + SETTLED_NS)
+    over = np.where(changes.outcome == OUTCOME.OK, changes.completed_ns, changes.invoked_ns + SETTLED_NS)
     before = np.append(-SETTLED_NS, np.maximum.accumulate(over)[:-1])
     after = np.append(changes.invoked_ns[1:], np.iinfo(np.int64).max)
-    alone = (changes.outcome == Outcome.OK) & (changes.invoked_ns - before > SETTLED_NS)
+    alone = (changes.outcome == OUTCOME.OK) & (changes.invoked_ns - before > SETTLED_NS)
     lives = _lives(rows, asks)
-    for row in np.flatnonzero(alone)[:JUDGED].tolist():
+    for row in true_at(alone)[:JUDGED].tolist():
         done = int(changes.completed_ns[row])
         until = min(int(after[row]), done + WATCHED_NS)
         change = _Change(row=row, rows=changes, began_ns=int(changes.invoked_ns[row]), done_ns=done, until_ns=until)
@@ -137,11 +138,11 @@ def _alone(rows: Columns, asks: Columns, run: Run) -> Iterator[_Change]:
 
 def _lives(rows: Columns, asks: Columns) -> list[tuple[int, Array, Array]]:
     """Each member with the times at which it showed that it was one, and whether it joined then."""
-    sure = rows.where((rows.outcome == Outcome.OK) & (rows.event != Membership.LEAVE))
-    polls = asks.where((asks.outcome == Outcome.OK) & (asks.verb == Verb.CONSUME) & np.isin(asks.owner, sure.member))
+    sure = rows.where((rows.outcome == OUTCOME.OK) & (rows.event != MEMBERSHIP.LEAVE))
+    polls = asks.where((asks.outcome == OUTCOME.OK) & (asks.verb == VERB.CONSUME) & np.isin(asks.owner, sure.member))
     member = np.concatenate([sure.member, polls.owner])
     at = np.concatenate([sure.completed_ns, polls.completed_ns])
-    joins = np.concatenate([sure.event == Membership.JOIN, np.zeros(len(polls), np.bool_)])
+    joins = np.concatenate([sure.event == MEMBERSHIP.JOIN, np.zeros(len(polls), np.bool_)])
     if not len(member):
         return []
     order = np.lexsort((~joins, at, member))
@@ -166,7 +167,7 @@ def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
 def _news(rows: Columns) -> Columns:
     """What members heard for the first time: that they own a partition, or do not any more."""
     heard = rows.where(
-        (rows.outcome == Outcome.OK) & np.isin(rows.event, (Membership.ASSIGNED, Membership.REVOKED))
+        (rows.outcome == OUTCOME.OK) & np.isin(rows.event, (Membership.ASSIGNED, Membership.REVOKED))
     ).sorted_by("member", "topic", "partition", "completed_ns", "counter")
     fresh = np.ones(len(heard), np.bool_)
     if len(heard):
@@ -181,8 +182,8 @@ def _late(change: _Change, told: Columns, asks: Columns, run: Run) -> list[Viola
     """Who waited in a poll when it happened hears of it in time; what it does between its calls is its own time."""
     limit = int(run.targets.get("S18", LIMIT_SECONDS) * SECOND)
     found = []
-    for at in np.flatnonzero(told.completed_ns > change.done_ns + limit).tolist():
-        mine = (asks.owner == told.member[at]) & (asks.verb == Verb.CONSUME) & (asks.invoked_ns <= change.began_ns)
+    for at in true_at(told.completed_ns > change.done_ns + limit).tolist():
+        mine = (asks.owner == told.member[at]) & (asks.verb == VERB.CONSUME) & (asks.invoked_ns <= change.began_ns)
         ended = asks.completed_ns[mine & (asks.completed_ns >= change.done_ns)]
         if not len(ended):
             continue
@@ -200,8 +201,8 @@ def _disturbed(change: _Change, told: Columns, run: Run) -> list[Violation]:
     topics = set(told.topic.tolist())
     if len(topics) != 1 or not run.rules_of(told.topic[0], told.group[0]).sticky:
         return []
-    lost = told.where((told.event == Membership.REVOKED) & (told.member != change.member))
-    got = told.where((told.event == Membership.ASSIGNED) & (told.member != change.member))
+    lost = told.where((told.event == MEMBERSHIP.REVOKED) & (told.member != change.member))
+    got = told.where((told.event == MEMBERSHIP.ASSIGNED) & (told.member != change.member))
     found = []
     for at in range(len(lost)):
         takers = got.member[(got.partition == lost.partition[at]) & (got.member != lost.member[at])]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, beginnings, found_at, mixed
+from prove.checker.codes import OUTCOME, READER, VERB
+from prove.checker.matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.picking import Picked, pick
 from prove.checker.wording import calls, place, shown
-from prove.history.tables import Outcome, Reader, Tables, Verb
+from prove.history.tables import Tables
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
@@ -23,9 +24,11 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 
 
 def _other_bytes(seen: Picked, run: Run) -> list[Violation]:
-    replayed = seen.where(seen.reader == Reader.REPLAY)
-    final = seen.where(seen.reader == Reader.FINAL)
-    if not len(replayed) or not len(final):
+    replayed = seen.where(seen.reader == READER.REPLAY)
+    if not len(replayed):
+        return []
+    final = seen.where(seen.reader == READER.FINAL)
+    if not len(final):
         return []
     final = final.where(np.argsort(mixed(final.topic, final.partition, final.offset)))
     at = found_at(
@@ -34,7 +37,7 @@ def _other_bytes(seen: Picked, run: Run) -> list[Violation]:
     # A reader that tells no key is compared by value.
     same = (replayed.hash == final.hash[at]) & ((replayed.key == final.key[at]) | (replayed.key == 0))
     wrong = np.where(at >= 0, ~same, replayed.offset > _first_left(final, replayed))
-    return [_violation(replayed, int(row), final, int(at[row]), run) for row in np.flatnonzero(wrong)[:MOST]]
+    return [_violation(replayed, int(row), final, int(at[row]), run) for row in true_at(wrong)[:MOST]]
 
 
 def _first_left(final: Picked, replayed: Picked) -> Array:
@@ -59,10 +62,10 @@ def _violation(replayed: Picked, row: int, final: Picked, at: int, run: Run) -> 
 
 def _moved(progress: Picked, told: Picked, run: Run) -> list[Violation]:
     """Epochs that rose by more than the group's own seeks; a partition may follow a seek long after its answer."""
-    progress = progress.where(progress.outcome == Outcome.OK)
-    seeks = told.where((told.verb == Verb.SEEK) & (told.outcome != Outcome.FAIL))
-    if not len(progress):
+    progress = progress.where(progress.outcome == OUTCOME.OK)
+    if not len(progress) or (progress.epoch == progress.epoch[0]).all():
         return []
+    seeks = told.where((told.verb == VERB.SEEK) & (told.outcome != OUTCOME.FAIL))
     progress = progress.sorted_by("topic", "partition", "completed_ns")
     begins = beginnings(progress.topic, progress.partition)
     lengths = np.diff(np.append(begins, len(progress)))
@@ -71,10 +74,10 @@ def _moved(progress: Picked, told: Picked, run: Run) -> list[Violation]:
     fresh[1:] = np.diff(progress.epoch) > 0
     fresh[begins] = True
     found = []
-    for row in np.flatnonzero(fresh & (risen > 0)):
+    for row in true_at(fresh & (risen > 0)):
         mine = (seeks.topic == progress.topic[row]) & (seeks.invoked_ns < progress.completed_ns[row])
         # A client may have repeated a seek whose answer it never got.
-        if risen[row] > mine.sum() and not (seeks.outcome[mine] == Outcome.INFO).any():
+        if risen[row] > mine.sum() and not (seeks.outcome[mine] == OUTCOME.INFO).any():
             found.append(_unexplained(progress, int(row), int(risen[row]), int(mine.sum()), run))
         if len(found) == MOST:
             break

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
-from prove.checker.matching import Array, counted
-from prove.history.tables import Columns, Outcome, Tables, Verb
+from prove.checker.codes import OUTCOME, VERB
+from prove.checker.matching import Array, counted, true_at
+from prove.history.tables import Columns, Tables, Verb
 
 _NEVER = 1 << 62
 _SURE = np.array([verb in (Verb.ACK, Verb.DISCARD, Verb.FAIL) for verb in Verb])
-_ENDING = _SURE | np.array([verb == Verb.NACK for verb in Verb])
+_ENDING = _SURE | np.array([verb == VERB.NACK for verb in Verb])
 """A nack may be the last one, and in a group without dead letters nothing is left of the message."""
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     found = _too_young(tables["cut"], run)
     progress = tables["progress"]
-    last = np.flatnonzero(progress.final & (progress.outcome == Outcome.OK))
+    last = true_at(progress.final & (progress.outcome == OUTCOME.OK))
     if len(last):
         found += _counted(tables, progress.where(last[[np.argmax(progress.completed_ns[last])]]), run)
     return found[:MOST]
@@ -37,7 +38,7 @@ def _too_young(cuts: Columns, run: Run) -> list[Violation]:
             f"retention removed {_where(cuts, at, run)} up to {cuts.end[at]}, of which the youngest is "
             f"{cuts.youngest_ms[at] - cuts.horizon_ms[at]} ms too young"
         )
-        for at in np.flatnonzero(young)[:MOST].tolist()
+        for at in true_at(young)[:MOST].tolist()
     ]
 
 
@@ -55,6 +56,8 @@ def _counted(tables: Tables, last: Columns, run: Run) -> list[Violation]:
     at = 0
     start, said = int(last.start[at]), int(last.cut[at])
     cuts = tables["cut"]
+    if not len(cuts) and not said:
+        return []  # Whatever has ended: nothing was cut, and nothing is counted.
     # What the group has not considered yet is counted when it does.
     reach = min(int(cuts.end.max()) if len(cuts) else 0, int(last.frontier[at]))
     ends = _ends(tables, int(cuts.at_ns.min()) if len(cuts) else _NEVER)
@@ -82,13 +85,13 @@ def _sum(rows: Columns, at: int, *names: str) -> int:
 
 def _ends(tables: Tables, first_cut_ns: int) -> _Ends:
     answers, calls, dead = tables["answer"], tables["call"], tables["dead"]
-    seeks = calls.where((calls.verb == Verb.SEEK) & (calls.outcome != Outcome.FAIL))
-    sure_seeks = seeks.where(seeks.outcome == Outcome.OK)
+    seeks = calls.where((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL))
+    sure_seeks = seeks.where(seeks.outcome == OUTCOME.OK)
     after = int(np.where(_known(seeks), seeks.completed_ns, _NEVER).max()) if len(seeks) else 0
     before = int(sure_seeks.invoked_ns.max()) if len(sure_seeks) else 0
     ended = np.where(_known(answers), answers.completed_ns, _NEVER)
-    maybe = _ENDING[answers.verb] & (answers.outcome != Outcome.FAIL) & (ended >= before)
-    sure = _SURE[answers.verb] & (answers.outcome == Outcome.OK) & (answers.invoked_ns > after)
+    maybe = _ENDING[answers.verb] & (answers.outcome != OUTCOME.FAIL) & (ended >= before)
+    sure = _SURE[answers.verb] & (answers.outcome == OUTCOME.OK) & (answers.invoked_ns > after)
     return _Ends(
         sure=counted(answers.offset[sure])[0],
         maybe=counted(np.concatenate([answers.offset[maybe], dead.offset]))[0],
@@ -97,14 +100,14 @@ def _ends(tables: Tables, first_cut_ns: int) -> _Ends:
 
 
 def _known(rows: Columns) -> Array:
-    known: Array = (rows.completed_ns > 0) & (rows.outcome != Outcome.INFO)
+    known: Array = (rows.completed_ns > 0) & (rows.outcome != OUTCOME.INFO)
     return known
 
 
 def _told(tables: Tables, group: int) -> int:
     """What retention said that it cut unfinished; nothing where positions were moved since."""
     cuts, calls = tables["cut"], tables["call"]
-    if ((calls.verb == Verb.SEEK) & (calls.outcome != Outcome.FAIL)).any():
+    if ((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL)).any():
         return 0
     return int(cuts.unfinished[(cuts.group == group) & (cuts.unfinished > 0)].sum())
 

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prove.checker.basis import Scope
-from prove.checker.matching import counted, found_at, mixed
-from prove.history.tables import Columns, Outcome, Reader, Tables, Verb, joined
+from prove.checker.codes import OUTCOME, READER, VERB
+from prove.checker.matching import counted, found_at, mixed, true_at
+from prove.history.tables import Columns, Tables, joined
 
 Key = tuple[int, ...]
 Parts = dict[Key, Columns]
@@ -55,8 +56,8 @@ def with_shared(attempts: Columns, *, by: tuple[str, ...] = ("identity", "hash")
 
 def with_places(attempts: Columns, seen: Columns) -> Columns:
     """An attempt of unknown outcome gets the place of its value in the final read, if it is there."""
-    lost = np.flatnonzero((attempts.outcome == Outcome.INFO) & (attempts.offset < 0))
-    final = np.flatnonzero(seen.reader == Reader.FINAL) if len(lost) else lost
+    lost = true_at((attempts.outcome == OUTCOME.INFO) & (attempts.offset < 0))
+    final = true_at(seen.reader == READER.FINAL) if len(lost) else lost
     if not len(lost) or not len(final):
         return attempts
     codes = mixed(seen.topic[final], seen.hash[final])
@@ -85,7 +86,7 @@ def split(table: Columns, *names: str) -> Parts:
     """The rows by the values of some columns."""
     if not len(table):
         return {}
-    columns = [table.arrays[name] for name in names]
+    columns = [getattr(table, name) for name in names]
     if all((column == column[0]).all() for column in columns):
         return {tuple(int(column[0]) for column in columns): table}
     order = np.lexsort(columns[::-1])
@@ -94,7 +95,7 @@ def split(table: Columns, *names: str) -> Parts:
     ordered = [column[order] for column in columns]
     for column in ordered:
         fresh[1:] |= column[1:] != column[:-1]
-    begins = np.flatnonzero(fresh)
+    begins = true_at(fresh)
     ends = np.append(begins[1:], len(table))
     return {
         tuple(int(column[begin]) for column in ordered): table.where(order[begin:end])
@@ -148,7 +149,7 @@ def _logs(tables: Tables) -> Iterator[Tables]:
 
 def _producers(tables: Tables) -> Iterator[Tables]:
     reads = tables["read"]
-    final = _chosen(reads, reads.reader == Reader.FINAL)
+    final = _chosen(reads, reads.reader == READER.FINAL)
     for attempts in split(tables["attempt"], "process").values():
         yield Tables(by_name={"attempt": attempts, "read": final})
 
@@ -158,7 +159,7 @@ def _leases(tables: Tables, groups: Sequence[Key]) -> Iterator[Tables]:
     parts = {name: split(tables[name], *place) for name in ("delivery", "answer", "progress", "dead", "cut")}
     calls = split(doubtful(tables["call"]), *place)
     seen = tables["seen"]
-    final = split(_chosen(seen, seen.reader == Reader.FINAL), "topic", "partition")
+    final = split(_chosen(seen, seen.reader == READER.FINAL), "topic", "partition")
     for topic, group in groups:
         known = {key[2] for those in parts.values() for key in those if key[:2] == (topic, group) and key[2] >= 0}
         known |= {key[1] for key in final if key[0] == topic}
@@ -178,8 +179,8 @@ def _leases(tables: Tables, groups: Sequence[Key]) -> Iterator[Tables]:
 
 def doubtful(calls: Columns) -> Columns:
     """What one partition has to know of calls: seeks, and consumes that may have leased what nobody was told of."""
-    told = (calls.outcome == Outcome.OK) & (calls.completed_ns - calls.invoked_ns < _SLOW_NS)
-    return calls.where((calls.verb != Verb.CONSUME) | ~told)
+    told = (calls.outcome == OUTCOME.OK) & (calls.completed_ns - calls.invoked_ns < _SLOW_NS)
+    return calls.where((calls.verb != VERB.CONSUME) | ~told)
 
 
 def lease_groups(tables: Tables) -> list[Key]:
@@ -200,7 +201,7 @@ def keys(table: Columns, *names: str) -> list[Key]:
     """The different values of some columns."""
     if not len(table):
         return []
-    columns = [table.arrays[name] for name in names]
+    columns = [getattr(table, name) for name in names]
     if all((column == column[0]).all() for column in columns):
         return [tuple(int(column[0]) for column in columns)]
     firsts = np.unique(mixed(*columns), return_index=True)[1]
@@ -210,10 +211,10 @@ def keys(table: Columns, *names: str) -> list[Key]:
 def _groups(tables: Tables) -> Iterator[Tables]:
     place = ("topic", "group")
     seen = tables["seen"]
-    replays = _chosen(seen, seen.reader == Reader.REPLAY)
+    replays = _chosen(seen, seen.reader == READER.REPLAY)
     parts = {name: split(tables[name], *place) for name in ("member", "call", "progress", "sample")}
     parts["seen"] = split(replays, *place)
-    final = _chosen(seen, seen.reader == Reader.FINAL) if len(replays) else seen.where(np.zeros(len(seen), np.bool_))
+    final = _chosen(seen, seen.reader == READER.FINAL) if len(replays) else seen.where(np.zeros(len(seen), np.bool_))
     for found in _by(parts):
         replayed = found.by_name.get("seen")
         if replayed is None:
@@ -236,7 +237,7 @@ def _cold(tables: Tables) -> Iterator[Tables]:
     place = ("topic", "partition")
     seen = tables["seen"]
     parts = {name: split(tables[name], *place) for name in ("segment", "read", "cut")}
-    parts["seen"] = split(_chosen(seen, (seen.reader == Reader.COLD) | (seen.reader == Reader.FINAL)), *place)
+    parts["seen"] = split(_chosen(seen, (seen.reader == READER.COLD) | (seen.reader == READER.FINAL)), *place)
     return _by(parts)
 
 

@@ -161,6 +161,11 @@ class Sample(IntEnum):
     """A text of another project: told is 1 where it was found."""
     REBALANCES = 6
     """Told is how many the group says that it had."""
+    DRIVER = 7
+    """A driver of tiering began: told is 1 where it takes the place of one that was killed."""
+    TIERING = 8
+    """A pass of it: told is how many segments it found begun, taken or damaged, truth how many it made; or it failed,
+    which `stale` says."""
 
 
 class Columns:
@@ -172,20 +177,49 @@ class Columns:
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
         try:
-            return self.__dict__["arrays"][name]  # type: ignore[no-any-return]
+            column: npt.NDArray[Any] = self.__dict__["arrays"][name]
         except KeyError:
             raise AttributeError(name) from None
+        # From now on it is found without asking here.
+        self.__dict__[name] = column
+        return column
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
     def where(self, chosen: npt.NDArray[np.generic]) -> Columns:
         """The rows of a mask or of indices."""
-        return Columns(self.name, {name: array[chosen] for name, array in self.arrays.items()})
+        return _Chosen(self, chosen)
 
     def sorted_by(self, *names: str) -> Columns:
         """By the first name, then the next; stable."""
-        return self.where(np.lexsort([self.arrays[name] for name in reversed(names)]))
+        return self.where(np.lexsort([getattr(self, name) for name in reversed(names)]))
+
+
+class _Chosen(Columns):
+    """Some rows of a table. A column of them is taken out when it is asked for: most checks need four of fifteen."""
+
+    def __init__(self, table: Columns, rows: npt.NDArray[Any]) -> None:
+        self.name = table.name
+        self._table = table
+        self._rows: npt.NDArray[Any] = rows.nonzero()[0] if rows.dtype == np.bool_ else rows
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name == "arrays":
+            found: Any = {each: getattr(self, each) for each in self._table.arrays}
+        else:
+            found = getattr(self._table, name)[self._rows]
+        self.__dict__[name] = found
+        return found
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def where(self, chosen: npt.NDArray[Any]) -> Columns:
+        rows = chosen.nonzero()[0] if chosen.dtype == np.bool_ else chosen
+        return _Chosen(self._table, self._rows[rows])
 
 
 def columns(name: str, rows: Iterable[Mapping[str, object]] = ()) -> Columns:
@@ -209,7 +243,7 @@ def joined(name: str, parts: Iterable[Columns]) -> Columns:
     found = [part for part in parts if len(part)]
     if not found:
         return columns(name)
-    return Columns(name, {each: np.concatenate([part.arrays[each] for part in found]) for each in TABLES[name]})
+    return Columns(name, {each: np.concatenate([getattr(part, each) for part in found]) for each in TABLES[name]})
 
 
 @dataclass(frozen=True, kw_only=True)

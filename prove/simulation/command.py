@@ -7,8 +7,9 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from prove.commands import Command
@@ -71,19 +72,35 @@ def run_range(first: int, end: int) -> Share:
     from prove.simulation.run import simulate
 
     calls, faults, violations = 0, Counter[str](), list[tuple[int, str]]()
-    gc.collect()
-    gc.freeze()
-    for seed in range(first, end):
-        try:
-            simulated = simulate(seed)
-            found = judged(simulated)
-        except Exception as error:
-            violations.append((seed, f"the run failed: {error!r}"))
-            continue
-        calls += simulated.calls
-        faults.update(simulated.faults)
-        violations += [(seed, each) for each in found]
+    with _swept() as sweep:
+        for seed in range(first, end):
+            sweep()
+            try:
+                simulated = simulate(seed)
+                found = judged(simulated)
+            except Exception as error:
+                violations.append((seed, f"the run failed: {error!r}"))
+                continue
+            calls += simulated.calls
+            faults.update(simulated.faults)
+            violations += [(seed, each) for each in found]
     return Share(seeds=end - first, calls=calls, faults=faults, violations=violations)
+
+
+@contextmanager
+def _swept() -> Iterator[Callable[[], object]]:
+    """Garbage goes when the function is called, and only then: of one run there is little, and it all goes at once."""
+    collects = gc.isenabled()
+    gc.disable()
+    gc.collect()
+    # What is there already is not looked through again for each seed.
+    gc.freeze()
+    try:
+        yield gc.collect
+    finally:
+        gc.unfreeze()
+        if collects:
+            gc.enable()
 
 
 def _shares(first: int, seeds: int, jobs: int) -> Iterator[Share]:

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 from lakelog.errors import OutcomeUnknown, Unavailable
@@ -50,10 +50,10 @@ class Database:
         self.log: Callable[[str], None] | None = None
 
     def now(self) -> datetime:
-        return BIRTH + timedelta(seconds=self.loop.time(), milliseconds=self.ahead_ms)
+        return BIRTH + timedelta(seconds=self.loop.now, milliseconds=self.ahead_ms)
 
     def now_ms(self) -> int:
-        return BIRTH_MS + int(self.loop.time() * 1000) + self.ahead_ms
+        return BIRTH_MS + int(self.loop.now * 1000) + self.ahead_ms
 
     def trouble(self, server: str) -> str | None:
         """What happens to this call, if anything."""
@@ -61,7 +61,7 @@ class Database:
             found = self.troubles.get(name)
             if found is None:
                 continue
-            if found.until <= self.loop.time():
+            if found.until <= self.loop.now:
                 del self.troubles[name]
             elif self.chance.random() < found.share:
                 return found.kind
@@ -89,6 +89,11 @@ def driven(coro: Coroutine[Any, Any, Any]) -> Any:
         return end.value
 
 
+@cache
+def _is_read(verb: str) -> bool:
+    return verb.startswith(_READS) or "_find" in verb
+
+
 class _Cable:
     """An object of the database, as a server sees it."""
 
@@ -98,7 +103,7 @@ class _Cable:
         self._there = there
 
     def __getattr__(self, verb: str) -> Any:
-        call = partial(self._call, verb, getattr(self._there, verb), verb.startswith(_READS) or "_find" in verb)
+        call = partial(self._call, verb, getattr(self._there, verb), _is_read(verb))
         self.__dict__[verb] = call
         return call
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from lakelog.batches import decode, to_messages
 from lakelog.model.message import Message
+from prove.history.lines import identity_of
 from prove.history.recorder import REFUSALS
 from prove.history.tables import TABLES, Columns, Outcome, Tables, text_id
 from prove.simulation.database import Database
@@ -24,6 +26,11 @@ for _row in _EMPTY.values():
     if "outcome" in _row:
         # Until it is known better: who dies now has a call of unknown outcome.
         _row["outcome"] = int(Outcome.INFO)
+
+
+hashed = lru_cache(maxsize=20_000)(text_id)
+"""`text_id`, remembered: the clients of all seeds have the same names, and say the same."""
+identified = lru_cache(maxsize=20_000)(identity_of)
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -49,13 +56,13 @@ class Facts:
         """The text as a number, which a person can have back."""
         found = self._ids.get(text)
         if found is None:
-            found = self._ids[text] = text_id(text)
+            found = self._ids[text] = hashed(text)
             self.names[found] = text
         return found
 
     def now_ns(self) -> int:
         # A second more, because 0 is a time that never came.
-        return int(self._loop.time() * 1e9) + 1_000_000_000
+        return int(self._loop.now * 1e9) + 1_000_000_000
 
     def row(self, table: str, **columns: Any) -> Row:
         row = {**_EMPTY[table], **columns}
@@ -119,4 +126,10 @@ class Process:
 
 
 def _columns(name: str, rows: Sequence[Row]) -> Columns:
-    return Columns(name, {each: np.array([row[each] for row in rows], kind) for each, kind in TABLES[name].items()})
+    """All columns at once: for so few rows, an array costs more than what is in it."""
+    kinds = TABLES[name]
+    numbers = np.array([[*row.values()] for row in rows], np.int64).T.copy()
+    return Columns(
+        name,
+        {each: column.astype(kind, copy=False) for (each, kind), column in zip(kinds.items(), numbers, strict=True)},
+    )

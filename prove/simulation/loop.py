@@ -13,6 +13,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any, cast
 
 MOST_STEPS = 400_000
@@ -54,29 +55,22 @@ class Node:
 NODE: ContextVar[Node] = ContextVar("NODE")
 
 
-class Handle:
-    """A callback that is to run, perhaps at a time."""
+class Handle(list[Any]):
+    """A callback that is to run, perhaps at a time: callback, arguments, context, node, time.
 
-    __slots__ = ("_when", "args", "callback", "context", "node")
+    A list of them, because a run makes a thousand of these, and a list is made and taken apart without a call.
+    """
 
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float = 0.0
-    ) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-        self.context = context
-        self.node = context[NODE]
-        self._when = when
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.callback = None
-        self.args = ()
+        self[0], self[1] = None, ()
 
     def cancelled(self) -> bool:
-        return self.callback is None
+        return self[0] is None
 
     def when(self) -> float:
-        return self._when
+        return float(self[4])
 
 
 class VirtualLoop:
@@ -87,8 +81,9 @@ class VirtualLoop:
 
     def __init__(self, drawn: Callable[[], float] | None) -> None:
         self._self = cast("asyncio.AbstractEventLoop", self)
+        self.create_future: Callable[[], asyncio.Future[Any]] = partial(asyncio.Future, loop=self._self)
         self._drawn = drawn
-        self._now = 0.0
+        self.now = 0.0
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
         self._count = 0
@@ -104,37 +99,39 @@ class VirtualLoop:
     # Time ---------------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def monotonic(self) -> float:
-        """As the running node's clock says."""
-        return self.node.monotonic(self._now)
+        """As the running node's clock says. Not by its method: this is asked hundreds of times in a run."""
+        node = self.node
+        return self.now * node.rate + node.ahead
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = Handle(callback, args, context or copy_context())
+        context = context or copy_context()
+        handle = Handle((callback, args, context, context[NODE], 0.0))
         if not self._is_over:
             self._ready.append(handle)
         return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        handle = Handle(callback, args, context or copy_context(), when)
+        context = context or copy_context()
+        handle = Handle((callback, args, context, context[NODE], when))
         self._count += 1
         if not self._is_over:
             heapq.heappush(self._timers, (when, self._count, handle))
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        when = self._now + delay
-        handle = Handle(callback, args, context or copy_context(), when)
+        # Not by `call_at`: a run does this hundreds of times.
+        when = self.now + delay
+        context = context or copy_context()
+        handle = Handle((callback, args, context, context[NODE], when))
         self._count += 1
         if not self._is_over:
             heapq.heappush(self._timers, (when, self._count, handle))
         return handle
 
     # Tasks --------------------------------------------------------------------------------------------------------
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self._self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._self, name=name or "task", context=context)
@@ -165,7 +162,7 @@ class VirtualLoop:
                 self._turn(task)
                 self.steps += 1000
                 if self.steps > MOST_STEPS:
-                    raise Stuck(f"no end after {MOST_STEPS} callbacks, at {self._now:.3f} s")
+                    raise Stuck(f"no end after {MOST_STEPS} callbacks, at {self.now:.3f} s")
             return task.result()
         finally:
             asyncio._set_running_loop(None)
@@ -185,36 +182,36 @@ class VirtualLoop:
                 while drawn() < SHUFFLED and len(ready) > 1:
                     ready.rotate(-1)
                 handle = ready.popleft()
-            callback, node = handle.callback, handle.node
+            callback, args, context, node, _ = handle
             if callback is None or node.is_dead:
                 continue
-            if node.frozen_until > self._now:
+            if node.frozen_until > self.now:
                 node.held.append(handle)
                 continue
             self.node = node
             try:
-                handle.context.run(callback, *handle.args)
+                context.run(callback, *args)
             except Exception as error:
                 self.errors.append(error)
 
     def _advance(self) -> None:
         """To the next moment at which something happens."""
         timers = self._timers
-        while timers and timers[0][2].callback is None:
+        while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
         if not timers:
-            raise Stuck(f"everybody waits for ever, at {self._now:.3f} s")
+            raise Stuck(f"everybody waits for ever, at {self.now:.3f} s")
         first = heapq.heappop(timers)
-        if first[0] > self._now:
-            self._now = first[0]
+        if first[0] > self.now:
+            self.now = first[0]
         self._ready.append(first[2])
-        while timers and timers[0][0] <= self._now:
+        while timers and timers[0][0] <= self.now:
             self._ready.append(heapq.heappop(timers)[2])
 
     # What may happen to a node --------------------------------------------------------------------------------------
 
     def freeze(self, node: Node, seconds: float) -> None:
-        node.frozen_until = self._now + seconds
+        node.frozen_until = self.now + seconds
         self.call_later(seconds, self._thaw, node, context=self.world.context)
 
     def _thaw(self, node: Node) -> None:
@@ -240,8 +237,8 @@ class VirtualLoop:
 
     # What asyncio asks of a loop --------------------------------------------------------------------------------------
 
-    def get_debug(self) -> bool:
-        return False
+    # Each new future asks for it: False, without a call of ours.
+    get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
         return not self._is_over

@@ -11,9 +11,9 @@ from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import AtOffset, Earliest
 from prove.history.tables import Membership as Event
-from prove.history.tables import Outcome, Reader, text_id
+from prove.history.tables import Outcome, Reader
 from prove.simulation.clients import Client, World
-from prove.simulation.facts import Process, Row, outcome_of
+from prove.simulation.facts import Process, Row, hashed, outcome_of
 from prove.simulation.network import Lost
 from prove.simulation.plan import CURSOR_GROUP
 
@@ -176,8 +176,8 @@ class Member(Client):
                         "seen",
                         **place,
                         offset=offset,
-                        hash=text_id(message.value),
-                        key=text_id(message.key),
+                        hash=hashed(message.value),
+                        key=hashed(message.key),
                         reader=int(Reader.FETCH),
                         process=reader.id,
                         counter=row["counter"],

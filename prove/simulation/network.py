@@ -65,7 +65,7 @@ class Network:
         loop, weather = self._loop, self.weather
         answer = loop.create_future()
         context = self._node.context
-        if self._meets(weather.lose_request, "request lost"):
+        if weather.lose_request and self._meets(weather.lose_request, "request lost"):
             pass
         else:
             loop.call_later(self._delay(), self._arrive, to, request, answer, context=context)
@@ -86,7 +86,7 @@ class Network:
 
     def _repeat(self, to: Endpoint, request: Request, again: Callable[[], None]) -> None:
         for share, kind, latest in ((self.weather.duplicate, "duplicated", 0.05), (self.weather.replay, "replayed", 9)):
-            if self._meets(share, f"request {kind}"):
+            if share and self._meets(share, f"request {kind}"):
                 late = latest * self._chance.random() + self._delay()
                 self._loop.call_later(late, self._come_again, to, request, again, context=self._node.context)
 
@@ -97,14 +97,14 @@ class Network:
         self._arrive(to, request, self._loop.create_future())
 
     def _meets(self, share: float, kind: str) -> bool:
-        if share and self._chance.random() < share:
+        if self._chance.random() < share:
             self.faults[kind] += 1
             return True
         return False
 
     def _delay(self) -> float:
         number = self._chance.random()
-        if self._meets(self.weather.slow, "link slow"):
+        if self.weather.slow and self._meets(self.weather.slow, "link slow"):
             return 1.5 * number
         return 0.0002 + 0.003 * number if number < 0.95 else 0.2 * (number - 0.94)
 
@@ -122,7 +122,8 @@ class Network:
         except Exception as refusal:
             error = refusal
         to.serving.pop(answer, None)
-        if not answer.done() and not self._meets(self.weather.lose_answer, "answer lost"):
+        lost = self.weather.lose_answer
+        if not answer.done() and not (lost and self._meets(lost, "answer lost")):
             context = self._node.context
             self._loop.call_later(self._delay(), _deliver, answer, result, error, context=context)
 

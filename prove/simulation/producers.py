@@ -10,10 +10,9 @@ from lakelog.engine import Engine, Numbered
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Receipt
-from prove.history.lines import identity_of
-from prove.history.tables import Outcome, text_id
+from prove.history.tables import Outcome
 from prove.simulation.clients import Client, World
-from prove.simulation.facts import Row, outcome_of
+from prove.simulation.facts import Row, hashed, identified, outcome_of
 from prove.simulation.network import Lost
 
 _RANKS = 64
@@ -132,11 +131,11 @@ class Producer(Client):
                 "attempt",
                 self.process,
                 topic=facts.id(batch.topic),
-                hash=text_id(message.value),
-                key=text_id(message.key),
-                identity=identity_of(message.idempotency_key, batch.producer, sequence),
+                hash=hashed(message.value),
+                key=hashed(message.key),
+                identity=identified(message.idempotency_key, batch.producer, sequence),
                 asked_partition=-1 if message.partition is None else message.partition,
-                producer=text_id(batch.producer),
+                producer=hashed(batch.producer),
                 sequence=-1 if sequence is None else sequence,
             )
             rows.append(row)

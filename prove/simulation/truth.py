@@ -8,10 +8,9 @@ from lakelog.engine import Engine, FetchLimits
 from lakelog.errors import GroupNotFound
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
-from prove.history.lines import identity_of
-from prove.history.tables import Outcome, Reader, text_id
+from prove.history.tables import Outcome, Reader
 from prove.simulation.clients import World
-from prove.simulation.facts import Process
+from prove.simulation.facts import Process, hashed, identified
 
 _FIGURES = ("leased", "waiting", "skipped", "acked", "dead", "discarded", "filtered", "expired", "cut")
 
@@ -60,15 +59,15 @@ class Truth:
             for offset, message in enumerate(facts.messages(batch.payload), batch.base):
                 if not at <= offset < fetched.until:
                     continue
-                found = self._hashes[name, partition, offset] = text_id(message.value)
+                found = self._hashes[name, partition, offset] = hashed(message.value)
                 facts.row(
                     "seen",
                     topic=facts.id(name),
                     partition=partition,
                     offset=offset,
                     hash=found,
-                    key=text_id(message.key),
-                    identity=identity_of(message.idempotency_key),
+                    key=hashed(message.key),
+                    identity=identified(message.idempotency_key),
                     reader=int(Reader.FINAL),
                     process=self._process.id,
                     completed_ns=facts.now_ns(),
@@ -89,8 +88,8 @@ class Truth:
                     group=self._facts.id(group),
                     failures=letter.failures,
                     deliveries=letter.deliveries,
-                    hash=text_id(message.value) if message else 0,
-                    key=text_id(message.key) if message else 0,
+                    hash=hashed(message.value) if message else 0,
+                    key=hashed(message.key) if message else 0,
                     redriven=int(copy >= 0),
                     copy_topic=self._facts.id(letter.topic) if copy >= 0 else 0,
                     copy_partition=letter.partition if copy >= 0 else -1,

@@ -11,10 +11,10 @@ from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Lea
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest
-from prove.history.tables import Outcome, Reader, text_id
+from prove.history.tables import Outcome, Reader
 from prove.history.tables import Verb as Told
 from prove.simulation.clients import Client, World
-from prove.simulation.facts import Row, outcome_of
+from prove.simulation.facts import Row, hashed, outcome_of
 from prove.simulation.network import Lost
 from prove.simulation.plan import LEASE_GROUP, Plan
 
@@ -138,8 +138,8 @@ class Worker(Client):
                     "seen",
                     **place,
                     offset=offset,
-                    hash=text_id(message.value),
-                    key=text_id(message.key),
+                    hash=hashed(message.value),
+                    key=hashed(message.key),
                     identity=0,
                     reader=int(Reader.DELIVERY),
                     process=self.process.id,

@@ -24,6 +24,20 @@ def test_an_hour_passes_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
+def test_what_is_cancelled_does_not_happen() -> None:
+    loop, done = VirtualLoop(None), list[str]()
+
+    async def wait() -> None:
+        handles = [loop.call_later(when, done.append, f"at {when}") for when in (1, 2)]
+        handles[0].cancel()
+        assert [(each.cancelled(), each.when()) for each in handles] == [(True, 1.0), (False, 2.0)]
+        await asyncio.sleep(3)
+
+    loop.run_until_complete(wait())
+
+    assert done == ["at 2"]
+
+
 def test_the_dead_do_nothing_not_even_on_their_way_out() -> None:
     loop = VirtualLoop(None)
     node, done = Node("server"), list[str]()
