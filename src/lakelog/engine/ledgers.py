@@ -385,8 +385,6 @@ class Ledgers:
         kept = []
         for asked in turn.asked:
             asked.tries += 1
-            if isinstance(asked.operation, Take):
-                asked.operation = replace(asked.operation, redecided=True)
             if asked.tries < _TRIES:
                 kept.append(asked)
             elif not asked.done.done():

@@ -253,14 +253,6 @@ def test_S8_what_was_told_again_is_not_given_back_by_a_call_that_failed() -> Non
     assert list(partition.state.leases[got.token].open) == [1]
 
 
-def test_what_was_told_once_is_given_back_by_a_call_that_failed_also_if_it_was_decided_twice() -> None:
-    partition = Partition("ab")
-    got = partition.take(2, request="r1")
-    partition.take(2, request="r1", redecided=True)
-    partition.do(nacks(got.token, 0, 1, kind=Return.UNCOUNTED, orphaned=True))
-    assert not partition.state.leases
-
-
 def test_a_repeat_by_another_owner_or_after_the_lease_is_a_new_request() -> None:
     partition = Partition("abcd")
     first = partition.take(1, request="r1")

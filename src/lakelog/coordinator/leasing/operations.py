@@ -74,8 +74,6 @@ class Take:
     hands: int = 0
     isolates: bool = False
     generation: int | None = None
-    redecided: bool = False
-    """The same call, decided again because its commit was of unknown outcome: not a repeat of the caller's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,8 @@ def _repeated(decision: Decision, operation: Take) -> Granted | None:
     for lease in decision.state.held_by(operation.owner):
         if lease.request == operation.request and lease.until_ms > decision.now:
             decision.before(lease.until_ms)
-            if not operation.redecided and not lease.told_again:
+            # Also where one call is decided twice: the lease may be that of a call at another server all the same.
+            if not lease.told_again:
                 decision.emit(events.Extended(lease.token, lease.until_ms, False, True))
             return _granted(decision, lease, sorted(lease.open))
     return None
