@@ -112,12 +112,14 @@ async def test_ranges_go_on_behind_segments_and_across_rolls(backing: Backing) -
         assert await store.cold.tierable(new_pids(1), segment_bytes=1, min_bytes=0, min_age=NO_TIME) == []
 
 
-async def test_ranges_begin_with_the_batch_that_holds_the_log_start(backing: Backing) -> None:
+async def test_ranges_begin_with_the_log_start_if_it_is_within_a_batch(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await filled(store, 5, 5, 5)
         await store.log_start_raise([(pid, 7)])
-        assert await ranges(store, pid, 1000) == [(5, 15, 32)]
-        assert await register(store, pid, await segment_from(store, pid, 5, 15)) == [REGISTERED]
+        assert await ranges(store, pid, 1000) == [(7, 15, 32)]
+        # What is below cannot be read any more.
+        assert await register(store, pid, await segment(store, pid, 7, 15)) == [REGISTERED]
+        assert await ranges(store, pid, 1000) == []
 
 
 async def segment_from(store: PartitionStore, pid: int, first: int, end: int) -> Segment:

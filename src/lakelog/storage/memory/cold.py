@@ -199,7 +199,7 @@ class MemoryCold:
         while start < limit:
             first = self._batch_at(head.pid, start)
             assert first is not None
-            base, begin, batch = first.base, first.bytes_end - len(first.payload), first
+            base, begin, batch = max(first.base, head.log_start), first.bytes_end - len(first.payload), first
             while batch.end < limit and batch.bytes_end - begin < segment_bytes:
                 following = self._batch_at(head.pid, batch.end)
                 assert following is not None

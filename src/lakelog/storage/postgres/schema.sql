@@ -912,7 +912,7 @@ begin
         for v_number in 1 .. p_limit loop
             exit when v_start >= v_head.next_offset;
             select * into strict v_batch from lakelog.hot_batch_at(pid, v_start);
-            first_offset := v_batch.end_offset - v_batch.count;
+            first_offset := greatest(v_batch.end_offset - v_batch.count, v_head.log_start);
             -- A hole in the middle, where a damaged segment was: filled exactly up to the next one.
             select least(min(s.first_offset), v_head.next_offset) into v_limit from lakelog.segment s
             where s.pid = v_head.pid and s.end_offset > v_start;

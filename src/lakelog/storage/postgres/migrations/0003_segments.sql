@@ -156,8 +156,9 @@ as $$
     ) s
 $$;
 
--- Ranges of whole hot batches that may become segments, each of about p_segment_bytes; a remainder only if it has
--- p_min_bytes or its first batch has p_min_age. Sizes only rise within a partition: ends are found by halves.
+-- Ranges of hot batches that may become segments, whole but for what is below the log start, each of about
+-- p_segment_bytes; a remainder only if it has p_min_bytes or its first batch has p_min_age. Sizes only rise within a
+-- partition: ends are found by halves.
 create function lakelog.tierable(
     p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer
 ) returns table (pid bigint, first_offset bigint, end_offset bigint, bytes bigint)
@@ -182,7 +183,7 @@ begin
         for v_number in 1 .. p_limit loop
             exit when v_start >= v_head.next_offset;
             select * into strict v_batch from lakelog.hot_batch_at(pid, v_start);
-            first_offset := v_batch.end_offset - v_batch.count;
+            first_offset := greatest(v_batch.end_offset - v_batch.count, v_head.log_start);
             -- A hole in the middle, where a damaged segment was: filled exactly up to the next one.
             select least(min(s.first_offset), v_head.next_offset) into v_limit from lakelog.segment s
             where s.pid = v_head.pid and s.end_offset > v_start;
