@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import random
 import warnings
 
 import asyncpg
@@ -12,9 +13,11 @@ import pytest
 
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.storage.postgres import migrate, open_store
+from lakelog.storage.postgres.connection import Database
 from lakelog.storage.store import Append, Appended, Payload
 from tests.kit.postgres import Cluster
 from tests.kit.proxy import FaultProxy
+from tests.kit.waiting import eventually_async
 
 PID = 1 << 16
 
@@ -118,3 +121,43 @@ async def test_weak_settings_are_named(cluster: Cluster, database: str) -> None:
     store = await open_store(database)
     assert list((await store.durability()).weak) == ["synchronous_commit=off"]
     await store.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_callers_who_give_up_while_postgresql_is_killed_harm_nobody_else() -> None:
+    """A connection that breaks as it is given back is nobody's, and never two callers' at once."""
+    with Cluster() as own:
+        url = own.create_database()
+        await migrate(url)
+        database = await Database.open(url, size=4)
+        chance, wrong, served, stop = random.Random(1), list[BaseException](), 0, asyncio.Event()
+
+        async def caller() -> None:
+            nonlocal served
+            while not stop.is_set():
+                try:
+                    number = chance.randrange(1 << 30)
+                    rows = await asyncio.wait_for(
+                        database.read("select $1::int, pg_sleep(0.002)", number), chance.random() / 2
+                    )
+                    assert rows[0][0] == number
+                    served += 1
+                except (TimeoutError, Unavailable):
+                    await asyncio.sleep(0.01)
+                except BaseException as error:
+                    wrong.append(error)
+
+        async def served_more() -> None:
+            before = served
+            await eventually_async(lambda: served > before + 200, within=60)
+
+        callers = [asyncio.create_task(caller()) for _ in range(20)]
+        for _ in range(3):
+            await served_more()
+            await asyncio.to_thread(own.kill9)
+            await asyncio.to_thread(own.start)
+        await served_more()
+        stop.set()
+        await asyncio.gather(*callers)
+        await database.close()
+        assert not wrong

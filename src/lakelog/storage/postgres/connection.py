@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database: the pool, its settings, and what its errors mean to a caller.
+"""Connections to one PostgreSQL database: how many, their settings, and what its errors mean to a caller.
 
 The only decision made here is whether a failed call may have been written.
 """
@@ -6,6 +6,8 @@ The only decision made here is whether a failed call may have been written.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import LiteralString
 
 import asyncpg
@@ -47,45 +49,27 @@ _MISCONFIGURED = (
 _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    # What a connection says that heard of its end just now, before it closes.
+    asyncpg.InternalClientError,
     OSError,
     TimeoutError,
     asyncpg.OperatorInterventionError,
 )
 
 
-class _Connection(asyncpg.Connection):
-    """Given back to the pool as it is: we leave nothing behind in a session, and a reset is a round trip per call."""
-
-    def get_reset_query(self) -> str:
-        return ""
-
-
 class Database:
-    """A pool of connections to one database."""
+    """Connections to one database, at most so many at a time."""
 
-    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
+    def __init__(self, url: str, size: int) -> None:
         self._url = url
-        self._pool = pool
+        self._room = asyncio.Semaphore(size)
+        self._idle: list[asyncpg.Connection] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     @classmethod
     async def open(cls, url: str, *, size: int = POOL_SIZE) -> Database:
-        try:
-            pool = await asyncpg.create_pool(
-                url,
-                connection_class=_Connection,
-                min_size=1,
-                max_size=size,
-                server_settings=SETTINGS,
-                command_timeout=30,
-                timeout=10,
-            )
-        except _MISCONFIGURED as error:
-            raise ConfigurationError(
-                f"PostgreSQL refuses the connection: {error}. Check the URL and the user's rights."
-            ) from error
-        except (*_LOST, asyncpg.PostgresError) as error:
-            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
-        database = cls(url, pool)
+        database = cls(url, size)
         try:
             await database.check_schema()
         except BaseException:
@@ -112,9 +96,9 @@ class Database:
 
     async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
         """The rows of a statement that writes: a connection lost under way is `OutcomeUnknown`."""
-        connection = await self._acquire()
         try:
-            return await connection.fetch(query, *arguments)
+            async with self._connection() as connection:
+                return await connection.fetch(query, *arguments)
         except _DEFINITE as error:
             raise Unavailable(f"PostgreSQL gave up on the statement: {error}.") from error
         except _LOST as error:
@@ -123,20 +107,68 @@ class Database:
             raise ConfigurationError(
                 f"The service's database user lacks a right: {error}. Grant it lakelog_service."
             ) from error
-        finally:
-            await self._release(connection)
 
-    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy:
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+        """One for a statement. Only one that ended well, or by an error of the statement, is used again."""
+        connection = await self._take()
         try:
-            return await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+            yield connection
+        except (asyncio.CancelledError, TimeoutError):
+            leaving = asyncio.create_task(self._leave(connection))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
+            raise
+        except BaseException as error:
+            if isinstance(error, _LOST) or not isinstance(error, asyncpg.PostgresError):
+                connection.terminate()
+            self._give_back(connection)
+            raise
+        self._give_back(connection)
+
+    async def _leave(self, connection: asyncpg.Connection) -> None:
+        """The server is asked to stop the statement that somebody gave up: nobody else can use the connection."""
+        try:
+            await connection.close(timeout=10)
+        except (*_LOST, asyncpg.PostgresError):
+            connection.terminate()
+        finally:
+            self._room.release()
+
+    async def _take(self) -> asyncpg.Connection:
+        """The one that was used last, or a new one. Not asyncpg's pool: it gives one connection to two callers if that
+        one breaks while it is given back."""
+        try:
+            async with asyncio.timeout(ACQUIRE_SECONDS):
+                await self._room.acquire()
+            try:
+                return self._kept() or await self._connected()
+            except BaseException:
+                self._room.release()
+                raise
         except _MISCONFIGURED as error:
-            raise ConfigurationError(f"PostgreSQL refuses the connection: {error}.") from error
+            raise ConfigurationError(
+                f"PostgreSQL refuses the connection: {error}. Check the URL and the user's rights."
+            ) from error
         except (*_LOST, asyncpg.PostgresError) as error:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
 
-    async def _release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
-        # A cancelled caller must not leave the release half done: the pool would lose the connection for good.
-        await asyncio.shield(self._pool.release(connection))
+    def _kept(self) -> asyncpg.Connection | None:
+        while self._idle:
+            if not (connection := self._idle.pop()).is_closed():
+                return connection
+        return None
+
+    async def _connected(self) -> asyncpg.Connection:
+        return await asyncpg.connect(self._url, server_settings=SETTINGS, command_timeout=30, timeout=10)
+
+    def _give_back(self, connection: asyncpg.Connection) -> None:
+        if self._is_closed:
+            connection.terminate()
+        elif not connection.is_closed():
+            self._idle.append(connection)
+        self._room.release()
 
     async def connect(self) -> asyncpg.Connection:
         """A connection of its own, to keep for listening; the caller ends it."""
@@ -146,9 +178,13 @@ class Database:
             raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
 
     async def close(self) -> None:
-        try:
-            await asyncio.wait_for(self._pool.close(), 5)
-        except TimeoutError:
-            self._pool.terminate()
+        self._is_closed = True
+        await asyncio.gather(*self._leaving)
+        for connection in self._idle:
+            try:
+                await connection.close(timeout=5)
+            except (*_LOST, asyncpg.PostgresError):
+                connection.terminate()
+        self._idle.clear()
         # The loop closes sockets in its next turn; a loop that ended before would leave them to the garbage collector.
         await asyncio.sleep(0)
