@@ -16,7 +16,7 @@ from prove.checker.wording import calls
 from prove.history.tables import Columns, Outcome, Tables
 
 WITHIN_NS = 5 * SECOND
-_NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
@@ -29,15 +29,20 @@ def check(tables: Tables, run: Run) -> list[Violation]:
         return []
     found = [_violation(f"{late.sum()} of {len(took)} publishes were not ok within 5 s of their first try")]
     for at in np.flatnonzero(late)[: MOST - 1].tolist():
-        ended = f"was ok {took[at] // MS} ms after its first try" if took[at] < _NEVER else "was never ok"
+        ended = f"was ok {took[at] // MS} ms after its first try" if took[at] < NEVER else "was never ok"
         found.append(_violation(f"a publish {ended}", *calls(run, rows, [int(firsts[at])])))
     return found
 
 
 def figure(tables: Tables, run: Run) -> float | None:
     """The share of publishes that were ok within 5 s."""
-    took = _publishes(tables, run)[2]
-    return float((took <= WITHIN_NS).mean()) if len(took) else None
+    waits = took(tables, run)
+    return float((waits <= WITHIN_NS).mean()) if len(waits) else None
+
+
+def took(tables: Tables, run: Run) -> Array:
+    """Nanoseconds of each publish from its first try until it was ok; `NEVER` where it never was."""
+    return _publishes(tables, run)[2]
 
 
 def _publishes(tables: Tables, run: Run) -> tuple[Columns, Array, Array]:
@@ -52,13 +57,13 @@ def _publishes(tables: Tables, run: Run) -> tuple[Columns, Array, Array]:
     fresh[1:] = differs(rows.topic[order], identity) | (identity[1:] == 0)
     firsts = np.flatnonzero(fresh)
     outcome, completed = rows.outcome[order], rows.completed_ns[order]
-    ok_at = np.minimum.reduceat(np.where(outcome == Outcome.OK, completed, _NEVER), firsts)
+    ok_at = np.minimum.reduceat(np.where(outcome == Outcome.OK, completed, NEVER), firsts)
     killed = np.isin(rows.process[order], list(run.crashed)) & (completed == 0)
     refused = np.logical_and.reduceat(outcome == Outcome.FAIL, firsts)
-    unfinished = np.logical_or.reduceat(killed, firsts) & (ok_at == _NEVER)
+    unfinished = np.logical_or.reduceat(killed, firsts) & (ok_at == NEVER)
     counts = ~(refused | unfinished)
     began = rows.invoked_ns[order][firsts]
-    took = np.where(ok_at == _NEVER, _NEVER, ok_at - began)
+    took = np.where(ok_at == NEVER, NEVER, ok_at - began)
     return rows, order[firsts][counts], took[counts]
 
 

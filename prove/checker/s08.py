@@ -11,13 +11,14 @@ import numpy as np
 from prove.checker.basis import Invariant, Run, Scope, Violation
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
+from prove.checker.matching import true_at
 from prove.history.tables import Tables
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     leases = leases_of(tables, run)
     given = leases.given
-    first = np.flatnonzero(given.offset[1:] == given.offset[:-1])
+    first = true_at(given.offset[1:] == given.offset[:-1])
     if not len(first):
         return []
     second = first + 1
@@ -33,17 +34,17 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 
 
 def _over_ms(leases: Leases, first: Array, second: Array) -> tuple[Array, Array]:
-    """When the first lease was over at the earliest: what the grant of the second is held against, and what its
-    answer is; one of both is 0."""
+    """When the first lease was over at the earliest: what the grant of the second is held against, 0 for nothing, and
+    what its answer is. A grant says by which clock it was given; when somebody was told of it nobody can say wrong."""
     until, closed = leases.until_ms[first], leases.closed_wall_ms[first]
     over = np.where(closed == NEVER, until, np.minimum(until, closed))
-    suspicious = np.flatnonzero(np.minimum(leases.granted_ms[second], leases.given.completed_wall_ms[second]) < over)
+    suspicious = true_at(np.minimum(leases.granted_ms[second], leases.given.completed_wall_ms[second]) < over)
     if len(suspicious):
         # It may have gone back together with an earlier message of its key.
         closed[suspicious] = np.minimum(closed[suspicious], leases.in_front(first[suspicious])[1])
         over = np.minimum(until, closed)
     open_ = closed == NEVER
-    return np.where(open_, until, 0), np.where(open_, 0, over - leases.clock_ms)
+    return np.where(open_, until, 0), over - leases.clock_ms
 
 
 def _violation(leases: Leases, first: int, over: tuple[int, int]) -> Violation:
@@ -57,7 +58,7 @@ def _violation(leases: Leases, first: int, over: tuple[int, int]) -> Violation:
         what = f"delivery {numbers[1]} has token {tokens[1]}, delivery {numbers[0]} has {tokens[0]}"
     elif given.completed_ns[second] < given.invoked_ns[first]:
         what = f"token {tokens[0]} was given after token {tokens[1]}"
-    elif over[0]:
+    elif leases.granted_ms[second] < over[0]:
         what = f"{before} has it by token {tokens[0]} until {over[0]}, {after} got it at {leases.granted_ms[second]}"
     else:
         told = given.completed_wall_ms[second]

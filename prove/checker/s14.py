@@ -1,6 +1,6 @@
 """S14: conservation: whenever it is asked, what a group has considered is finished, leased, waiting or skipped.
 
-A redrive moves each dead letter once, and keeps its key and its bytes.
+Who died has a dead letter. A redrive moves each of them once, and keeps its key and its bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
 from prove.checker.grouping import looked_up, some
 from prove.checker.leases import Leases, doubt, leases_of
-from prove.checker.matching import found_at
+from prove.checker.matching import found_at, true_at
 from prove.history.tables import Tables
 
 _PARTS = ("acked", "dead", "discarded", "filtered", "expired", "cut", "leased", "waiting", "skipped")
@@ -18,7 +18,7 @@ _PARTS = ("acked", "dead", "discarded", "filtered", "expired", "cut", "leased", 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     leases = leases_of(tables, run)
-    return (_sums(leases) + _published(leases) + _redriven(leases))[:MOST]
+    return (_sums(leases) + _published(leases) + _letters(leases) + _redriven(leases))[:MOST]
 
 
 def _sums(leases: Leases) -> list[Violation]:
@@ -47,12 +47,21 @@ def _published(leases: Leases) -> list[Violation]:
     return [] if high == there else [leases.wrong("S14", f"{there} were published, {high} are there")]
 
 
+def _letters(leases: Leases) -> list[Violation]:
+    """Who died is there: a dead letter is written together with the step by which the group goes on."""
+    if leases.last is None or leases.seeks.count:
+        # The group counts from the last seek on.
+        return []
+    counted, there = int(leases.samples.dead[leases.last]), len(np.unique(leases.letters.offset))
+    return [leases.wrong("S14", f"{counted} died, and {there} dead letters are there")] if counted > there else []
+
+
 # Redrive --------------------------------------------------------------------------------------------------------------
 
 
 def _redriven(leases: Leases) -> list[Violation]:
     letters = leases.letters
-    moved = np.flatnonzero(letters.redriven > 0)
+    moved = true_at(letters.redriven > 0)
     if not len(moved):
         return []
     found = []

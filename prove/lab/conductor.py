@@ -58,6 +58,7 @@ class Conductor:
         if self._cut.is_set():
             return
         fault = KINDS[entry.kind]()
+        fault.target = entry.target
         began = time.monotonic_ns()
         with self._guard:
             self.active.add(entry.kind)

@@ -50,10 +50,12 @@ MakePlan = Callable[[str, int, str], Plan]
 class Crew:
     """`crew.hire("billing", "worker", 3, make_plan)` keeps three of them at work until `crew.dismiss("billing")`."""
 
-    def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int]) -> None:
+    def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str) -> None:
+        """`path` is where processes import from."""
         self.folder = folder
         self.ports = list(ports)
-        for name in ("history", "stop", "logs", "pending"):
+        self._path = path
+        for name in ("history", "stop", "logs", "pending", "points"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.board = Board(folder / "board")
         self.hands: list[Hand] = []
@@ -71,9 +73,8 @@ class Crew:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(1)
-        root = str(Path(__file__).resolve().parents[2])
         argv = [sys.executable, "-m", "prove.lab.load.nursery", path]
-        self._process = self._supervisor.start(argv, env={"PYTHONPATH": root}, name="nursery")
+        self._process = self._supervisor.start(argv, env={"PYTHONPATH": self._path}, name="nursery")
         listener.settimeout(60)
         self._link, _ = listener.accept()
         self._link.settimeout(None)

@@ -1,4 +1,4 @@
-"""Which faults count: those that the history shows by an unknown outcome, a refusal or a redelivery.
+"""Which faults count: those that the history shows by an unknown outcome, a refusal, a redelivery or tiering again.
 
 Looked for in the fault's own time and a little after, in calls of clients that it could touch, or of its victims where
 it has any. A fault that nobody noticed proves nothing, and is told as being without effect.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prove.history.tables import Columns, Outcome, Tables, text_id
+from prove.history.tables import Columns, Outcome, Sample, Tables, text_id
 from prove.lab.conductor import Happened
 from prove.lab.faults import KINDS
 from prove.lab.faults.fault import Shown, Sign
@@ -48,6 +48,9 @@ class Effects:
         self._refused = _gathered(tables, lambda rows: (rows.outcome == Outcome.FAIL) & _honest(rows, thieves))
         self._deliveries = tables["delivery"].where(tables["delivery"].outcome == Outcome.OK)
         self._again = self._deliveries.where(self._deliveries.suspect)
+        samples = tables["sample"]
+        self._drivers = samples.where((samples.kind == Sample.DRIVER) & (samples.told > 0))
+        self._passes = samples.where((samples.kind == Sample.TIERING) & (samples.stale | (samples.told > 0)))
 
     def of(self, fault: Happened) -> Effect:
         shown = KINDS[fault.kind].counts_by
@@ -58,7 +61,14 @@ class Effects:
         until = fault.ended_ns + int(shown.after_seconds * 1e9)
         if sign is Sign.REDELIVERED:
             return self._redelivered(fault, until)
-        process, at = self._unknown if sign is Sign.UNKNOWN else self._refused
+        if sign is Sign.RESTARTED:
+            # The new one has another name than the victim.
+            at = self._drivers.at_ns
+            return int(((at >= fault.began_ns) & (at <= until)).sum())
+        if sign is Sign.TIERED_AGAIN:
+            process, at = self._passes.process, self._passes.at_ns
+        else:
+            process, at = self._unknown if sign is Sign.UNKNOWN else self._refused
         began = fault.began_ns - (_BEFORE_NS if fault.victims else 0)
         inside = (at >= began) & (at <= until) & np.isin(process, self._touched(fault, shown))
         return int(inside.sum())

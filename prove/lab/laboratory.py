@@ -21,7 +21,7 @@ from prove.lab.board import Field
 from prove.lab.conductor import Conductor, Happened
 from prove.lab.faults import KINDS
 from prove.lab.scene import Scene
-from prove.lab.schedule import drill_seconds, schedule
+from prove.lab.schedule import Entry, drill_seconds, schedule
 from prove.lab.sizes import Size
 from prove.lab.staff import SHORT, Staff
 from prove.lab.truth import Truth, left
@@ -40,6 +40,10 @@ class Wish:
     kinds: Sequence[str] = tuple(KINDS)
     code: Path | None = None
     postgres: Mapping[str, str] = field(default_factory=dict)
+    staff: Callable[[Scene, Size, int], Staff] = Staff
+    entries: Sequence[Entry] = ()
+    """The faults, where they are not to be drawn from the seed; servers are killed in the first `drill_seconds`."""
+    drill_seconds: float = 0.0
     say: Callable[[str], None] = print
 
 
@@ -72,15 +76,13 @@ class Laboratory:
         wish = self._wish
         wish.folder.mkdir(parents=True, exist_ok=True)
         with Scene(wish.folder, code=wish.code, postgres=wish.postgres) as scene:
-            scene.staff = Staff(scene, wish.size, wish.seed)
+            scene.staff = wish.staff(scene, wish.size, wish.seed)
             scene.staff.make_topics()
             self._ended("start")
             return self._played(scene)
 
     def _played(self, scene: Scene) -> Played:
-        size = self._wish.size
-        entries = schedule(self._wish.seed, self._wish.kinds, faults=size.scheduled, seconds=size.load_seconds)
-        conductor = Conductor(scene, entries)
+        conductor = Conductor(scene, self._entries())
         run, undrained = self._phases(scene, conductor)
         truth = Truth(scene)
         truth.write()
@@ -96,6 +98,12 @@ class Laboratory:
             messages=truth.messages,
             seconds=self._seconds,
         )
+
+    def _entries(self) -> list[Entry]:
+        wish, size = self._wish, self._wish.size
+        if wish.entries:
+            return [*wish.entries]
+        return schedule(wish.seed, wish.kinds, faults=size.scheduled, seconds=size.load_seconds)
 
     # Phases -----------------------------------------------------------------------------------------------------------
 
@@ -207,7 +215,8 @@ class Laboratory:
             faults=faults,
             targets={
                 "L1": self._wish.size.drain_seconds,
-                "drill_seconds": drill_seconds(self._wish.kinds, self._wish.size.load_seconds),
+                "drill_seconds": self._wish.drill_seconds
+                or drill_seconds(self._wish.kinds, self._wish.size.load_seconds),
             },
         )
         save_run(scene.folder, run, processes=histories)

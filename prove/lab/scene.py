@@ -1,11 +1,10 @@
-"""What a run plays on: two PostgreSQL clusters, three servers, and a fault proxy on every link between them.
+"""What a run plays on: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
 
 Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the crew's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -16,15 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from lakelog.storage.postgres import migrate
+from lakelog.objectstore import ObjectStore, open_store
 from prove.lab.claims import Claims
 from prove.lab.crew import Crew
-from prove.lab.staff import Staff
+from prove.lab.faults.clocks import faked, set_clock
+from prove.lab.staff import DRIVERS, Staff
+from prove.lab.storage import StoreProxy
 from prove.lab.wire import Wire
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Command, Process, Supervisor
 from tests.kit.proxy import FaultProxy
+from tests.kit.s3 import S3Server
 
 P = TypeVar("P", bound=FaultProxy)
 
@@ -34,13 +36,22 @@ SECOND_CELL = "east"
 
 
 class Server:
-    """One `lakelog serve`: its process, the wire that clients use, and its links to the cells."""
+    """One `lakelog serve`: its process, the wire that clients use, and its links to the cells.
 
-    def __init__(self, number: int, process: Process, port: int, wire: Wire, links: list[FaultProxy]) -> None:
+    Drivers of pipelines come by one of `sides`, which lead to the wire: what clients meet they meet, and more.
+    """
+
+    clock: Path
+    """What sets its clock."""
+
+    def __init__(
+        self, number: int, process: Process, port: int, wire: Wire, sides: list[FaultProxy], links: list[FaultProxy]
+    ) -> None:
         self.name = f"server{number}"
         self.process = process
         self.port = port
         self.wire = wire
+        self.sides = sides
         self.links = links
 
 
@@ -74,21 +85,22 @@ class Scene:
         try:
             logs = self.folder / "logs"
             logs.mkdir(parents=True, exist_ok=True)
-            self.store.mkdir(exist_ok=True)
             self.supervisor = self._stack.enter_context(Supervisor(logs))
+            self.s3 = self._stack.enter_context(S3Server())
+            self.store_proxy = self._stack.enter_context(StoreProxy(self.s3))
             for _ in range(2):
                 cluster = self._stack.enter_context(Cluster(settings={**self._postgres, "max_connections": "300"}))
                 self.clusters.append(cluster)
                 self.databases.append(cluster.create_database().rpartition("/")[2])
-            urls = [cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True)]
-            asyncio.run(migrate(urls[0], {SECOND_CELL: urls[1]}))
+            self._migrate()
             for number in range(self._count):
                 self._add_server(number)
             for server in self.servers:
                 server.process.start()
             for server in self.servers:
                 self.await_ready(server)
-            self.crew = self._stack.enter_context(Crew(self.supervisor, self.folder, self.client_ports))
+            crew = Crew(self.supervisor, self.folder, self.client_ports, path=self._path)
+            self.crew = self._stack.enter_context(crew)
         except BaseException:
             self._stack.close()
             raise
@@ -101,14 +113,23 @@ class Scene:
         self._stack.close()
 
     @property
-    def store(self) -> Path:
-        """Where segments are."""
-        return self.folder / "store"
+    def store(self) -> ObjectStore:
+        """Where segments are, past all faults."""
+        return open_store(self.s3.url, self.s3.options)
+
+    @property
+    def store_environment(self) -> dict[str, str]:
+        """How servers and pipelines reach it: through the faults."""
+        return {**self.s3.env, "AWS_ENDPOINT_URL": self.store_proxy.endpoint}
 
     @property
     def client_ports(self) -> list[int]:
         """What clients are told: the wires."""
         return [server.wire.port for server in self.servers]
+
+    def driver_ports(self, number: int) -> list[int]:
+        """What the first or the second driver of a pipeline is told."""
+        return [server.sides[number].port for server in self.servers]
 
     def server(self, name: str) -> Server:
         return next(server for server in self.servers if server.name == name)
@@ -144,10 +165,12 @@ class Scene:
 
     def heal(self) -> None:
         """Whatever faults left behind: everything runs, nothing is stopped, every link passes."""
+        self.store_proxy.pass_through()
         for cluster in self.clusters:
             cluster.ensure_running()
         for server in self.servers:
-            for proxy in [server.wire, *server.links]:
+            set_clock(server.clock, 0)
+            for proxy in [*server.sides, server.wire, *server.links]:
                 proxy.pass_through()
             if server.process.running:
                 server.process.cont()
@@ -157,8 +180,26 @@ class Scene:
             self.await_ready(server)
         self.crew.resume_all()
 
+    @property
+    def _path(self) -> str:
+        """What processes import from: the code under test in front."""
+        return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
+
+    def _migrate(self) -> None:
+        """By a process, so that the schema is that of the code under test."""
+        urls = [cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True)]
+        env = {
+            "LAKELOG_DATABASE_URL": urls[0],
+            "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),
+            "PYTHONPATH": self._path,
+        }
+        process = self.supervisor.start([sys.executable, "-m", "prove.lab.server", "migrate"], env=env, name="migrate")
+        if process.wait(timeout=60) != 0:
+            raise RuntimeError(f"the databases could not be migrated: {process.log_text()[-1000:]}")
+
     def _add_server(self, number: int) -> None:
         port = free_port()
+        clock = self.folder.resolve() / "clocks" / f"server{number}"
         links = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", cluster.port))) for cluster in self.clusters]
         urls = [
             cluster.url(name, port=link.port)
@@ -169,14 +210,18 @@ class Scene:
             "LAKELOG_DATABASE_URL": urls[0],
             "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),
             "LAKELOG_DRAIN_SECONDS": "3",
-            "LAKELOG_OBJECT_STORE": f"file://{self.store.resolve()}",
-            "PYTHONPATH": os.pathsep.join(str(path) for path in (self._code, ROOT) if path),
+            "LAKELOG_OBJECT_STORE": self.s3.url,
+            **self.store_environment,
+            "PYTHONPATH": self._path,
+            **faked(clock),
         }
         process = Process(Command(argv=argv, env=env), log_path=self.supervisor.folder / f"server{number}.log")
         self.supervisor.processes.append(process)
         wire = _quiet(Wire("127.0.0.1", port))
         self._stack.enter_context(wire)
-        self.servers.append(Server(number, process, port, wire, links))
+        sides = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", wire.port))) for _ in range(DRIVERS)]
+        self.servers.append(Server(number, process, port, wire, sides, links))
+        self.servers[-1].clock = clock
 
 
 def _quiet(proxy: P) -> P:

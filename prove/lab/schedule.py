@@ -25,6 +25,8 @@ class Entry:
     at: float
     kind: str
     seed: int
+    target: str = ""
+    """The server or cell that it hits; else one by chance."""
 
 
 def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[Entry]:
@@ -38,6 +40,20 @@ def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) ->
     chosen = [DRILL] * len(times) + chosen[: faults - len(times)]
     times += [drilled + at for at in _times(chance, faults - len(times), seconds - drilled)]
     return [Entry(at=at, kind=kind, seed=chance.randrange(1 << 30)) for at, kind in zip(times, chosen, strict=True)]
+
+
+def in_turn(
+    seed: int, acts: Sequence[tuple[str, ...]], *, last: Sequence[tuple[str, ...]] = (), seconds: float
+) -> list[Entry]:
+    """One act after another as far as they let it, in an order by the seed; what an act names begins at once."""
+    chance = random.Random(seed)
+    ordered = [*chance.sample(list(acts), len(acts)), *last]
+    each = BUSY * seconds / (len(ordered) + 1)
+    return [
+        Entry(at=each * number, kind=kind, seed=chance.randrange(1 << 30))
+        for number, act in enumerate(ordered, 1)
+        for kind in act
+    ]
 
 
 def drill_seconds(kinds: Sequence[str], seconds: float) -> float:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from lakelog.cli import main
+from lakelog.engine import pipelines
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
@@ -20,6 +21,8 @@ def hurry() -> None:
     _defaults(RetentionEnforcer, every_seconds=3.0)
     _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=20), max_bytes=8 << 20)
     _defaults(Trimmer, every_seconds=5.0)
+    # A driver that was killed must not keep the next one from tiering for longer than that one takes to start.
+    setattr(pipelines, "ALIVE_SECONDS", 8.0)  # noqa: B010
     # Hot tables go so long after their messages are in verified segments: a minute is most of a run.
     PostgresStore.rolls_drop.__kwdefaults__["grace"] = timedelta(seconds=5)  # type: ignore[index]
 

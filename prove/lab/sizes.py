@@ -39,6 +39,20 @@ class Size:
 
 SIZES = {
     "ci": Size(name="ci", messages=300_000, faults=40, kinds=12, seeds=20_000, minutes=8, load_seconds=200, rate=2_200),
+    "mutant": Size(
+        name="mutant",
+        messages=4_000,
+        faults=6,
+        kinds=4,
+        seeds=0,
+        minutes=3,
+        load_seconds=90,
+        rate=600,
+        producers=2,
+        workers=2,
+        churners=4,
+        batch=50,
+    ),
     "nightly": Size(
         name="nightly",
         messages=20_000_000,

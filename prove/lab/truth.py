@@ -6,9 +6,9 @@ It is asked of the servers past all proxies, and written beside the histories. I
 from __future__ import annotations
 
 import http.client
+import io
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakelog
-from lakelog.client.lake_values import Segment
-from lakelog.segments import ContentHash, conform
+from lakelog.client.lake_values import Plan, Segment
+from lakelog.errors import LakelogError, ObjectNotFound
+from lakelog.objectstore import ObjectStore
+from lakelog.segments import ContentHash, conform, parse_segment_path
 from prove.history.lines import identity_of
 from prove.history.recorder import Recorder
 from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text_id
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from prove.lab.scene import Scene
 
 NAME = "truth"
+PATIENCE = 5.0
+STRIDE = 1000
+"""Offsets from one try to the next, where nothing can be read."""
 
 
 class Truth:
@@ -40,21 +45,23 @@ class Truth:
 
     def write(self) -> None:
         url = f"http://127.0.0.1:{self._scene.servers[0].port}"
-        with lakelog.connect(url) as log:
+        with lakelog.connect(url, timeout=PATIENCE) as log:
             for topic in self._scene.staff.partitions:
                 described = self._scene.request("GET", f"/v1/topics/{topic}")
+                plan = log.lake.plan(topic)
                 for part in described["partition_list"]:
-                    self._read(log, topic, part)
+                    self._read(log, plan, part)
                 self._cuts(topic, described["partition_list"])
-                self._segments(log, topic)
+                self._segments(plan)
         self._dead()
         self._progress()
 
-    def _read(self, log: lakelog.Lakelog, topic: str, part: dict[str, int]) -> None:
+    def _read(self, log: lakelog.Lakelog, plan: Plan, part: dict[str, int]) -> None:
+        topic = plan.topic
         number, first, end = part["partition"], part["log_start"], part["high_watermark"]
         began = time.monotonic_ns()
-        batches = list(log.lake.read_range(topic, number, first, end))
-        seen = _seen(batches, topic, number)
+        edges = {edge for each in plan.partitions[number].segments for edge in (each.first, each.end)}
+        seen = _seen(_readable(log, topic, number, (first, end), edges), topic, number)
         self.messages += len(seen)
         read = {
             "outcome": int(Outcome.OK), "invoked_ns": began, "completed_ns": time.monotonic_ns(),
@@ -65,15 +72,18 @@ class Truth:
         write_truth(self._scene.folder, seen)
         write_truth(self._scene.folder, columns("read", [read]))
 
-    def _segments(self, log: lakelog.Lakelog, topic: str) -> None:
+    def _segments(self, plan: Plan) -> None:
         """What the servers say of segments, and what is in the files, read by Parquet alone."""
-        rows = []
-        for part in log.lake.plan(topic).partitions:
+        rows, live = [], set()
+        topic, store = plan.topic, self._scene.store
+        for part in plan.partitions:
             for segment in part.segments:
-                row, table = _segment(self._scene.store / segment.path, segment)
+                row, table = _segment(store, segment)
                 rows.append({**row, "topic": text_id(topic), "partition": part.partition})
+                live.add(segment.path)
                 if table is not None:
                     write_truth(self._scene.folder, _seen(table.to_batches(), topic, part.partition, Reader.COLD))
+        rows += _orphans(store, f"e{plan.environment_id}/t{plan.incarnation}", live, topic)
         if rows:
             write_truth(self._scene.folder, columns("segment", rows))
 
@@ -137,18 +147,51 @@ def left(scene: Scene) -> list[str]:
     return found
 
 
-def _segment(path: Path, segment: Segment) -> tuple[dict[str, Any], pa.Table | None]:
+def _readable(
+    log: lakelog.Lakelog, topic: str, partition: int, ends: tuple[int, int], edges: set[int]
+) -> list[pa.RecordBatch]:
+    """All that the servers still give. What they cannot give, although everything runs, is lost: others judge that."""
+    found: list[pa.RecordBatch] = []
+    at, end = ends
+    while at < end:
+        try:
+            for batch in log.lake.read_range(topic, partition, at, end):
+                found.append(batch)
+                at = batch.column("offset")[-1].as_py() + 1
+            return found
+        except LakelogError as error:
+            print(f"{topic}/{partition} cannot be read at {at}: {error!r}"[:300], flush=True)
+            at = min([edge for edge in edges if edge > at] + [at + STRIDE])
+    return found
+
+
+def _segment(store: ObjectStore, segment: Segment) -> tuple[dict[str, Any], pa.Table | None]:
     row: dict[str, Any] = {
         "first": segment.first, "end": segment.end, "rows": segment.end - segment.first,
-        "sealed_hash": text_id(segment.content_hash), "live": True, "exists": path.exists(),
+        "sealed_hash": text_id(segment.content_hash), "live": True, "exists": True,
     }  # fmt: skip
-    if not path.exists():
+    try:
+        table = pq.read_table(io.BytesIO(store.get(segment.path)))
+    except ObjectNotFound:
+        return {**row, "exists": False}, None
+    except pa.ArrowInvalid:
+        # It is no Parquet file, and holds nothing.
         return row, None
-    table = pq.read_table(path)
     content = ContentHash()
     for batch in table.combine_chunks().to_batches():
         content.update(conform(batch))
     return {**row, "read_rows": table.num_rows, "read_hash": text_id(content.hexdigest())}, table
+
+
+def _orphans(store: ObjectStore, folder: str, live: set[str], topic: str) -> Iterator[dict[str, Any]]:
+    """Files that no live segment names: what a killed driver, a lost answer or two drivers left."""
+    for each in store.list(folder):
+        path = parse_segment_path(each.path)
+        if path is not None and each.path not in live:
+            yield {
+                "topic": text_id(topic), "partition": path.partition, "first": path.first, "end": path.end,
+                "rows": path.end - path.first, "live": False, "exists": True,
+            }  # fmt: skip
 
 
 def _seen(batches: list[pa.RecordBatch], topic: str, partition: int, reader: Reader = Reader.FINAL) -> Columns:

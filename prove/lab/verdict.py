@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from prove.checker import l3, l4
-from prove.checker.basis import Fault, Run
+from prove.checker.basis import Fault, Run, Violation
 from prove.checker.judging import Judgement, Verdict, judge, judge_tables
 from prove.history.loading import load, open_run
-from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined
+from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
 from prove.lab.digest import RETURNS, Digest, Wanted, of_folder, of_history
 from prove.lab.effects import Effect, Effects
 from prove.lab.laboratory import Played
@@ -33,6 +33,8 @@ class Concluded:
     judged: Mapping[str, Judgement]
     effects: Sequence[Effect]
     summary: summaries.Summary
+    shown_after: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of load until the calls of a counter-example were over, the soonest of each invariant, if it has any."""
 
     @property
     def status(self) -> int:
@@ -62,7 +64,8 @@ def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
         timeline=summaries.timeline_of(digest),
     )
     write(played.folder, summary)
-    return Concluded(judged=judged, effects=shown, summary=summary)
+    after = {name: seconds for name, each in judged.items() if (seconds := shown_after(each, tables, run)) is not None}
+    return Concluded(judged=judged, effects=shown, summary=summary, shown_after=after)
 
 
 def _judged(played: Played) -> tuple[dict[str, Judgement], Digest]:
@@ -100,6 +103,25 @@ def with_returns(digest: Digest) -> Tables:
             rows.append({"kind": int(Sample.SERVING), "at_ns": fault.ended_ns, "told": waited})
     samples = joined("sample", [digest.tables["sample"], columns("sample", rows)])
     return Tables(by_name={**digest.tables.by_name, "sample": samples})
+
+
+def shown_after(judged: Judgement, tables: Tables, run: Run) -> float | None:
+    """The soonest of the counter-examples whose calls were kept; None where no call shows one."""
+    moments = [_shown_ns(violation, tables) for violation in judged.violations]
+    known = [moment for moment in moments if moment]
+    return (min(known) - run.load_ns[0]) / 1e9 if known else None
+
+
+def _shown_ns(violation: Violation, tables: Tables) -> int:
+    """When the last of its calls was over; 0 where it has none."""
+    last = 0
+    for call in violation.calls:
+        process, _, counter = call.rpartition("-")
+        for rows in tables.by_name.values():
+            if counter.isdigit() and "counter" in rows.arrays:
+                mine = (rows.process == text_id(process)) & (rows.counter == int(counter))
+                last = max(last, int(rows.completed_ns[mine].max(initial=0)))
+    return last
 
 
 def drilled(tables: Tables, run: Run) -> dict[str, Judgement]:

@@ -1,6 +1,6 @@
 """Faults by their names, grouped in files by the part that they hit."""
 
-from prove.lab.faults import clients, groups, network, postgres, servers
+from prove.lab.faults import clients, clocks, groups, network, postgres, servers, spark, store
 from prove.lab.faults.fault import Base, Fault
 
 KINDS: dict[str, type[Base]] = {
@@ -14,6 +14,7 @@ KINDS: dict[str, type[Base]] = {
         clients.WorkerStopped,
         clients.ProducerKilled,
         clients.MemberKilled,
+        clients.MemberStopped,
         clients.TiererKilled,
         postgres.BackendsTerminated,
         postgres.PostgresKilled,
@@ -28,6 +29,19 @@ KINDS: dict[str, type[Base]] = {
         network.DatabaseAnswersDropped,
         network.RequestsLate,
         network.OldAnswer,
+        clocks.ClockAhead,
+        clocks.ClockBehind,
+        store.StoreFails,
+        store.StoreStalls,
+        store.StoredUntold,
+        store.BodiesDamaged,
+        store.FilesSpoilt,
+        spark.DriverKilled,
+        spark.DriverStopped,
+        spark.TaskKilled,
+        spark.TwoDrivers,
+        spark.RegistrationUntold,
+        spark.HotDeleteKilled,
         groups.Churn,
         groups.PartitionsAdded,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
 from prove.lab.crew import Hand
-from prove.lab.faults.fault import MEMBERS, PUBLISHING, SHORTLY, WORKING, Base, Shown, Sign
+from prove.lab.faults.fault import MEMBERS, PUBLISHING, SHORTLY, TIERING, WORKING, Base, Shown, Sign
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
@@ -60,6 +60,14 @@ class WorkerStopped(_OfClient):
         self.release(scene)
 
 
+class MemberStopped(WorkerStopped):
+    """SIGSTOP beyond its session, and back: it commits in partitions that others have now."""
+
+    kind = "member stopped, then commits"
+    counts_by = Shown.by(Sign.REFUSED, roles=MEMBERS, after=8.0)
+    roles = frozenset({"indexing"})
+
+
 class ProducerKilled(_OfClient):
     """kill -9 while a call is on its way; another process repeats the batch, at another server."""
 
@@ -76,9 +84,8 @@ class TiererKilled(_OfClient):
     """kill -9 of who moves messages to files, wherever it is."""
 
     kind = "tiering killed"
-    # No client can see it: it never counts, and S20 to S22 must hold.
-    counts_by = Shown.by()
-    roles = frozenset({"tierer"})
+    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING, after=40.0)
+    roles = TIERING
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.seconds = 0.1

@@ -21,6 +21,8 @@ class Sign(Enum):
     UNKNOWN = "a call of unknown outcome"
     REFUSED = "a call that was refused"
     REDELIVERED = "a message delivered again that nobody gave back"
+    RESTARTED = "a driver of tiering in the place of a killed one"
+    TIERED_AGAIN = "a pass of tiering that failed, or found segments begun, taken or damaged"
 
 
 PUBLISHING = frozenset({"producer", "numbered", "jobber", "shortener"})
@@ -29,6 +31,7 @@ SHORTLY = frozenset({"jobs", "lagging"})
 """Workers with leases of a few seconds."""
 READING = frozenset({"tail", "replay", "sampler"})
 MEMBERS = frozenset({"indexing", "churn"})
+TIERING = frozenset({"tierer"})
 ALL = PUBLISHING | WORKING | READING | MEMBERS
 
 
@@ -68,6 +71,8 @@ class Base:
     counts_by: ClassVar[Shown] = Shown.by(Sign.UNKNOWN)
 
     def __init__(self) -> None:
+        self.target = ""
+        """The one that `claim_one` takes, where it is not to be by chance."""
         self.seconds = 2.0
         self.about = ""
         self.victims: frozenset[str] = frozenset()
@@ -85,7 +90,7 @@ class Base:
         self._claimed |= wanted
 
     def claim_one(self, scene: Scene, names: list[str], chance: random.Random) -> str:
-        name = scene.claims.take_one(names, chance)
+        name = scene.claims.take_one([self.target] if self.target else names, chance)
         self._claimed.add(name)
         self.about = name
         return name

@@ -36,6 +36,8 @@ class Member:
         self._generation = 0
         self._owned: dict[int, int] = {}
         """Where to read on, by partition."""
+        self._lost: dict[int, int] = {}
+        """Partitions that others have now, and in which generation it last had them."""
         self._beat_at = 0.0
 
     def run(self) -> None:
@@ -93,6 +95,7 @@ class Member:
         if reply.outcome == "fail":
             self._client.count(Field.REFUSED)
             self._recorder.revoked(self._place, self._name, self._generation, list(self._owned))
+            self._lost |= dict.fromkeys(self._owned, self._generation)
             return False
         self._beat_at = time.monotonic()
         self._hear(reply.data)
@@ -102,9 +105,10 @@ class Member:
         partitions = told["assigned_partitions"].get(self._plan.topic, [])
         if told["generation"] == self._generation and set(partitions) == set(self._owned):
             return
-        self._generation = told["generation"]
+        before, self._generation = self._generation, told["generation"]
         if gone := [each for each in self._owned if each not in partitions]:
             self._recorder.revoked(self._place, self._name, self._generation, gone)
+            self._lost |= dict.fromkeys(gone, before)
             for each in gone:
                 del self._owned[each]
         if partitions:
@@ -116,10 +120,13 @@ class Member:
         new = [each for each in partitions if each not in self._owned]
         if not new:
             return
+        known = self._positions()
+        self._owned.update({each: known[each] for each in new if each in known})
+
+    def _positions(self) -> dict[int, int]:
+        """Where the group is; nothing if nobody said."""
         reply = self._caller.call("GET", f"/v1/groups/{self._plan.group}/positions?topic={self._plan.topic}")
-        if reply.outcome == "ok":
-            known = {each["partition"]: each["offset"] for each in reply.data["positions"]}
-            self._owned.update({each: known[each] for each in new if each in known})
+        return {each["partition"]: each["offset"] for each in reply.data["positions"]} if reply.outcome == "ok" else {}
 
     def _read(self) -> bool:
         """One round over its partitions; False when it has to join again."""
@@ -127,6 +134,9 @@ class Member:
         for partition in list(self._owned):
             if self._client.stopped:
                 return True
+            if partition not in self._owned:
+                # The heartbeat before has taken it away.
+                continue
             self._client.put(Field.BUSY, 1)
             got = self._fetcher.fetch(partition, self._owned[partition], limit=1000)
             self._client.put(Field.BUSY, 0)
@@ -141,30 +151,51 @@ class Member:
                     return False
             if not self._beat():
                 return False
+        if self._lost and self._client.dice.random() < self._plan.steal:
+            self._steal()
         if idle:
             self._client.rest(0.1)
         return True
 
+    def _steal(self) -> None:
+        """Commits where the group is, in a partition that it has lost, under the generation in which it had it."""
+        partition = self._client.dice.choice(list(self._lost))
+        if partition in self._owned:
+            del self._lost[partition]
+            return
+        offset = self._positions().get(partition)
+        if offset is None:
+            return
+        reply = self._told(partition, offset, self._lost[partition])
+        if reply.outcome == "fail" and reply.code != "position_refused":
+            # Else the group went on meanwhile, and nothing was said about the generation.
+            del self._lost[partition]
+
     def _commit(self, partition: int) -> bool:
-        body = {
-            "topic": self._plan.topic,
-            "positions": [{"partition": partition, "offset": self._owned[partition]}],
-            "member_id": self._name,
-            "generation": self._generation,
-        }
-        self._caller.settle()
-        with self._recorder.commit(self._place, self._name, self._generation, partition) as call:
-            reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/positions", body)
-            if reply.outcome == "ok":
-                call.ok(self._generation)
-                return True
-            self._unlucky(call, reply)
+        reply = self._told(partition, self._owned[partition], self._generation)
         if reply.outcome == "fail":
             # It hears at once what is its own now; whoever it is unknown to has to join again.
             self._owned.pop(partition, None)
             self._beat_at = 0.0
             return reply.code != "unknown_member" and self._beat()
         return True
+
+    def _told(self, partition: int, offset: int, generation: int) -> Reply:
+        """What a commit was answered."""
+        body = {
+            "topic": self._plan.topic,
+            "positions": [{"partition": partition, "offset": offset}],
+            "member_id": self._name,
+            "generation": generation,
+        }
+        self._caller.settle()
+        with self._recorder.commit(self._place, self._name, generation, partition) as call:
+            reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/positions", body)
+            if reply.outcome == "ok":
+                call.ok(generation)
+            else:
+                self._unlucky(call, reply)
+        return reply
 
     def _unlucky(self, call: MemberCall, reply: Reply) -> bool:
         if reply.outcome == "info":

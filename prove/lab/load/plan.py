@@ -65,6 +65,8 @@ class MemberPlan(Plan, frozen=True, kw_only=True):
     session_ms: int = 6000
     churn: bool = False
     """Joins, stays for a moment and leaves, again and again."""
+    steal: float = 0.2
+    """How often it tries to commit in a partition that it has lost, which must be refused."""
     commit: bool = True
 
 
@@ -80,9 +82,14 @@ class SamplerPlan(Plan, frozen=True, kw_only=True):
 
 
 class TiererPlan(Plan, frozen=True, kw_only=True):
-    topic: str
+    topics: list[str]
+    environment: dict[str, str]
+    """How the object store is reached."""
     segment_bytes: int = 256 << 10
-    every: float = 4.0
+    min_age: float = 6.0
+    every: float = 5.0
+    after: str = ""
+    """The killed one whose place it takes."""
 
 
 class Client:

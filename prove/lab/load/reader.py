@@ -28,6 +28,8 @@ class Reader:
         reader = "replay" if plan.replay else "fetch"
         self._fetcher = Fetcher(self._recorder, self._caller, plan.topic, reader=reader)  # type: ignore[arg-type]
         self._next: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        """Where the last answer began."""
         self._ends: dict[int, int] = {}
         self._looked = 0.0
 
@@ -49,9 +51,12 @@ class Reader:
             got = self._fetcher.fetch(partition, self._next[partition], limit=2000)
             if got is None:
                 self._client.count(Field.UNKNOWN)
+                # As one that begins again where it last wrote down how far it was: it sees that end and what follows.
+                self._next[partition] = self._before.get(partition, self._next[partition])
                 continue
             if got["next_offset"] > self._next[partition]:
                 idle = False
+                self._before[partition] = self._next[partition]
             self._next[partition] = got["next_offset"]
         if idle:
             self._client.rest(0.1)

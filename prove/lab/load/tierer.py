@@ -1,74 +1,150 @@
-"""Moves messages of a topic to files, again and again, without Spark: the same steps in the same order as its pipeline.
+"""A driver of the tiering pipeline: pass after pass over some topics, in one JVM that stays up.
 
-It may be killed anywhere, and two may work at once: what one left unverified the next settles.
+It is the pipeline as users run it. It may be killed anywhere, and two may work at once. A fault may tell it, by a file
+with its name, the fail points at which it or its tasks shall die or stop from the next pass on.
 """
 
 from __future__ import annotations
 
-import io
+import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 import lakelog
-from lakelog.client.lake_values import Plan, RegisterStatus, Segment, TierRange
-from lakelog.errors import LakelogError
-from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentWriter, segment_path, verify
+from lakelog import failpoints
+from lakelog.errors import LakelogError, PipelineBusy
+from lakelog.spark.pipelines import runs, tier_tasks, tiering
+from prove.history.recorder import Recorder
+from prove.lab.board import Field
 from prove.lab.load.plan import Client, TiererPlan
+from tests.kit.spark import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POINTS = "points"
+"""The folder in which a driver finds the fail points of its own."""
+EVERY = "every"
+"""The file there with the points of drivers that have none of their own."""
+UNELECTED = "unelected"
+"""A file there: all drivers work at once, again and again."""
+CALL_SECONDS = 12.0
+"""Half a minute is the default, and a good part of a run."""
+_armed = ""
 
 
 class Tierer:
-    """One topic; `tier` is one pass, and raises what went wrong."""
+    """One driver."""
 
-    def __init__(self, log: lakelog.Lakelog, plan: TiererPlan) -> None:
-        self._log, self._plan = log, plan
+    def __init__(self, plan: TiererPlan) -> None:
+        self._plan = plan
+        self._client = Client(plan)
+        self._points = Path(plan.folder) / POINTS
+        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
 
-    def tier(self) -> int:
-        """How many segments count now that did not before."""
-        topic = self._plan.topic
-        plan = self._log.lake.plan(topic)
-        assert plan.store is not None, "the servers have no object store"
-        store = open_store(plan.store)
-        done = self._settle(store, self._log.lake.unverified(topic))
-        ranges = self._log.lake.tierable(
-            topic, segment_bytes=self._plan.segment_bytes, min_bytes=self._plan.segment_bytes // 4, min_age=2.0
-        )
-        for wanted in ranges:
-            segment = self._written(store, plan, wanted)
-            (answer,) = self._log.lake.register(topic, [segment])
-            if answer.status is not RegisterStatus.TAKEN:
-                done += self._settle(store, [segment])
-        return done
+    def run(self) -> None:
+        with _session(self._plan) as spark:
+            self._recorder.sample("driver", int(bool(self._plan.after)))
+            while not self._client.stopped:
+                self._client.put(Field.BUSY, 1)
+                for topic in self._plan.topics:
+                    self._arm()
+                    self._pass(spark, topic)
+                self._client.put(Field.BUSY, 0)
+                self._client.rest(self._plan.every if self._told(UNELECTED) is None else 0.1)
+        self._recorder.close()
 
-    def _written(self, store: ObjectStore, plan: Plan, wanted: TierRange) -> Segment:
-        sink = io.BytesIO()
-        with SegmentWriter(sink, wanted.partition) as writer:
-            for batch in self._log.lake.read_range(plan.topic, wanted.partition, wanted.first, wanted.end):
-                writer.write(batch)
-            sealed = writer.close()
-        path = segment_path(plan.environment_id, plan.incarnation, wanted.partition, wanted.first, wanted.end)
-        store.put(path, sink.getvalue())
-        return sealed.segment(path)
+    def _told(self, name: str) -> str | None:
+        try:
+            return (self._points / name).read_text()
+        except FileNotFoundError:
+            return None
 
-    def _settle(self, store: ObjectStore, segments: list[Segment]) -> int:
-        for segment in segments:
-            verify(store, segment)
-        return sum(self._log.lake.verified(self._plan.topic, segments)) if segments else 0
+    def _pass(self, spark: SparkSession, topic: str) -> None:
+        plan = self._plan
+        try:
+            done = tiering.tier(
+                spark, topic, segment_bytes=plan.segment_bytes, min_bytes=plan.segment_bytes, min_age=plan.min_age
+            )
+        except PipelineBusy:
+            # The other one's turn.
+            return
+        except (LakelogError, PySparkException, Py4JError) as error:
+            print(f"{topic}: not now: {error!r}"[:1000], flush=True)
+            self._recorder.sample("tiering", 0, topic=topic, stale=True)
+            return
+        print(f"{topic}: {done}", flush=True)
+        self._recorder.sample("tiering", done.settled + done.taken + done.dropped, done.segments, topic=topic)
+
+    def _arm(self) -> None:
+        """In this process; and in its tasks, which are told with each piece of work."""
+        points = self._told(self._plan.name) or self._told(EVERY) or ""
+        setattr(tiering, "recorded", runs.recorded if self._told(UNELECTED) is None else _unelected)  # noqa: B010
+        _arm_once(points)
+        for name in ("_write", "_verify"):
+            setattr(tier_tasks, name, partial(_at_work, points, name))
+
+
+def _at_work(points: str, name: str, *given: Any) -> tier_tasks.Outcome:
+    """Runs in a task, where the pipeline is as it was."""
+    _arm_once(points)
+    done: tier_tasks.Outcome = getattr(tier_tasks, name)(*given)
+    return done
+
+
+def _arm_once(points: str) -> None:
+    """Hits are counted from the moment that a point is armed."""
+    global _armed
+    if points != _armed:
+        failpoints.arm(points)
+        _armed = points
+
+
+@contextmanager
+def _session(plan: TiererPlan) -> Iterator[SparkSession]:
+    os.environ.update(plan.environment)
+    assert lakelog.connect.__kwdefaults__ is not None
+    lakelog.connect.__kwdefaults__["timeout"] = CALL_SECONDS
+    folder = f"{plan.folder}/spark"
+    conf = {
+        "spark.lakelog.url": "http://" + ",".join(f"127.0.0.1:{port}" for port in plan.ports),
+        "spark.driver.memory": "512m",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        # The code under test is in front of the checkout's in tasks, too.
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+    with local_session(conf, master="local[1]") as spark:
+        # The first task takes much longer than all others: it is over before anybody waits for this driver.
+        tier_tasks._in_tasks(spark, [0], _idle)
+        yield spark
+
+
+def _idle(_: int) -> tier_tasks.Outcome:
+    return tier_tasks.Outcome()
+
+
+class _Unrecorded:
+    """A record that nobody keeps."""
+
+    def update(self, progress: Mapping[str, int]) -> None: ...
+
+
+@contextmanager
+def _unelected(log: lakelog.Lakelog, pipeline: str, topic: str | None = None) -> Iterator[Any]:
+    yield _Unrecorded()
 
 
 def main(plan: bytes) -> None:
-    asked = msgspec.json.decode(plan, type=TiererPlan)
-    client = Client(asked)
-    url = "http://" + ",".join(f"127.0.0.1:{port}" for port in asked.ports)
-    with lakelog.connect(url, timeout=10) as log:
-        tierer = Tierer(log, asked)
-        while not client.stopped:
-            try:
-                print(f"{tierer.tier()} segments", flush=True)
-            except LakelogError as error:
-                print(f"not now: {error!r}", flush=True)
-            client.rest(asked.every)
+    Tierer(msgspec.json.decode(plan, type=TiererPlan)).run()
 
 
 if __name__ == "__main__":

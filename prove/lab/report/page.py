@@ -46,6 +46,11 @@ def page(summary: Summary) -> str:
         "<h2>Faults</h2>",
         _faults(summary.faults),
     ]
+    return document(title, parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A page of these parts, in the dress of all reports."""
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
         f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head>"

@@ -87,8 +87,8 @@ def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: Run) -> 
 
 
 def told(judged: Mapping[str, Judgement]) -> list[Violation]:
-    """The violations whose messages' stories are told."""
-    return [violation for each in judged.values() for violation in each.violations[:STORIES]]
+    """The violations whose calls have to be known, for their stories, and for when they were."""
+    return [violation for each in judged.values() for violation in each.violations]
 
 
 def _judged(name: str, says: str, judgement: Judgement, known: tuple[Tables, Run]) -> Judged:

@@ -29,6 +29,9 @@ BROKEN: dict[str, list[Rows]] = {
     "another owner before the nack was sent": [
         consume(0, 1, "0"), consume(500, 2, "0:2:1", "b"), nack(600, 1, 0), acked(700, 2, 0), end(),
     ],
+    "another owner by a clock that is ahead": [
+        consume(0, 1, "0"), consume(500, 2, "0:2", "b", granted=9_000), acked(600, 2, 0), end(),
+    ],
     "two owners with one token": [consume(0, 1, "0"), consume(1500, 1, "0:2", "b"), acked(1600, 1, 0), end()],
     "the token fell": [consume(0, 2, "0"), consume(1500, 1, "0:2", "b"), acked(1600, 1, 0), end()],
     "the number fell": [consume(0, 1, "0:2"), consume(1500, 2, "0", "b"), acked(1600, 2, 0), end()],

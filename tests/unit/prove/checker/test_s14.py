@@ -42,6 +42,7 @@ BROKEN: dict[str, list[Rows]] = {
     "a frontier beyond the log": [sample(5, count=2, high_watermark=1), end("kl")],
     "more published than there": [consume(0, 1, "0"), ack(10, 1, 0), end("kl", count=1)],
     "fewer published than there": [consume(0, 1, "0"), ack(10, 1, 0), end("k", count=2)],
+    "dead without a letter": [*DIED, end(dead=1, acked=0)],
     "redriven twice": [end("kk", letters=[moved(0, 1, redriven=2)])],
     "two letters as one": [end("kkk", letters=[moved(0, 2), moved(1, 2)])],
     "redriven with other bytes": [end("kk", letters=[moved(0, 1, copy_hash=7)])],

@@ -12,7 +12,7 @@ from prove.lab import conductor
 from prove.lab.claims import Busy, Claims
 from prove.lab.conductor import Conductor
 from prove.lab.faults import KINDS, Base
-from prove.lab.faults.fault import ALL, Sign
+from prove.lab.faults.fault import ALL, TIERING, Sign
 from prove.lab.schedule import Entry
 
 
@@ -66,6 +66,12 @@ def test_a_fault_is_begun_ended_and_written_down(scene: Any) -> None:
     assert Harmless.ended == ["server0", "server0"] and not found.failed
 
 
+def test_a_fault_hits_the_target_that_it_is_given(scene: Any) -> None:
+    found = Conductor(scene, [Entry(at=0.0, kind="harmless", seed=0, target="server7")])
+    found.run()
+    assert [each.about for each in found.happened] == ["server7"]
+
+
 @pytest.mark.parametrize("kind", ["impossible", "broken"])
 def test_one_that_cannot_be_made_is_told_and_leaves_nothing_claimed(scene: Any, kind: str) -> None:
     found = play(scene, kind)
@@ -86,5 +92,5 @@ def test_every_kind_has_a_name_and_says_how_it_shows() -> None:
         fault = kind()
         assert fault.kind == name and fault.seconds > 0
         assert fault.counts_by.signs <= set(Sign)
-        assert fault.counts_by.roles <= ALL | {"late"}
+        assert fault.counts_by.roles <= ALL | TIERING | {"late"}
     assert sum(bool(kind.counts_by.signs) for kind in KINDS.values()) >= 14

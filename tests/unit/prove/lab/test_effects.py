@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prove.history.tables import Outcome, Tables, columns, text_id
+from prove.history.tables import Outcome, Sample, Tables, columns, text_id
 from prove.lab.conductor import Happened
 from prove.lab.effects import Effects
 from prove.lab.faults.fault import Sign
 
 SECOND = 1_000_000_000
-ROLES = {"producer": ["producer-1"], "billing": ["billing-1", "billing-2"]}
+ROLES = {"producer": ["producer-1"], "billing": ["billing-1", "billing-2"], "tierer": ["tierer-1", "tierer-2"]}
 
 
 def happened(kind: str, *victims: str) -> Happened:
@@ -77,3 +77,21 @@ def test_a_thief_s_refusal_is_nobody_s_effect() -> None:
 def test_what_must_not_be_noticed_never_counts() -> None:
     found = effects(attempt=[attempt("producer-1", 11, Outcome.INFO)]).of(happened("held xmin"))
     assert not found.counts and not found.signs
+
+
+def sample(process: str, kind: Sample, at: float, **more: Any) -> dict[str, Any]:
+    return {"process": text_id(process), "kind": int(kind), "at_ns": int(at * SECOND), **more}
+
+
+def test_a_driver_in_the_place_of_a_killed_one_counts_and_the_first_one_does_not() -> None:
+    killed = happened("tiering killed at a point", "tierer-1")
+    assert effects(sample=[sample("tierer-2", Sample.DRIVER, 30, told=1)]).of(killed).signs == {Sign.RESTARTED: 1}
+    assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 30, told=0)]).of(killed).counts
+    assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 9, told=1)]).of(killed).counts
+
+
+def test_a_pass_that_failed_or_found_segments_of_another_counts() -> None:
+    rivals = happened("two drivers on one range")
+    assert effects(sample=[sample("tierer-1", Sample.TIERING, 11, told=2, truth=5)]).of(rivals).counts
+    assert effects(sample=[sample("tierer-1", Sample.TIERING, 11, stale=True)]).of(rivals).counts
+    assert not effects(sample=[sample("tierer-1", Sample.TIERING, 11, told=0, truth=5)]).of(rivals).counts

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from prove.lab.faults import KINDS
-from prove.lab.schedule import DRILL, drill_seconds, quiet, schedule
+from prove.lab.schedule import DRILL, drill_seconds, in_turn, quiet, schedule
 from prove.lab.sizes import SIZES, cut_to
 
 NAMES = list(KINDS)
@@ -38,6 +38,25 @@ def test_a_quarter_is_quiet_and_long_runs_have_thirty_quiet_seconds() -> None:
 def test_all_kinds_come_before_any_comes_again() -> None:
     kinds = Counter(entry.kind for entry in schedule(4, NAMES, faults=2 * len(NAMES), seconds=100))
     assert set(kinds.values()) == {2}
+
+
+def test_faults_in_turn_are_those_that_are_named_one_act_after_the_other() -> None:
+    acts = [("link down",), ("link down", "slow link"), ("server killed",)]
+    entries = in_turn(1, acts, last=[("held xmin",)], seconds=100)
+    assert sorted(entry.kind for entry in entries) == [
+        "held xmin",
+        "link down",
+        "link down",
+        "server killed",
+        "slow link",
+    ]
+    assert sorted({entry.at for entry in entries}) == [15, 30, 45, 60]
+    assert entries[-1].kind == "held xmin"
+    together = {entry.kind: entry.at for entry in entries if entry.kind != "link down"}
+    assert together["slow link"] in [entry.at for entry in entries if entry.kind == "link down"]
+    orders = {tuple(entry.kind for entry in in_turn(seed, acts, seconds=100)) for seed in range(50)}
+    assert len(orders) == 6
+    assert in_turn(1, [], seconds=100) == []
 
 
 def test_a_long_run_begins_with_a_server_killed_every_ten_seconds() -> None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prove.checker.basis import Fault, Run
+from prove.checker.basis import Fault, Run, Violation
 from prove.checker.judging import Judgement, Verdict
 from prove.history.loading import History
-from prove.history.tables import Outcome, Sample, Tables, columns
+from prove.history.tables import Outcome, Sample, Tables, columns, text_id
 from prove.lab.digest import Digest, Wanted, of_history
 from prove.lab.laboratory import Played
 from prove.lab.sizes import SIZES
-from prove.lab.verdict import _notes, _verdict, drilled, with_returns
+from prove.lab.verdict import _notes, _verdict, drilled, shown_after, with_returns
 
 SECOND = 1_000_000_000
 SIZE = replace(SIZES["ci"], messages=2, faults=0, kinds=0)
@@ -76,3 +76,18 @@ def test_l3_looks_at_what_was_first_tried_in_the_drill() -> None:
     soon = [published(0, 1, 3, Outcome.INFO), published(0, 3, 5), published(1, 40, 60)]
     assert l3_of(*soon, drill_seconds=33.0)["L3"].verdict is Verdict.VALID
     assert l3_of(*late) == {}
+
+
+def test_a_counter_example_is_shown_when_its_last_call_is_over_and_the_soonest_counts() -> None:
+    p = {"process": text_id("p-1")}
+    found = digest(published(0, 1, 9, Outcome.INFO, **p, counter=4), published(1, 2, 3, Outcome.INFO, **p, counter=5))
+    early, late = (Violation(invariant="S1", what="", calls=calls) for calls in (("p-1-5",), ("p-1-5", "p-1-4")))
+    end = Violation(invariant="S1", what="", calls=("the end",))
+
+    def after(*violations: Violation) -> float | None:
+        judged = Judgement(verdict=Verdict.INVALID, violations=violations)
+        return shown_after(judged, found.tables, replace(found.run, load_ns=(SECOND, 0)))
+
+    assert after(late) == 8.0
+    assert after(end, late, early) == 2.0
+    assert after(end) is None

@@ -1,0 +1,78 @@
+"""Faults of clocks: a server's clock is wrong, ahead or behind. Leases must not notice: the database's clock decides.
+
+Servers run under libfaketime, which reads by how much from a file, once a second. Only the wall's clock is wrong: no
+machine sets the other one. A Python process under it must not call `time.sleep`, which fails; a server never does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prove.lab.claims import Busy
+from prove.lab.faults.fault import Base, Shown
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+
+PLACED = "LAKELOG_FAKETIME"
+"""Where the library is, if it is not where Debian puts it."""
+
+
+def library() -> Path | None:
+    """libfaketime, if it is installed."""
+    if PLACED in os.environ:
+        return Path(os.environ[PLACED])
+    return next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+
+
+def faked(clock: Path) -> dict[str, str]:
+    """The environment of a process whose clock can be set by that file; nothing where it cannot be."""
+    found = library()
+    if found is None:
+        return {}
+    set_clock(clock, 0)
+    return {
+        "LD_PRELOAD": str(found),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
+
+
+def set_clock(clock: Path, seconds: float) -> None:
+    """In one step: half a file would be another time."""
+    beside = clock.with_suffix(".new")
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(f"{seconds:+.3f}\n")
+    beside.replace(clock)
+
+
+class ClockAhead(Base):
+    """By more than any lease."""
+
+    kind = "server's clock ahead"
+    # It must not be noticed at all, and so never counts.
+    counts_by = Shown.by()
+    sign = 1
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        if library() is None:
+            raise Busy("libfaketime is not installed")
+        self.seconds = chance.uniform(3.0, 6.0)
+        self._clock = scene.server(self.claim_one(scene, scene.server_names, chance)).clock
+        wrong = self.sign * chance.uniform(15.0, 60.0)
+        self.about += f", by {wrong:+.0f} s"
+        set_clock(self._clock, wrong)
+
+    def end(self, scene: Scene) -> None:
+        set_clock(self._clock, 0)
+        self.release(scene)
+
+
+class ClockBehind(ClockAhead):
+    kind = "server's clock behind"
+    sign = -1

@@ -1,0 +1,76 @@
+"""The link to the object store: what the S3 fault proxy does, and files that are stored as other bytes than were sent.
+
+Such a file is spoilt before its writer gets an answer, so that nobody can have read it as it should be.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import Enum
+from pathlib import Path
+from urllib.parse import unquote
+
+from tests.kit.s3 import S3Server
+from tests.kit.s3_faults import S3FaultProxy, S3Faults
+
+
+class Spoilt(Enum):
+    """What becomes of a file."""
+
+    PART = "the first part of them"
+    FLIPPED = "one bit is another"
+    OTHER = "those of another file"
+
+
+class StoreProxy(S3FaultProxy):
+    """Who is left without an answer would wait for two minutes: the end of a fault ends its connection."""
+
+    def __init__(self, s3: S3Server) -> None:
+        super().__init__(s3.port)
+        self._data = s3.folder / "data"
+        self._chance = random.Random()
+        self._spoilt: Spoilt | None = None
+        self._share = 0.0
+        self._last = b""
+
+    def __enter__(self) -> StoreProxy:
+        super().__enter__()
+        return self
+
+    def spoil(self, how: Spoilt, share: float, seed: int) -> None:
+        """So many of the files that are stored from now on."""
+        self._spoilt, self._share, self._chance = how, share, random.Random(seed)
+
+    def pass_through(self) -> None:
+        self._spoilt = None
+        self.faults = S3Faults()
+
+    def stall(self) -> None:
+        while self.faults.stalled and not self._closing.wait(0.1):
+            pass
+
+    def draw(self, kinds: tuple[str, ...], method: str, path: str) -> str | None:
+        if method == "PUT" and "lost" in kinds:
+            self._stored_now(self._data / unquote(path).lstrip("/"))
+        return super().draw(kinds, method, path)
+
+    def _stored_now(self, file: Path) -> None:
+        how = self._spoilt
+        if not file.exists():
+            return
+        content = file.read_bytes()
+        if how is not None and self._chance.random() < self._share:
+            file.write_bytes(spoilt(how, content, self._last, self._chance))
+            self.happened["spoilt"] += 1
+        self._last = content
+
+
+def spoilt(how: Spoilt, content: bytes, other: bytes, chance: random.Random) -> bytes:
+    """Other bytes than these, always."""
+    if how is Spoilt.OTHER and other and other != content:
+        return other
+    if how is Spoilt.PART:
+        return content[: chance.randrange(len(content))]
+    changed = bytearray(content)
+    changed[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
