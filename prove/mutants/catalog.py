@@ -29,7 +29,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="synchronous-commit-off",
         says="PostgreSQL answers before its log is on disk, and the refusal to start so is switched off",
         found_by="S1",
-        postgres={"synchronous_commit": "off", "wal_writer_delay": "1s"},
+        # Its log is written every ten seconds only, so that whichever moment it is killed at shows it.
+        postgres={"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"},
     ),
     Mutant(
         name="offsets-from-a-sequence",

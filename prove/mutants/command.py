@@ -1,0 +1,126 @@
+"""`scripts/prove mutants`: every seeded bug in the laboratory, under one load; each has to be found, and none in none.
+
+All runs have the same load and the same kinds of faults, so that a bug is found by what is always looked for.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import shorten
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from prove.commands import Command
+from prove.lab.faults.clocks import library
+from prove.lab.sizes import SIZES, cut_to
+from prove.mutants.catalog import MUTANTS, Mutant
+from prove.mutants.tree import PatchRefused
+from prove.mutants.trial import NONE, Stage, Trial
+
+RESULT = "mutants.json"
+BY_NAME: dict[str, Mutant | None] = {NONE: None, **{mutant.name: mutant for mutant in MUTANTS}}
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--only", choices=list(BY_NAME), nargs="+", help="only these; `none` is the code as it is")
+    parser.add_argument("--seeds", type=int, default=3, help="so many runs of each (default: 3)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed; the others follow (default: 1)")
+    parser.add_argument("--minutes", type=float, help="no run takes longer: everything is cut in proportion")
+    parser.add_argument("--out", type=Path, help="where runs and mutants.json go; else a new folder")
+
+
+def run(asked: Namespace) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
+        signal.signal(number, signal.default_int_handler)
+    if library() is None:
+        _say("libfaketime is not installed; run scripts/install")
+        return 2
+    folder = asked.out or Path(tempfile.mkdtemp(prefix="lakelog-prove-mutants-"))
+    if (folder / RESULT).exists():
+        _say(f"{folder} has runs already; choose another folder")
+        return 2
+    trials: list[Trial] = []
+    try:
+        _play(asked, folder, trials)
+    except PatchRefused as error:
+        _say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        _say(f"interrupted; everything is ended. What there is of the runs is in {folder}")
+        return 130
+    return 0 if all(trial.passes(BY_NAME[trial.bug]) for trial in trials) else 1
+
+
+def _play(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
+    began = time.monotonic()
+    size = SIZES["mutant"] if asked.minutes is None else cut_to(SIZES["mutant"], asked.minutes)
+    stage = Stage(size=size, folder=folder, say=lambda text: _say(f"  {text}"))
+    wanted = [(name, asked.first + number) for name in asked.only or BY_NAME for number in range(asked.seeds)]
+    _say(f"{len(wanted)} runs of {size.load_seconds:g} s of load each; {folder}")
+    for number, (name, seed) in enumerate(wanted, 1):
+        _say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
+        trials.append(stage.play(BY_NAME[name], seed))
+        _say(f"  {'as it should be' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
+        # After each: a long work that is interrupted is not for nothing.
+        (folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(trials), indent=1))
+    show(trials)
+    _say(f"{folder / RESULT}; all of it took {time.monotonic() - began:.0f} s")
+
+
+def show(trials: Sequence[Trial], console: Console | None = None) -> None:
+    """A row for each bug, a column for each seed; below it, why anything is not as it should be."""
+    shown = console or Console()
+    table = Table(title="Seeded bugs: seconds of load until it was found, of those of the whole run")
+    seeds = sorted({trial.seed for trial in trials})
+    for column in ("bug", "found by", *(f"seed {seed}" for seed in seeds)):
+        table.add_column(column, no_wrap=True)
+    table.add_column("and by", overflow="fold")
+    for name in dict.fromkeys(trial.bug for trial in trials):
+        mutant, mine = BY_NAME[name], {trial.seed: trial for trial in trials if trial.bug == name}
+        own = mutant.found_by if mutant else ""
+        cells = [_cell(mine[seed], mutant) if seed in mine else Text("") for seed in seeds]
+        others = dict.fromkeys(each for trial in mine.values() for each in trial.found if each != own)
+        table.add_row(name, own, *cells, ", ".join(others))
+    shown.print(table)
+    for trial in trials:
+        if not trial.passes(BY_NAME[trial.bug]):
+            why = [shorten(each, 300) for each in (*trial.what.values(), *trial.notes)]
+            shown.print(Text(f"{trial.bug}, seed {trial.seed}: {'; '.join(why)}"))
+
+
+def _cell(trial: Trial, mutant: Mutant | None) -> Text:
+    if not trial.passes(mutant):
+        return Text("not found" if mutant else trial.verdict, style="bold red")
+    after = _after(trial, mutant.found_by) if mutant else trial.verdict
+    return Text(f"{after}, {trial.seconds:.0f} s", style="green")
+
+
+def _after(trial: Trial, invariant: str) -> str:
+    seconds = trial.found[invariant]
+    return "at the end" if seconds is None else f"{seconds:.1f} s"
+
+
+def _told(trial: Trial) -> str:
+    found = ", ".join(f"{name} ({_after(trial, name)})" for name in trial.found) or "no invariant violated"
+    return "; ".join([trial.verdict, found, *(shorten(each, 100) for each in trial.notes), f"{trial.seconds:.0f} s"])
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+COMMAND = Command(
+    name="mutants",
+    about="Puts each of twelve known bugs into the code, and shows that the laboratory finds it.",
+    arguments=arguments,
+    run=run,
+)

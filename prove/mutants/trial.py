@@ -1,0 +1,106 @@
+"""One seeded bug, or none, in the laboratory with one seed: what was found, and after how long."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prove.checker.judging import Verdict
+from prove.lab.laboratory import Laboratory, Wish
+from prove.lab.schedule import in_turn
+from prove.lab.sizes import Size
+from prove.lab.verdict import Concluded, conclude
+from prove.mutants.catalog import Mutant
+from prove.mutants.tree import mutated
+
+NONE = "none"
+"""The code as it is."""
+ACTS: tuple[tuple[str, ...], ...] = (
+    ("answer dropped after the commit",),
+    ("member stopped, then commits",),
+    ("member stopped, then commits",),
+    ("members come and go",),
+    ("old ack after a new lease",),
+    ("postgres killed",),
+    ("postgres killed",),
+    ("producer killed after sending",),
+    ("server killed",),
+    ("server killed",),
+    ("server's clock ahead",),
+    ("worker stopped, then answers",),
+)
+LAST: tuple[tuple[str, ...], ...] = (
+    ("registration's answer lost",),
+    ("stored as other bytes",),
+)
+"""When there is something to tier."""
+KINDS = tuple(sorted({kind for act in (*ACTS, *LAST) for kind in act}))
+"""Under these every bug shows. All of them have the same, in an order that the seed chooses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What became of one run."""
+
+    bug: str
+    seed: int
+    verdict: str
+    found: Mapping[str, float | None] = field(default_factory=dict)
+    """Violated invariants, and how many seconds of load it took; None where no call shows it, but the end does."""
+    what: Mapping[str, str] = field(default_factory=dict)
+    """The first counter-example of each."""
+    seconds: float
+    """Of the whole run."""
+    notes: tuple[str, ...] = ()
+
+    def passes(self, mutant: Mutant | None) -> bool:
+        """A bug has to be found by its own invariant, and no bug by none."""
+        return self.verdict == Verdict.VALID.value if mutant is None else mutant.found_by in self.found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What all trials share."""
+
+    size: Size
+    folder: Path
+    say: Callable[[str], None]
+
+    def play(self, mutant: Mutant | None, seed: int) -> Trial:
+        began = time.monotonic()
+        name = mutant.name if mutant else NONE
+        folder = self.folder / f"{name}-{seed}"
+        wish = Wish(
+            size=self.size,
+            seed=seed,
+            folder=folder,
+            kinds=KINDS,
+            entries=in_turn(seed, ACTS, last=LAST, seconds=self.size.load_seconds),
+            code=mutated(mutant, folder) if mutant else None,
+            postgres=mutant.postgres if mutant else {},
+            say=self.say,
+        )
+        repeat = f"scripts/prove mutants --only {name} --seeds 1 --first {seed}"
+        try:
+            concluded = conclude(Laboratory(wish).play(), self.size, seed, repeat)
+        except Exception:
+            # A bug may break the run itself, which proves nothing; the others are still to come.
+            lost = (traceback.format_exc(limit=-3),)
+            return Trial(bug=name, seed=seed, verdict="unknown", seconds=time.monotonic() - began, notes=lost)
+        return trial_of(concluded, name, seed, time.monotonic() - began)
+
+
+def trial_of(concluded: Concluded, name: str, seed: int, seconds: float) -> Trial:
+    wrong = {each: said for each, said in concluded.judged.items() if said.verdict is Verdict.INVALID}
+    return Trial(
+        bug=name,
+        seed=seed,
+        verdict=concluded.summary.verdict,
+        found={each: concluded.shown_after.get(each) for each in wrong},
+        what={each: str(said.violations[0]) for each, said in wrong.items()},
+        seconds=seconds,
+        notes=concluded.summary.notes,
+    )
