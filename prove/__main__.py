@@ -8,7 +8,15 @@ from importlib import import_module
 
 from prove.commands import Command
 
-_MODULES = ("prove.checking", "prove.making", "prove.simulation.command", "prove.lab.command")
+_MODULES = (
+    "prove.checking",
+    "prove.making",
+    "prove.simulation.command",
+    "prove.lab.command",
+    "prove.mutants.command",
+    "prove.drill",
+    "prove.soak.command",
+)
 
 
 def main() -> int:

@@ -1,0 +1,194 @@
+"""`scripts/prove soak`: an hour at half of the peak, five groups on one topic, tiering and retention on, no faults.
+
+The peak is what the slowest group keeps up with when producers do not wait: more would only measure how a backlog
+grows. Everything passes the laboratory's proxies, so that it is no benchmark.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from prove.commands import Command
+from prove.lab.scene import SERVERS, Scene
+from prove.lab.sizes import Size
+from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
+from prove.soak.latency import measure
+from prove.soak.page import Soaked, page
+from prove.soak.staff import LEASE_GROUPS, Soakers
+from prove.soak.verdicts import verdicts
+
+EVERY_SECONDS = 10.0
+PEAK_SECONDS, PEAK_WARM_SECONDS = 60.0, 20.0
+UNTHROTTLED = 1e9
+KEPT_SHARE = 0.1
+LEAST_KEPT_SECONDS = 90.0
+"""Of messages: a tenth of the run, so that whatever grows for longer than that shows."""
+SETTINGS = {"max_wal_size": f"{MAX_WAL >> 20}MB"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What to run."""
+
+    minutes: float
+    seed: int
+    folder: Path
+    servers: int
+    rate: float | None
+
+    @property
+    def keep_seconds(self) -> float:
+        return max(LEAST_KEPT_SECONDS, 60 * self.minutes * KEPT_SHARE)
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long, after the peak was measured")
+    parser.add_argument("--rate", type=float, help="messages a second, instead of half of the measured peak")
+    parser.add_argument("--servers", type=int, default=SERVERS, help="fewer where the machine is small")
+    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
+    parser.add_argument("--dir", type=Path, help="where histories, logs and the report go; else a new folder")
+
+
+def run(asked: Namespace) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
+        signal.signal(number, signal.default_int_handler)
+    folder = asked.dir or Path(tempfile.mkdtemp(prefix="lakelog-prove-soak-"))
+    if (folder / "history").exists():
+        _say(f"{folder} has a run already; choose another folder")
+        return 2
+    seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
+    wish = Wish(minutes=asked.minutes, seed=seed, folder=folder, servers=asked.servers, rate=asked.rate)
+    try:
+        soaked = play(wish)
+    except KeyboardInterrupt:
+        _say(f"interrupted; everything is ended. What there is of the run is in {folder}")
+        return 130
+    (folder / "soak.json").write_bytes(msgspec.json.format(msgspec.json.encode(soaked), indent=1))
+    (folder / "soak.html").write_text(page(soaked), encoding="utf-8")
+    _show(soaked)
+    _say(f"{'valid' if soaked.holds else 'invalid'}; {folder / 'soak.html'}, {folder / 'soak.json'}")
+    return 0 if soaked.holds else 1
+
+
+def play(wish: Wish) -> Soaked:
+    wish.folder.mkdir(parents=True, exist_ok=True)
+    with Scene(wish.folder, postgres=SETTINGS, servers=wish.servers) as scene:
+        staff = Soakers(scene, _size(), wish.seed, keep_seconds=wish.keep_seconds)
+        scene.staff = staff
+        staff.make_topics()
+        staff.hire()
+        peak = _peak(scene, staff) if wish.rate is None else None
+        rate = wish.rate or max(1.0, (peak or 0.0) / 2)
+        _say(f"soaking at {rate:,.0f} messages a second for {wish.minutes:g} minutes; {wish.folder}")
+        staff.publish("producer", rate)
+        began_ns = time.monotonic_ns()
+        taken = _watch(scene, 60 * wish.minutes)
+        scene.crew.dismiss("producer")
+        scene.crew.dismiss(*(hand.role for hand in scene.crew.hands))
+        broken = list(scene.crew.broken)
+    latency = measure(wish.folder, (("producer",), tuple(LEASE_GROUPS)), began_ns)
+    return Soaked(
+        seed=wish.seed,
+        minutes=wish.minutes,
+        servers=wish.servers,
+        peak=peak,
+        rate=rate,
+        keep_seconds=wish.keep_seconds,
+        verdicts=verdicts(taken, latency, rate),
+        broken=broken,
+        taken=taken,
+        windows=latency.windows(taken[-1].at),
+    )
+
+
+def _size() -> Size:
+    return Size(
+        name="soak",
+        messages=0,
+        faults=0,
+        kinds=0,
+        seeds=0,
+        minutes=0,
+        load_seconds=0,
+        rate=0,
+        workers=2,
+        members=2,
+        batch=50,
+    )
+
+
+def _watch(scene: Scene, seconds: float) -> list[Taken]:
+    """A look every 10 s, until the time is over or a client broke."""
+    began = time.monotonic()
+    taken: list[Taken] = []
+    while (now := time.monotonic() - began) < seconds + EVERY_SECONDS / 2 and not scene.crew.broken:
+        taken.append(take(scene, now))
+        _tell(taken)
+        time.sleep(max(0.0, began + EVERY_SECONDS * len(taken) - time.monotonic()))
+    return taken
+
+
+def _peak(scene: Scene, staff: Soakers) -> float:
+    """Producers do as much as they can, held back only where a group falls behind."""
+    _say(f"measuring the peak for {PEAK_SECONDS:g} s")
+    staff.publish("peak", UNTHROTTLED)
+    began = time.monotonic()
+    looks: list[tuple[float, int]] = []
+    while time.monotonic() < began + PEAK_SECONDS:
+        scene.crew.board.brake(2 if max(lags(scene).values(), default=0) > _size().most_lag else 0)
+        done = finished(scene)
+        if done is not None and time.monotonic() > began + PEAK_WARM_SECONDS:
+            looks.append((time.monotonic(), done))
+        time.sleep(0.5)
+    scene.crew.dismiss("peak")
+    scene.crew.board.brake(0)
+    while max(lags(scene).values(), default=0) > 0 and time.monotonic() < began + 4 * PEAK_SECONDS:
+        time.sleep(0.5)
+    (first, before), (last, after) = looks[0], looks[-1]
+    peak = (after - before) / (last - first)
+    _say(f"peak: {peak:,.0f} messages a second")
+    return peak
+
+
+def _tell(taken: list[Taken]) -> None:
+    now = taken[-1]
+    rate = (now.published - taken[-2].published) / (now.at - taken[-2].at) if len(taken) > 1 else 0.0
+    _say(
+        f"{now.at:5.0f} s  {rate:>7,.0f} a second  memory {sum(now.memory.values()) >> 20:,} MiB  dead {now.dead:,}  "
+        f"database {now.database >> 20:,} MiB  WAL {now.wal >> 20:,} MiB  store {now.store / 2**20:,.1f} MiB  "
+        f"lag {max(now.lag.values(), default=0):,}"
+    )
+
+
+def _show(soaked: Soaked) -> None:
+    table = Table(title=f"soak: {'valid' if soaked.holds else 'invalid'}")
+    for column in ("", "verdict", "measured", "asked for"):
+        table.add_column(column, overflow="fold")
+    for each in soaked.verdicts:
+        table.add_row(each.name, "holds" if each.holds else "does not hold", each.measured, each.asked)
+    Console().print(table)
+    for broken in soaked.broken:
+        _say(f"! a client broke: {broken}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+COMMAND = Command(
+    name="soak",
+    about="An hour at half of the peak without faults: memory, dead tuples, disk and waits must stay bounded.",
+    arguments=arguments,
+    run=run,
+)

@@ -1,0 +1,111 @@
+"""How long publishes took, and messages from there to an owner: out of the histories, when all is done.
+
+Offsets of a partition are dense, so that an array by offset says when each message was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from prove.checker.matching import Array
+from prove.checker.timing import SECOND
+from prove.history.reading import FileReader
+from prove.history.tables import Columns, Outcome
+
+WINDOW_SECONDS = 10.0
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds of what ended in these 10 s; -1 for nothing."""
+
+    at: float
+    publish_p50: float
+    publish_p99: float
+    delivery_p99: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """When each ended, in seconds of the soak, and the milliseconds that it took."""
+
+    at: Array
+    took: Array
+
+    def quantile(self, share: float, begin: float, end: float) -> float:
+        chosen = self.took[(self.at >= begin) & (self.at < end)]
+        return float(np.quantile(chosen, share)) if len(chosen) else -1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    publish: Waits
+    delivery: Waits
+    """From the call that published a message to the answer that brought it first, in each lease group."""
+
+    def windows(self, seconds: float) -> list[Window]:
+        return [
+            Window(
+                at=begin + WINDOW_SECONDS,
+                publish_p50=self.publish.quantile(0.5, begin, begin + WINDOW_SECONDS),
+                publish_p99=self.publish.quantile(0.99, begin, begin + WINDOW_SECONDS),
+                delivery_p99=self.delivery.quantile(0.99, begin, begin + WINDOW_SECONDS),
+            )
+            for begin in np.arange(0.0, seconds - WINDOW_SECONDS / 2, WINDOW_SECONDS).tolist()
+        ]
+
+
+def measure(folder: Path, roles: tuple[tuple[str, ...], tuple[str, ...]], began_ns: int) -> Latency:
+    """Of the histories of these producers and owners, by their roles."""
+    producers, owners = roles
+    attempts = list(_ok(folder, producers, "attempt"))
+    sent = _sent(attempts)
+    publish = [(each.completed_ns, each.completed_ns - each.invoked_ns) for each in attempts]
+    delivery = [_delivered(each, sent) for each in _ok(folder, owners, "delivery")]
+    return Latency(publish=_waits(publish, began_ns), delivery=_waits(delivery, began_ns))
+
+
+def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[Columns]:
+    for path in sorted(path for role in roles for path in (folder / "history").glob(f"{role}-*.jsonl")):
+        for rows in FileReader(path, crashed=True).chunks():
+            if rows.name == table:
+                yield _needed(rows.where(rows.outcome == Outcome.OK))
+
+
+def _needed(rows: Columns) -> Columns:
+    """Of an hour there are millions."""
+    kept = ("partition", "offset", "invoked_ns", "completed_ns", "number")
+    return Columns(rows.name, {name: rows.arrays[name] for name in kept if name in rows.arrays})
+
+
+def _sent(attempts: Iterable[Columns]) -> dict[int, Array]:
+    """By partition and offset; 0 for what nobody knows of."""
+    rows = list(attempts)
+    found: dict[int, Array] = {}
+    for partition in {int(each) for part in rows for each in np.unique(part.partition)}:
+        mine = [part.where(part.partition == partition) for part in rows]
+        found[partition] = np.zeros(max(int(part.offset.max(initial=-1)) for part in mine) + 1, np.int64)
+        for part in mine:
+            found[partition][part.offset] = part.invoked_ns
+    return found
+
+
+def _delivered(rows: Columns, sent: dict[int, Array]) -> tuple[Array, Array]:
+    at, took = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for partition, times in sent.items():
+        mine = rows.where((rows.partition == partition) & (rows.number == 1) & (rows.offset < len(times)))
+        since = times[mine.offset]
+        at.append(mine.completed_ns[since > 0])
+        took.append((mine.completed_ns - since)[since > 0])
+    return np.concatenate(at), np.concatenate(took)
+
+
+def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int) -> Waits:
+    found = list(parts)
+    at = np.concatenate([np.zeros(0, np.int64), *(each for each, _ in found)])
+    took = np.concatenate([np.zeros(0, np.int64), *(each for _, each in found)])
+    return Waits(at=((at - began_ns) / SECOND).astype(np.float32), took=(took / 1e6).astype(np.float32))

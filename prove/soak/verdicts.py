@@ -1,0 +1,111 @@
+"""What a soak has to show, from its figures alone. A run of less than an hour is judged by the same shares of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from prove.soak.gauges import MAX_WAL, Taken
+from prove.soak.latency import Latency, Waits
+
+HOUR = 3600.0
+GROWTH = 0.10
+FACTOR = 1.5
+FEW_DEAD = 120_000
+"""Dead tuples that no vacuum comes for yet: 50,000 in the journal of each cell, and what is added until it comes."""
+FEW_MIB = 100.0
+"""Databases with nothing in them have some 20 MiB; a table that was vacuumed keeps its size."""
+LAG_SECONDS = 5.0
+"""A group so far behind is at the end: leases and commits go by batches."""
+LEAST_MS = 5.0
+"""Below that a wait is the machine's noise."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was asked for."""
+
+    name: str
+    asked: str
+    measured: str
+    holds: bool
+
+
+def verdicts(taken: Sequence[Taken], latency: Latency, rate: float) -> list[Shown]:
+    seconds = taken[-1].at
+    groups = sorted({group for each in taken for group in each.lag})
+    return [
+        memory(taken),
+        bounded("dead tuples", taken, lambda each: each.dead, least=FEW_DEAD),
+        bounded("databases, MiB", taken, lambda each: each.database / 2**20, least=FEW_MIB),
+        bounded("write-ahead logs, MiB", taken, lambda each: each.wal / 2**20, least=2 * MAX_WAL / 2**20),
+        tiered(taken),
+        steady("publish p99, ms", latency.publish, seconds),
+        steady("publish to delivery p99, ms", latency.delivery, seconds),
+        *(bounded(f"lag of {group}", taken, _lag(group), least=LAG_SECONDS * rate) for group in groups),
+    ]
+
+
+def _lag(group: str) -> Callable[[Taken], float]:
+    return lambda each: each.lag.get(group, 0)
+
+
+def memory(taken: Sequence[Taken]) -> Shown:
+    """Of all servers together: the last two minutes against the minutes 10 to 12."""
+    seconds = taken[-1].at
+    share = min(1.0, seconds / HOUR)
+    first = _mean(taken, 600 * share, 720 * share)
+    last = _mean(taken, seconds - 120 * share, seconds)
+    grown = last / first - 1
+    return Shown(
+        name="resident memory of servers",
+        asked=f"grows by less than {GROWTH:.0%}",
+        measured=f"{first / 2**20:,.0f} MiB, at the end {last / 2**20:,.0f} MiB: {grown:+.1%}",
+        holds=grown < GROWTH,
+    )
+
+
+def bounded(name: str, taken: Sequence[Taken], of: Callable[[Taken], float], *, least: float = 0.0) -> Shown:
+    """The most of the second half against the most of the second quarter; what is below `least` is bounded anyway."""
+    seconds = taken[-1].at
+    early = max((of(each) for each in taken if seconds / 4 <= each.at < seconds / 2), default=0.0)
+    late = max(of(each) for each in taken if each.at >= seconds / 2)
+    limit = max(FACTOR * early, least)
+    return Shown(
+        name=name,
+        asked=f"second half <= {FACTOR:g} x second quarter" + (f", or <= {least:,.0f}" if least else ""),
+        measured=f"{early:,.0f}, then {late:,.0f}",
+        holds=late <= limit,
+    )
+
+
+def tiered(taken: Sequence[Taken]) -> Shown:
+    """Else the run says nothing about tiering. Files that retention has passed are deleted a day later."""
+    half = next(each.store for each in taken if each.at >= taken[-1].at / 2)
+    last = taken[-1].store
+    return Shown(
+        name="object store, MiB",
+        asked="grows in the second half",
+        measured=f"{half / 2**20:,.1f}, then {last / 2**20:,.1f}",
+        holds=last > half,
+    )
+
+
+def steady(name: str, waits: Waits, seconds: float) -> Shown:
+    """The last sixth against the first one after a twelfth of warm-up."""
+    early = waits.quantile(0.99, seconds / 12, seconds / 4)
+    late = waits.quantile(0.99, 5 * seconds / 6, seconds)
+    # Nothing in the last sixth: it stands still, and that is not steady.
+    return Shown(
+        name=name,
+        asked=f"last sixth <= {FACTOR:g} x first sixth after warm-up",
+        measured=f"{early:,.1f}, then {late:,.1f}",
+        holds=0 <= late <= max(FACTOR * early, LEAST_MS),
+    )
+
+
+def _mean(taken: Sequence[Taken], begin: float, end: float) -> float:
+    """Of the looks in that time, or of the one next to it."""
+    chosen = [each for each in taken if begin <= each.at <= end]
+    chosen = chosen or [min(taken, key=lambda each: abs(each.at - (begin + end) / 2))]
+    return sum(sum(each.memory.values()) for each in chosen) / len(chosen)

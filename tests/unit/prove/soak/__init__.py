@@ -1,0 +1,1 @@
+"""The soak: its figures, its verdicts, its page."""

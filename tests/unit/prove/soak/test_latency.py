@@ -1,0 +1,77 @@
+"""Waits out of real histories: publishes by their calls, deliveries from the publish of the same message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prove.history.lines import Got, LeaseSeen, Line
+from prove.history.recorder import Attempt, Placed, Recorder
+from prove.soak.latency import measure
+
+MS = 1_000_000
+BEGAN = 5_000 * MS
+
+
+class Clock:
+    """It stands still until somebody sets it."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def __call__(self) -> int:
+        return BEGAN + self.ms * MS
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "history").mkdir()
+    return tmp_path
+
+
+def publish(recorder: Recorder, clock: Clock, offsets: range, *, began: int, ended: int) -> None:
+    clock.ms = began
+    attempts = [Attempt(topic="orders", value=str(each).encode()) for each in offsets]
+    with recorder.publish(*attempts) as call:
+        clock.ms = ended
+        call.each([Placed(partition=1, offset=each, duplicate=False) for each in offsets])
+
+
+def deliver(recorder: Recorder, clock: Clock, offsets: Iterator[int], *, at: int, number: int = 1) -> None:
+    clock.ms = at
+    first = recorder.invoke(Line(kind="invoke", op="consume", topic="orders", group="billing", owner="w", lease_ms=1))
+    messages = tuple(Got(each, number) for each in offsets)
+    lease = LeaseSeen(1, 1, 0, False, messages)
+    recorder.complete(first, Line(kind="ok", leases=(lease,)))
+
+
+def test_waits_are_measured_by_call_and_by_message(folder: Path, clock: Clock) -> None:
+    with Recorder(folder / "history", "producer-1", clock=clock) as recorder:
+        publish(recorder, clock, range(2), began=100, ended=110)
+        publish(recorder, clock, range(2, 3), began=10_000, ended=10_030)
+    with Recorder(folder / "history", "billing-2", clock=clock) as recorder:
+        deliver(recorder, clock, iter([0, 1]), at=150)
+        # Once more: it says nothing about how soon it came. And one that nobody is known to have published.
+        deliver(recorder, clock, iter([0]), at=900, number=2)
+        deliver(recorder, clock, iter([7]), at=950)
+        deliver(recorder, clock, iter([2]), at=10_500)
+    found = measure(folder, (("producer",), ("billing",)), BEGAN)
+    assert sorted(found.publish.took.tolist()) == [10.0, 10.0, 30.0]
+    assert sorted(found.delivery.took.tolist()) == [50.0, 50.0, 500.0]
+    first, second = found.windows(20.0)
+    assert (first.publish_p50, first.delivery_p99, second.publish_p99) == (10.0, 50.0, 30.0)
+
+
+def test_other_producers_do_not_count(folder: Path, clock: Clock) -> None:
+    with Recorder(folder / "history", "peak-1", clock=clock) as recorder:
+        publish(recorder, clock, range(2), began=0, ended=1)
+    found = measure(folder, (("producer",), ("billing",)), BEGAN)
+    assert not len(found.publish.took) and not len(found.delivery.took)
+    assert found.windows(10.0)[0].publish_p99 == -1.0
