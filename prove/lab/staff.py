@@ -111,8 +111,8 @@ class Staff:
         size, crew = self._size, self._scene.crew
         main = size.rate * 0.92
         # When one is killed the other goes on. Before all others: a JVM that starts would look like a fault to them.
-        # A run of seconds has no time for two.
-        for driver in crew.hire("tierer", "tierer", DRIVERS if size.load_seconds > 30 else 1, self._tierer):
+        # A run of seconds is over before there is anything to tier.
+        for driver in crew.hire("tierer", "tierer", DRIVERS if size.load_seconds > 30 else 0, self._tierer):
             driver.started.wait(10.0)
             crew.await_busy(driver, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
@@ -195,7 +195,7 @@ class Staff:
         number = self._drivers[name] = self._drivers.get(after, len(self._drivers) % DRIVERS)
         common = {**self._common("tierer", name, slot), "ports": self._scene.driver_ports(number)}
         environment = self._scene.store_environment
-        # Of `short` so little is left that files would hold nothing.
+        # `short` is cut faster than it could be tiered.
         return plans.TiererPlan(topics=[ORDERS, JOBS], environment=environment, after=after, **common)
 
     def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:
