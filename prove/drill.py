@@ -8,8 +8,6 @@ published to and consumed from (L4).
 from __future__ import annotations
 
 import random
-import signal
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from prove.checker.judging import Judgement, Verdict, judge_tables
 from prove.checker.matching import Array
 from prove.checker.timing import MS, SECOND
 from prove.checking import EXIT, overall, show
-from prove.commands import Command
+from prove.commands import Command, in_folder, say, seeded, write_json
 from prove.history.loading import open_run
 from prove.history.reading import FileReader
 from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
@@ -115,28 +113,17 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(asked: Namespace) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
-        signal.signal(number, signal.default_int_handler)
-    folder = asked.dir or Path(tempfile.mkdtemp(prefix="lakelog-prove-drill-"))
-    if any((folder / each).exists() for each in ("history", "run.json")):
-        _say(f"{folder} has a run already; choose another folder")
-        return 2
-    seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
-    try:
-        return _drilled(asked, seed, folder)
-    except KeyboardInterrupt:
-        _say(f"interrupted; everything is ended. What there is of the run is in {folder}")
-        return 130
+    return in_folder("drill", asked.dir, lambda folder: _drilled(asked, folder))
 
 
-def _drilled(asked: Namespace, seed: int, folder: Path) -> int:
+def _drilled(asked: Namespace, folder: Path) -> int:
+    seed = seeded(asked.seed)
     planned = entries(seed, minutes=asked.minutes, restarts=asked.restarts)
     size = _size(planned)
     repeat = f"scripts/prove drill --minutes {asked.minutes:g} --restarts {asked.restarts} --seed {seed}"
-    _say(f"drill, seed {seed}: {len(planned)} faults in {size.load_seconds:.0f} s; {folder}")
+    say(f"drill, seed {seed}: {len(planned)} faults in {size.load_seconds:.0f} s; {folder}")
     wish = Wish(
-        size=size, seed=seed, folder=folder, staff=Drillers, entries=planned, drill_seconds=60 * asked.minutes, say=_say
+        size=size, seed=seed, folder=folder, staff=Drillers, entries=planned, drill_seconds=60 * asked.minutes, say=say
     )
     played = Laboratory(wish).play()
     concluded = conclude(played, size, seed, repeat)
@@ -147,12 +134,12 @@ def _drilled(asked: Namespace, seed: int, folder: Path) -> int:
     if verdict is Verdict.VALID and concluded.status == 2:
         verdict = Verdict.UNKNOWN
     figures = _figures(tables, known, returns, (verdict, seed, asked.minutes))
-    (folder / "drill.json").write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1))
+    write_json(folder / "drill.json", figures)
     show(judged, seconds=sum(played.seconds.values()))
     for note in concluded.summary.notes:
-        _say(f"! {note}")
+        say(f"! {note}")
     _show(figures)
-    _say(f"{verdict.value}; figures: {folder / 'drill.json'}; report: {folder / 'report.html'}; again: {repeat}")
+    say(f"{verdict.value}; figures: {folder / 'drill.json'}; report: {folder / 'report.html'}; again: {repeat}")
     return EXIT[verdict]
 
 
@@ -253,10 +240,6 @@ def _show(figures: Figures) -> None:
         table.add_row(f"{name}; all partitions published to after (L4)", f"{each.published:.3f} s", limit)
         table.add_row(f"{name}; all partitions consumed from after (L4)", f"{each.consumed:.3f} s", limit)
     Console().print(table)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 COMMAND = Command(

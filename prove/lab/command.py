@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -17,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from prove.checking import show
-from prove.commands import Command
+from prove.commands import Command, in_folder, say, seeded
 from prove.lab.faults import KINDS
 from prove.lab.laboratory import Laboratory, Wish
 from prove.lab.sizes import SIZES, Size, cut_to
@@ -39,33 +37,22 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(name: str, asked: Namespace) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
-        signal.signal(number, signal.default_int_handler)
-    folder = asked.dir or Path(tempfile.mkdtemp(prefix=f"lakelog-prove-{name}-"))
-    if any((folder / each).exists() for each in ("history", "run.json")):
-        _say(f"{folder} has a run already; choose another folder")
-        return 2
-    try:
-        return _proved(name, asked, folder)
-    except KeyboardInterrupt:
-        _say(f"interrupted; everything is ended. What there is of the run is in {folder}")
-        return 130
+    return in_folder(name, asked.dir, lambda folder: _proved(name, asked, folder))
 
 
 def _proved(name: str, asked: Namespace, folder: Path) -> int:
     began = time.monotonic()
     size = SIZES[name] if asked.minutes is None else cut_to(SIZES[name], asked.minutes)
-    seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
+    seed = seeded(asked.seed)
     kinds, repeat = tuple(asked.fault or KINDS), _repeat(name, asked, seed)
-    _say(f"{name}, seed {seed}: {size.messages:,} messages, {size.faults} faults of {size.kinds} kinds; {folder}")
-    played = Laboratory(Wish(size=size, seed=seed, folder=folder, kinds=kinds, say=_say)).play()
-    _say("judging")
+    say(f"{name}, seed {seed}: {size.messages:,} messages, {size.faults} faults of {size.kinds} kinds; {folder}")
+    played = Laboratory(Wish(size=size, seed=seed, folder=folder, kinds=kinds, say=say)).play()
+    say("judging")
     concluded = conclude(played, _asked(size, kinds), seed, repeat)
     show(concluded.judged, seconds=time.monotonic() - began)
     _tell(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
-    _say(f"all of it took {time.monotonic() - began:.0f} s")
+    say(f"all of it took {time.monotonic() - began:.0f} s")
     both = (concluded.status, simulated)
     return 1 if 1 in both else max(both)
 
@@ -86,22 +73,22 @@ def _repeat(name: str, asked: Namespace, seed: int) -> str:
 def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
     summary = concluded.summary
     for name, number in summary.figures.items():
-        _say(f"  {name}: {number:,.5g}" if number != int(number) else f"  {name}: {int(number):,}")
+        say(f"  {name}: {number:,.5g}" if number != int(number) else f"  {name}: {int(number):,}")
     counted = Counter(each.kind for each in summary.faults if each.counts)
     without = Counter(each.kind for each in summary.faults if not each.counts)
-    _say("faults that count: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(counted.items())))
+    say("faults that count: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(counted.items())))
     if without:
-        _say("without effect: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(without.items())))
+        say("without effect: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(without.items())))
     for note in summary.notes:
-        _say(f"! {note}")
-    _say(f"{summary.verdict}; report: {folder / 'report.html'}; again: {repeat}")
+        say(f"! {note}")
+    say(f"{summary.verdict}; report: {folder / 'report.html'}; again: {repeat}")
 
 
 def _simulate(size: Size, seed: int) -> int:
     """In a process of its own: it takes the machine's clock and loop apart."""
     asked = ["--seeds", str(size.seeds), "--first", str(seed % 1_000_000)]
     argv = [sys.executable, "-m", "prove", "simulate", *asked]
-    _say(f"simulation of {size.seeds:,} seeds")
+    say(f"simulation of {size.seeds:,} seeds")
     process = subprocess.Popen(argv, start_new_session=True)
     try:
         status = process.wait()
@@ -110,10 +97,6 @@ def _simulate(size: Size, seed: int) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return status if status in (0, 1) else 2
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 COMMANDS = tuple(

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from prove.checker import l3, l4
 from prove.checker.basis import Fault, Run, Violation
 from prove.checker.judging import Judgement, Verdict, judge, judge_tables
+from prove.commands import write_json
 from prove.history.loading import load, open_run
 from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
 from prove.lab.digest import RETURNS, Digest, Wanted, of_folder, of_history
@@ -82,7 +82,7 @@ def _judged(played: Played) -> tuple[dict[str, Judgement], Digest]:
 
 
 def write(folder: Path, summary: summaries.Summary) -> None:
-    (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1))
+    write_json(folder / "report.json", summary)
     (folder / "report.html").write_text(page(summary), encoding="utf-8")
 
 

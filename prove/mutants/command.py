@@ -5,20 +5,17 @@ All runs have the same load and the same kinds of faults, so that a bug is found
 
 from __future__ import annotations
 
-import signal
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from prove.commands import Command
+from prove.commands import Command, in_folder, say, write_json
 from prove.lab.faults.clocks import library
 from prove.lab.sizes import SIZES, cut_to
 from prove.mutants.catalog import MUTANTS, Mutant
@@ -38,42 +35,36 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(asked: Namespace) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
-        signal.signal(number, signal.default_int_handler)
     if library() is None:
-        _say("libfaketime is not installed; run scripts/install")
+        say("libfaketime is not installed; run scripts/install")
         return 2
-    folder = asked.out or Path(tempfile.mkdtemp(prefix="lakelog-prove-mutants-"))
-    if (folder / RESULT).exists():
-        _say(f"{folder} has runs already; choose another folder")
-        return 2
+    return in_folder("mutants", asked.out, lambda folder: _tried(asked, folder))
+
+
+def _tried(asked: Namespace, folder: Path) -> int:
     trials: list[Trial] = []
     try:
         _play(asked, folder, trials)
     except PatchRefused as error:
-        _say(str(error))
+        say(str(error))
         return 2
-    except KeyboardInterrupt:
-        _say(f"interrupted; everything is ended. What there is of the runs is in {folder}")
-        return 130
     return 0 if all(trial.passes(BY_NAME[trial.bug]) for trial in trials) else 1
 
 
 def _play(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
     began = time.monotonic()
     size = SIZES["mutant"] if asked.minutes is None else cut_to(SIZES["mutant"], asked.minutes)
-    stage = Stage(size=size, folder=folder, say=lambda text: _say(f"  {text}"))
+    stage = Stage(size=size, folder=folder, say=lambda text: say(f"  {text}"))
     wanted = [(name, asked.first + number) for name in asked.only or BY_NAME for number in range(asked.seeds)]
-    _say(f"{len(wanted)} runs of {size.load_seconds:g} s of load each; {folder}")
+    say(f"{len(wanted)} runs of {size.load_seconds:g} s of load each; {folder}")
     for number, (name, seed) in enumerate(wanted, 1):
-        _say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
+        say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
         trials.append(stage.play(BY_NAME[name], seed))
-        _say(f"  {'as it should be' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
+        say(f"  {'as it should be' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
         # After each: a long work that is interrupted is not for nothing.
-        (folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(trials), indent=1))
+        write_json(folder / RESULT, trials)
     show(trials)
-    _say(f"{folder / RESULT}; all of it took {time.monotonic() - began:.0f} s")
+    say(f"{folder / RESULT}; all of it took {time.monotonic() - began:.0f} s")
 
 
 def show(trials: Sequence[Trial], console: Console | None = None) -> None:
@@ -112,10 +103,6 @@ def _after(trial: Trial, invariant: str) -> str:
 def _told(trial: Trial) -> str:
     found = ", ".join(f"{name} ({_after(trial, name)})" for name in trial.found) or "no invariant violated"
     return "; ".join([trial.verdict, found, *(shorten(each, 100) for each in trial.notes), f"{trial.seconds:.0f} s"])
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 COMMAND = Command(

@@ -6,19 +6,15 @@ grows. Everything passes the laboratory's proxies, so that it is no benchmark.
 
 from __future__ import annotations
 
-import random
-import signal
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from prove.commands import Command
+from prove.commands import Command, in_folder, say, seeded, write_json
 from prove.lab.scene import SERVERS, Scene
 from prove.lab.sizes import Size
 from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
@@ -60,24 +56,17 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(asked: Namespace) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Both end everything that was started; a shell may have told its background jobs to ignore the first.
-        signal.signal(number, signal.default_int_handler)
-    folder = asked.dir or Path(tempfile.mkdtemp(prefix="lakelog-prove-soak-"))
-    if (folder / "history").exists():
-        _say(f"{folder} has a run already; choose another folder")
-        return 2
-    seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
-    wish = Wish(minutes=asked.minutes, seed=seed, folder=folder, servers=asked.servers, rate=asked.rate)
-    try:
-        soaked = play(wish)
-    except KeyboardInterrupt:
-        _say(f"interrupted; everything is ended. What there is of the run is in {folder}")
-        return 130
-    (folder / "soak.json").write_bytes(msgspec.json.format(msgspec.json.encode(soaked), indent=1))
+    return in_folder("soak", asked.dir, lambda folder: _soaked(asked, folder))
+
+
+def _soaked(asked: Namespace, folder: Path) -> int:
+    soaked = play(
+        Wish(minutes=asked.minutes, seed=seeded(asked.seed), folder=folder, servers=asked.servers, rate=asked.rate)
+    )
+    write_json(folder / "soak.json", soaked)
     (folder / "soak.html").write_text(page(soaked), encoding="utf-8")
     _show(soaked)
-    _say(f"{'valid' if soaked.holds else 'invalid'}; {folder / 'soak.html'}, {folder / 'soak.json'}")
+    say(f"{'valid' if soaked.holds else 'invalid'}; {folder / 'soak.html'}, {folder / 'soak.json'}")
     return 0 if soaked.holds else 1
 
 
@@ -90,7 +79,7 @@ def play(wish: Wish) -> Soaked:
         staff.hire()
         peak = _peak(scene, staff) if wish.rate is None else None
         rate = wish.rate or max(1.0, (peak or 0.0) / 2)
-        _say(f"soaking at {rate:,.0f} messages a second for {wish.minutes:g} minutes; {wish.folder}")
+        say(f"soaking at {rate:,.0f} messages a second for {wish.minutes:g} minutes; {wish.folder}")
         staff.publish("producer", rate)
         began_ns = time.monotonic_ns()
         taken = _watch(scene, 60 * wish.minutes)
@@ -141,7 +130,7 @@ def _watch(scene: Scene, seconds: float) -> list[Taken]:
 
 def _peak(scene: Scene, staff: Soakers) -> float:
     """Producers do as much as they can, held back only where a group falls behind."""
-    _say(f"measuring the peak for {PEAK_SECONDS:g} s")
+    say(f"measuring the peak for {PEAK_SECONDS:g} s")
     staff.publish("peak", UNTHROTTLED)
     began = time.monotonic()
     looks: list[tuple[float, int]] = []
@@ -157,14 +146,14 @@ def _peak(scene: Scene, staff: Soakers) -> float:
         time.sleep(0.5)
     (first, before), (last, after) = looks[0], looks[-1]
     peak = (after - before) / (last - first)
-    _say(f"peak: {peak:,.0f} messages a second")
+    say(f"peak: {peak:,.0f} messages a second")
     return peak
 
 
 def _tell(taken: list[Taken]) -> None:
     now = taken[-1]
     rate = (now.published - taken[-2].published) / (now.at - taken[-2].at) if len(taken) > 1 else 0.0
-    _say(
+    say(
         f"{now.at:5.0f} s  {rate:>7,.0f} a second  memory {sum(now.memory.values()) >> 20:,} MiB  dead {now.dead:,}  "
         f"database {now.database >> 20:,} MiB  WAL {now.wal >> 20:,} MiB  store {now.store / 2**20:,.1f} MiB  "
         f"lag {max(now.lag.values(), default=0):,}"
@@ -179,11 +168,7 @@ def _show(soaked: Soaked) -> None:
         table.add_row(each.name, "holds" if each.holds else "does not hold", each.measured, each.asked)
     Console().print(table)
     for broken in soaked.broken:
-        _say(f"! a client broke: {broken}")
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
+        say(f"! a client broke: {broken}")
 
 
 COMMAND = Command(
