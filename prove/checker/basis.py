@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from lakelog.model.group import Exponential, Order, RetryPolicy
-from prove.history.tables import Tables
+from prove.history.tables import Sample, Tables
 
 MOST = 20
 """Counter-examples that a check returns at most: one is enough to be wrong."""
@@ -110,6 +112,16 @@ class Violation:
         return f"{self.invariant}: {self.what}" + (f" [{', '.join(self.calls)}]" if self.calls else "")
 
 
+def rows_of(table: str, *kinds: Sample) -> Callable[[Tables], int]:
+    """How many rows the table has; of samples, those of some kinds."""
+
+    def count(tables: Tables) -> int:
+        rows = tables[table]
+        return int(np.isin(rows.kind, kinds).sum()) if kinds else len(rows)
+
+    return count
+
+
 @dataclass(frozen=True, kw_only=True)
 class Invariant:
     """One promise: its number, what it says in a line, and the function that looks for a counter-example.
@@ -123,3 +135,5 @@ class Invariant:
     scope: Scope
     check: Callable[[Tables, Run], list[Violation]]
     doubt: Callable[[Tables, Run], str | None] = lambda tables, run: None
+    about: Callable[[Tables], int] | None = None
+    """How many rows of a scope it is about, where that is not all: a run that has none did not touch it."""

@@ -40,7 +40,7 @@ class Judgement:
     """Why nothing can be concluded, where that is so."""
     seconds: float = 0.0
     rows: int = 0
-    """Rows of all tables that the check has looked at; 0: nothing in this run is about it."""
+    """Rows that it is about; 0: this run did not touch it."""
 
 
 @dataclass(kw_only=True)
@@ -102,7 +102,7 @@ def tallied(
                 tally = found.get(each.name)
                 if tally is None:
                     tally = found[each.name] = Tally()
-                tally.rows += rows
+                tally.rows += rows if each.about is None else each.about(part)
                 _check(each, part, run, tally)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.history.tables import Sample, Tables
 
 LIMIT_SECONDS = 10.0
@@ -32,4 +32,10 @@ def _said(told: int) -> str:
     return f"the first publish was ok {told} ms later" if told >= 0 else "no publish was ok afterwards"
 
 
-INVARIANT = Invariant(name="L4", says="serving within 10 s of PostgreSQL's return", scope=Scope.RUN, check=check)
+INVARIANT = Invariant(
+    name="L4",
+    says="serving within 10 s of PostgreSQL's return",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.SERVING),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.history.tables import Sample, Tables
 
 
@@ -36,4 +36,5 @@ INVARIANT = Invariant(
     says="overload answers 429 or 503 with Retry-After; memory stays bounded",
     scope=Scope.RUN,
     check=check,
+    about=rows_of("sample", Sample.OVERLOAD, Sample.MEMORY),
 )

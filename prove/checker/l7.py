@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.matching import Array, beginnings, differs
 from prove.checker.timing import SECOND
 from prove.history.tables import Columns, Sample, Tables
@@ -77,4 +77,5 @@ INVARIANT = Invariant(
     says="reported lag and oldest age are true within 1 s, and else marked stale",
     scope=Scope.GROUP,
     check=check,
+    about=rows_of("sample", Sample.LAG, Sample.OLDEST_AGE_MS),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import Invariant, Run, Scope, Violation
+from prove.checker.basis import Invariant, Run, Scope, Violation, rows_of
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
 from prove.checker.matching import true_at
@@ -73,4 +73,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

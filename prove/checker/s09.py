@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import OUTCOME
 from prove.checker.grouping import NEVER, Array, Groups, looked_up, running_least, some
 from prove.checker.leases import FINISHING, Leases, doubt, leases_of
@@ -157,4 +157,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import FINISHING, Leases, doubt, leases_of
 from prove.checker.matching import true_at
@@ -60,4 +60,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from prove.checker.basis import DATABASE_CLOCK_JUMPS, MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import DATABASE_CLOCK_JUMPS, MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import VERB
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
@@ -195,4 +195,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import Invariant, Rules, Run, Scope, Violation
+from prove.checker.basis import Invariant, Rules, Run, Scope, Violation, rows_of
 from prove.checker.codes import VERB
 from prove.checker.grouping import NEVER, Array, some
 from prove.checker.leases import Leases, doubt, leases_of
@@ -73,4 +73,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

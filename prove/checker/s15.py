@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import Invariant, Run, Scope, Violation
+from prove.checker.basis import Invariant, Run, Scope, Violation, rows_of
 from prove.checker.grouping import NEVER, Array, looked_up, some
 from prove.checker.leases import Leases, doubt, leases_of
 from prove.checker.matching import found_at, true_at
@@ -84,4 +84,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    about=rows_of("delivery"),
 )

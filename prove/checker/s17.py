@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import MEMBERSHIP, OUTCOME
 from prove.checker.matching import beginnings, differs, mixed, true_at
 from prove.checker.timing import SECOND, most_before
@@ -137,4 +137,5 @@ INVARIANT = Invariant(
     says="at most one assigned member per partition and generation; calls that name an old generation are refused",
     scope=Scope.GROUP,
     check=check,
+    about=rows_of("member"),
 )

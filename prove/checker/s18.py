@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import MEMBERSHIP, OUTCOME, VERB
 from prove.checker.matching import Array, beginnings, counted, differs, mixed, true_at
 from prove.checker.timing import MS, SECOND, has_fault
@@ -227,4 +227,5 @@ INVARIANT = Invariant(
     says="rebalances <= 2 x membership changes, converged in 1.5 s; members not involved keep their partitions",
     scope=Scope.GROUP,
     check=check,
+    about=rows_of("member"),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.matching import Array, found_at
 from prove.checker.s21 import log_start, segment
 from prove.checker.wording import place, shown, some
@@ -127,4 +127,5 @@ INVARIANT = Invariant(
     says="each offset in exactly one live segment or hot; what a segment holds is what was sealed",
     scope=Scope.COLD,
     check=check,
+    about=rows_of("segment"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.matching import Array
 from prove.history.tables import Columns, Outcome, Tables
 
@@ -39,4 +39,6 @@ def _most(numbers: Array) -> int:
     return int(numbers.max()) if len(numbers) else 0
 
 
-INVARIANT = Invariant(name="S21", says="the files of live segments exist", scope=Scope.COLD, check=check)
+INVARIANT = Invariant(
+    name="S21", says="the files of live segments exist", scope=Scope.COLD, check=check, about=rows_of("segment")
+)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import OUTCOME, VERB
 from prove.checker.matching import Array, counted, true_at
 from prove.history.tables import Columns, Tables, Verb
@@ -129,4 +129,5 @@ INVARIANT = Invariant(
     says="retention never removes younger data; what it cuts unfinished is counted",
     scope=Scope.LEASE,
     check=check,
+    about=rows_of("cut"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import MOST, Invariant, Run, Scope, Violation
+from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.history.tables import Sample, Tables
 
 
@@ -20,4 +20,10 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     ]
 
 
-INVARIANT = Invariant(name="S24", says="a canary of one project never appears in another", scope=Scope.RUN, check=check)
+INVARIANT = Invariant(
+    name="S24",
+    says="a canary of one project never appears in another",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.CANARY),
+)
