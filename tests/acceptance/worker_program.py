@@ -12,7 +12,7 @@ import time
 
 import lakelog
 
-LEASE, SECONDS = 1.5, 4.0
+LEASE, SECONDS = 2.5, 6.0
 
 
 def say(text: str) -> None:
