@@ -33,6 +33,7 @@ from prove.simulation.workers import Worker
 DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
 """What was on its way to the database when the faults ended has arrived by then."""
+SETTLED_SECONDS = 0.5
 _ENDING = ("producer", "operator")
 """Those who come to an end by themselves."""
 
@@ -191,3 +192,8 @@ class _Story:
         for client in self.clients:
             if not client.is_over:
                 client.node.is_dead = True
+        # Their agents cut logs; nothing may move while the truth is told, nor arrive late.
+        for server in world.servers:
+            if server.node is not None:
+                server.node.is_dead = True
+        await asyncio.sleep(SETTLED_SECONDS)

@@ -36,6 +36,11 @@ def test_without_a_bug_nothing_is_found() -> None:
     assert share.calls > 2000
 
 
+def test_nothing_is_cut_while_the_truth_is_told() -> None:
+    """A seed in which retention came between two reads of it."""
+    assert not run_range(700_089, 700_090).violations
+
+
 def test_S9_an_ack_that_ignores_its_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = answering._lease_of
 
