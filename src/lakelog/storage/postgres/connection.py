@@ -130,9 +130,7 @@ class Database:
     async def _leave(self, connection: asyncpg.Connection) -> None:
         """The server is asked to stop the statement that somebody gave up: nobody else can use the connection."""
         try:
-            await connection.close(timeout=10)
-        except (*_LOST, asyncpg.PostgresError):
-            connection.terminate()
+            await _ended(connection, 10)
         finally:
             self._room.release()
 
@@ -181,10 +179,15 @@ class Database:
         self._is_closed = True
         await asyncio.gather(*self._leaving)
         for connection in self._idle:
-            try:
-                await connection.close(timeout=5)
-            except (*_LOST, asyncpg.PostgresError):
-                connection.terminate()
+            await _ended(connection, 5)
         self._idle.clear()
         # The loop closes sockets in its next turn; a loop that ended before would leave them to the garbage collector.
         await asyncio.sleep(0)
+
+
+async def _ended(connection: asyncpg.Connection, seconds: float) -> None:
+    """Politely, if the server still answers."""
+    try:
+        await connection.close(timeout=seconds)
+    except (*_LOST, asyncpg.PostgresError):
+        connection.terminate()
