@@ -110,11 +110,8 @@ class Staff:
     def hire(self) -> None:
         size, crew = self._size, self._scene.crew
         main = size.rate * 0.92
-        # When one is killed the other goes on. Before all others: a JVM that starts would look like a fault to them.
-        # A run of seconds is over before there is anything to tier.
-        for driver in crew.hire("tierer", "tierer", DRIVERS if size.load_seconds > 30 else 0, self._tierer):
-            driver.started.wait(10.0)
-            crew.await_busy(driver, within=min(120.0, 2 * size.load_seconds))
+        # When one is killed the other goes on. A run of seconds is over before there is anything to tier.
+        self._hire_drivers(DRIVERS if size.load_seconds > 30 else 0, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
         crew.hire("producer", "producer", half, self._producer("producer", ORDERS, main / 2 / half))
         crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
@@ -127,6 +124,12 @@ class Staff:
         crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
         crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
         crew.hire("sampler", "sampler", 1, self._sampler)
+
+    def _hire_drivers(self, count: int, *, within: float) -> None:
+        """Before all others: a JVM that starts takes much of the machine, and would look like a fault to them."""
+        for driver in self._scene.crew.hire("tierer", "tierer", count, self._tierer):
+            driver.started.wait(10.0)
+            self._scene.crew.await_busy(driver, within=within)
 
     def churn(self) -> None:
         """Members that come and go, until they are dismissed."""

@@ -44,10 +44,7 @@ class Soakers(Staff):
     def hire(self) -> None:
         """All but producers."""
         crew, size = self._scene.crew, self._size
-        for driver in crew.hire("tierer", "tierer", 1, self._tierer):
-            # Spark takes long to start, and much of the machine.
-            driver.started.wait(10.0)
-            crew.await_busy(driver, within=120.0)
+        self._hire_drivers(1, within=120.0)
         for group in self.groups:
             crew.hire(group.name, "worker", group.workers, self._worker(group))
         for name in CURSOR_GROUPS:
