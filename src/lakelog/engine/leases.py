@@ -14,7 +14,7 @@ from lakelog.engine.desk import Desk, Room
 from lakelog.engine.ledger import Ledger
 from lakelog.engine.line import Ask, Got
 from lakelog.engine.topics import Topics, no_partition
-from lakelog.errors import InvalidRequest, LakelogError, StaleGeneration, TopicNotFound
+from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, StaleGeneration, TopicNotFound
 from lakelog.model import limits
 from lakelog.model.group import (
     MAX_LEASE_MS,
@@ -218,16 +218,17 @@ class Leases:
         )
 
     async def _leased(self, ledger: Ledger, granted: Granted, owner: str) -> Leased:
+        offsets: Sequence[int] = granted.offsets
         try:
-            pieces = await self._room.shelf.pieces(ledger.topic, ledger.partition, granted.offsets)
+            pieces = await self._room.shelf.pieces(ledger.topic, ledger.partition, offsets)
+            if sum(len(piece.offsets) for piece in pieces) < len(offsets):
+                offsets = [offset for piece in pieces for offset in piece.offsets]
+                await self._cut(ledger, owner, granted, offsets)
+        except LeaseLost:
+            offsets, pieces = [], []
         except BaseException:
             self._room.ledgers.release(ledger, owner, granted)
             raise
-        offsets: Sequence[int] = granted.offsets
-        if sum(len(piece.offsets) for piece in pieces) < len(offsets):
-            readable = {offset for piece in pieces for offset in piece.offsets}
-            offsets = [offset for offset in offsets if offset in readable]
-            self._room.ledgers.release(ledger, owner, _only(granted, readable))
         return Leased(
             token=granted.token,
             partition=ledger.partition,
@@ -237,6 +238,17 @@ class Leases:
             deliveries=granted.deliveries,
             failures=granted.failures,
             pieces=pieces,
+        )
+
+    async def _cut(self, ledger: Ledger, owner: str, granted: Granted, readable: Sequence[int]) -> None:
+        """Gives back the rest of a lease, whose messages retention took meanwhile: they are counted as cut.
+
+        Before the owner is told: while they are open, it could not ack a later one of the same key.
+        """
+        left = sorted(set(granted.offsets) - set(readable))
+        ranges = [(offset, offset + 1) for offset in left]
+        await self._room.ledgers.ask(
+            ledger, GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED)
         )
 
 
@@ -249,19 +261,6 @@ def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | Lakelog
     done = reply.result()
     assert isinstance(done, Done)
     return Answered(expires_ms=done.until_ms, dead=done.dead)
-
-
-def _only(granted: Granted, readable: set[int]) -> Granted:
-    """The rest of a lease: retention took its messages meanwhile, and giving them back counts them as cut."""
-    left = [offset for offset in granted.offsets if offset not in readable]
-    return Granted(
-        token=granted.token,
-        until_ms=granted.until_ms,
-        suspect=granted.suspect,
-        offsets=left,
-        deliveries={},
-        failures={},
-    )
 
 
 def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:

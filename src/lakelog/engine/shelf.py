@@ -240,7 +240,7 @@ class Shelf:
         while at < len(offsets):
             hot = await self._hot(row, topic, partition, offsets[at])
             if hot is None:
-                at += 1
+                at = max(at + 1, bisect_left(offsets, row.log_start, at))
                 continue
             last = bisect_left(offsets, hot.end, at)
             found.append(Piece(batch=hot, offsets=offsets[at:last]))
@@ -256,6 +256,7 @@ class Shelf:
         try:
             read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
         except OffsetOutOfRange:
+            await self.look(topic, [partition])
             return None
         return next((batch for batch in read.batches if batch.base <= offset < batch.end), None) if read else None
 

@@ -115,7 +115,7 @@ class Reference(Progress):
         if not set(offsets) & set(hold.open):
             self.seen["repeated answer"] += 1
         elif operation.kind is Return.UNCOUNTED:
-            self.release(hold, offsets, context.now_ms + (operation.delay_ms or 0))
+            self.release(hold, offsets, context.now_ms + (operation.delay_ms or 0), context.log_start)
         else:
             self.check_order(hold, offsets)
             self.nack(hold, offsets, operation, context)
@@ -135,9 +135,12 @@ class Reference(Progress):
                 due = context.now_ms + (delay if operation.delay_ms is None else operation.delay_ms)
                 self.wait(hold, offset, due, "nacked", failed=True, suspect=False)
 
-    def release(self, hold: Hold, offsets: Sequence[int], due: int) -> None:
+    def release(self, hold: Hold, offsets: Sequence[int], due: int, log_start: int) -> None:
         for offset in offsets:
             if offset not in hold.open:
+                continue
+            if offset < log_start:
+                self.move(self.leave(hold, offset, "released"), Stage.SKIPPED, "given back below the log start")
                 continue
             entry = self.entries[offset]
             in_front = [other for other in hold.open if other < offset and self.entries[other].key == entry.key != 0]

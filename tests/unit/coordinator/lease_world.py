@@ -208,7 +208,7 @@ class World:
         unread = len(self.reference.entries) - self.state.frontier
         if unread < 15 and rng.random() < 0.5:
             self.publish(rng.randrange(8))
-        if rng.random() < 0.02:
+        if rng.random() < 0.03:
             rises_to = self.state.committed + rng.randrange(15)
             self.log_start = max(self.log_start, min(len(self.reference.entries), rises_to))
 
@@ -303,7 +303,9 @@ class World:
         if kind == "settle":
             discard, through = rng.random() < 0.2, rng.random() < 0.2
             return Settle(**about, ranges=ranges, discard=discard, through=through)
-        how = rng.choices((Return.COUNTED, Return.UNCOUNTED, Return.FATAL), (6, 3, 1))[0]
+        # What can no longer be read is mostly given back by servers, who do not count it.
+        uncounted = 30 if min(lease.open) < self.log_start else 3
+        how = rng.choices((Return.COUNTED, Return.UNCOUNTED, Return.FATAL), (6, uncounted, 1))[0]
         return GiveBack(**about, ranges=ranges, kind=how, delay_ms=rng.choice((None, None, 0, 300)), reason="so")
 
     def _ranges(self, opened: list[int]) -> list[tuple[int, int]]:

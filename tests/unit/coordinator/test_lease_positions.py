@@ -113,6 +113,18 @@ def test_what_comes_back_below_the_log_start_is_cut_at_once() -> None:
     assert (partition.state.counts, partition.state.committed) == (Counts(cut=2), 2)
 
 
+def test_what_goes_back_below_the_log_start_takes_none_of_its_key_along_s8() -> None:
+    """Nobody gets it again, so nothing has to wait for it; the owner works on the later ones."""
+    partition = Partition("abaaa")
+    got = partition.take()
+    partition.log_start = 3
+    partition.release(got.token, 0, 1, 2)
+    assert partition.state.leases[got.token].open == {3: ord("a"), 4: ord("a")}
+    assert partition.state.counts == Counts(cut=3)
+    partition.ack(got.token, 3, 4)
+    assert partition.state.committed == 5
+
+
 def test_a_seek_below_the_log_start_is_cut_with_the_next_step() -> None:
     partition = Partition("abc")
     partition.log_start = 2

@@ -31,6 +31,7 @@ ALWAYS = (
     "released",
     "lease expired",
     "given back behind another",
+    "given back below the log start",
     "died of a nack",
     "died of a fatal nack",
     "died of an expiry",

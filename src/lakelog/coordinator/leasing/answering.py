@@ -6,6 +6,7 @@ before gets the same answer again, as long as the lease is remembered.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,12 @@ def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveB
 
 
 def _release(decision: Decision, lease: Lease, offsets: list[int], delay_ms: int) -> None:
+    cut = bisect_left(offsets, decision.context.log_start)
+    if cut:
+        # Nobody gets these again, they end with this step: the later ones of their keys stay with the owner.
+        gone = [n for offset in offsets[:cut] for n in (offset, decision.now, 0, 0)]
+        decision.emit(events.Returned(lease.token, Outcome.RELEASED, gone, []))
+        offsets = offsets[cut:]
     fronts, back = _part(decision, lease, offsets)
     waits = [n for offset in fronts for n in (offset, decision.now + delay_ms, 0, 0)]
     if waits or back:

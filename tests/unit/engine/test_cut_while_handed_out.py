@@ -1,0 +1,34 @@
+"""What retention takes while it is handed out: the owner hears of the rest, and the rest stays its own."""
+
+from __future__ import annotations
+
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.model.group import GroupWish
+from lakelog.model.position import Earliest
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from tests.unit.engine.support import publish, started, text
+
+ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=9, wish=GroupWish(start=Earliest()))
+
+
+async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_their_keys() -> None:
+    """The server knows the log, but not how far it was cut, and did not read the messages itself."""
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as one, started(catalog, store) as other:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await one.topics.create(scope, "orders", partitions=1)
+        for value in "abc":
+            await publish(one, scope, "orders", text(value, key=b"k"))
+        first = (await one.leases.consume(scope, ASK)).leases[0]
+        assert first.offsets == [0, 1, 2]
+        assert not (await other.leases.consume(scope, ASK)).leases
+        back = Answer(verb=Verb.RELEASE, partition=0, token=first.token, ranges=[(0, 3)])
+        assert await other.leases.answer(scope, "orders", "billing", "ann", [back]) == [Answered()]
+        await store.log_start_raise([(topic.pid(0), 1)])
+        told = (await other.leases.consume(scope, ASK)).leases[0]
+        assert told.offsets == [1, 2]
+        await other._ledgers.drain()
+        ack = Answer(verb=Verb.ACK, partition=0, token=told.token, ranges=[(1, 3)])
+        assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
+        progress = (await one.groups.lag(scope, "billing"))[0]
+        assert (progress.committed, progress.cut) == (3, 1)
