@@ -177,7 +177,11 @@ class Leases:
             token, offset = said.token[back], said.offset[back]
             begins = np.zeros(len(back), np.int64)
             begins[1:] = np.where((token[1:] != token[:-1]) | (key[1:] != key[:-1]), np.arange(1, len(back)), 0)
-            found[back] = known & ((offset == offset[np.maximum.accumulate(begins)]) | (key == 0))
+            first = (offset == offset[np.maximum.accumulate(begins)]) | (key == 0)
+            if not known.all():
+                # One that was cut may have had the key of any of those behind it.
+                first &= ~np.isin(token, token[~known]) | (key == 0)
+            found[back] = known & first
         return found
 
     def in_lease_with(self, rows: Array, offsets: Array) -> Array:

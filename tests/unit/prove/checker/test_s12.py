@@ -64,6 +64,10 @@ BROKEN: dict[str, list[Rows]] = {
 }  # fmt: skip
 
 VALID: dict[str, list[Rows]] = {
+    "nacked behind one whose key went with the log": [
+        consume(0, 1, "0 1"), nack(10, 1, 0, 1), consume(300, 2, "1:2", "b"), acked(310, 2, 1),
+        end(".l", cut=1, acked=1),
+    ],
     "nacked, due, acked": [*FAILED_ONCE, acked(310, 2, 0), end()],
     "failed to death": [*DIED, end(letters=[letter(0)])],
     "fatal": [consume(0, 1, "0"), said(Verb.FAIL, 10, 1, 0, dead=(0,)), end(letters=[letter(0, 1, 1)])],
