@@ -154,6 +154,7 @@ def _size(planned: Sequence[Entry]) -> Size:
         seeds=0,
         minutes=seconds / 60,
         load_seconds=seconds,
+        drivers=0,
         rate=RATE,
         batch=20,
     )

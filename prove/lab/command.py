@@ -44,7 +44,7 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     began = time.monotonic()
     size = SIZES[name] if asked.minutes is None else cut_to(SIZES[name], asked.minutes)
     seed = seeded(asked.seed)
-    kinds, repeat = tuple(asked.fault or KINDS), _repeat(name, asked, seed)
+    kinds, repeat = tuple(asked.fault or _possible(size)), _repeat(name, asked, seed)
     say(f"{name}, seed {seed}: {size.messages:,} messages, {size.faults} faults of {size.kinds} kinds; {folder}")
     played = Laboratory(Wish(size=size, seed=seed, folder=folder, kinds=kinds, say=say)).play()
     say("judging")
@@ -55,6 +55,11 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     say(f"all of it took {time.monotonic() - began:.0f} s")
     both = (concluded.status, simulated)
     return 1 if 1 in both else max(both)
+
+
+def _possible(size: Size) -> list[str]:
+    """All kinds for which there are drivers enough."""
+    return [name for name, kind in KINDS.items() if kind.drivers <= size.drivers]
 
 
 def _asked(size: Size, kinds: tuple[str, ...]) -> Size:

@@ -20,6 +20,7 @@ from prove.history.tables import text_id
 from prove.lab.board import Field
 from prove.lab.conductor import Conductor, Happened
 from prove.lab.faults import KINDS
+from prove.lab.pulse import Pulse
 from prove.lab.scene import Scene
 from prove.lab.schedule import Entry, drill_seconds, schedule
 from prove.lab.sizes import Size
@@ -71,11 +72,12 @@ class Laboratory:
         self._say = wish.say
         self._seconds: dict[str, float] = {}
         self._phase_began = time.monotonic()
+        self._pulse = Pulse()
 
     def play(self) -> Played:
         wish = self._wish
         wish.folder.mkdir(parents=True, exist_ok=True)
-        with Scene(wish.folder, code=wish.code, postgres=wish.postgres) as scene:
+        with self._pulse, Scene(wish.folder, code=wish.code, postgres=wish.postgres) as scene:
             scene.staff = wish.staff(scene, wish.size, wish.seed)
             scene.staff.make_topics()
             self._ended("start")
@@ -135,7 +137,7 @@ class Laboratory:
                     time.sleep(0.25)
                     if self._is_vain(scene, time.monotonic() - began):
                         break
-                    if time.monotonic() >= looked + 1:
+                    if time.monotonic() >= looked + 2:
                         looked = time.monotonic()
                         self._brake(scene)
                     if time.monotonic() >= said + 5:
@@ -158,7 +160,7 @@ class Laboratory:
             # Something is wrong with the laboratory, or refused what it must not refuse.
             self._say(scene.crew.broken[0])
             return True
-        if seconds > 2 * size.load_seconds + 60:
+        if seconds - self._pulse.seconds() > 2 * size.load_seconds + 60:
             self._say(f"too slow: {scene.crew.board.total(Field.PUBLISHED):,} messages of {size.messages:,}")
             return True
         return False
@@ -176,9 +178,9 @@ class Laboratory:
         scene.crew.board.brake(min(2, max(lags) // self._wish.size.most_lag))
 
     def _drain(self, scene: Scene) -> list[str]:
-        until = time.monotonic() + self._wish.size.drain_seconds
+        began = time.monotonic_ns()
         while rest := left(scene):
-            if time.monotonic() > until:
+            if time.monotonic_ns() > began + 1e9 * (self._wish.size.drain_seconds + self._pulse.seconds(began)):
                 self._say(f"not drained: {'; '.join(rest[:5])}")
                 return rest
             time.sleep(0.25)
@@ -205,6 +207,7 @@ class Laboratory:
             Fault(kind=each.kind, began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
             for each in sorted(conductor.happened, key=lambda each: each.began_ns)
         )
+        faults += tuple(self._pulse.faults)
         names = [*scene.staff.partitions, *(group for _, group in scene.staff.all_groups)]
         run = replace(
             run,
@@ -214,7 +217,7 @@ class Laboratory:
             crashed=frozenset(text_id(name) for name in scene.crew.crashed if name in histories),
             faults=faults,
             targets={
-                "L1": self._wish.size.drain_seconds,
+                "L1": self._wish.size.drain_seconds + self._pulse.seconds(run.healed_ns),
                 "drill_seconds": self._wish.drill_seconds
                 or drill_seconds(self._wish.kinds, self._wish.size.load_seconds),
             },

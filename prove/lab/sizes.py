@@ -27,6 +27,12 @@ class Size:
     """Members that come and go every 200 ms while that fault lasts."""
     partitions: int = 4
     batch: int = 200
+    max_messages: int = 40
+    """Of a worker's call on the main topic."""
+    drivers: int = 2
+    """Of tiering. The election lets one of them work, and if it is killed the other goes on."""
+    tier_every: float = 5.0
+    """Seconds between two passes of a driver."""
     drain_seconds: float = 60.0
     most_lag: int = 8_000
     """Producers hold back while a group is further behind: what it cannot do in time proves nothing."""
@@ -34,11 +40,26 @@ class Size:
     @property
     def scheduled(self) -> int:
         """Faults that are begun: some show no effect, and do not count."""
-        return self.faults + max(2, self.faults // 2)
+        return self.faults + max(2, self.faults // 3)
 
 
 SIZES = {
-    "ci": Size(name="ci", messages=300_000, faults=40, kinds=12, seeds=20_000, minutes=8, load_seconds=200, rate=2_200),
+    # Much in each call: what a call costs is what limits a run on a small machine, and one driver is enough for that.
+    "ci": Size(
+        name="ci",
+        messages=300_000,
+        faults=40,
+        kinds=12,
+        seeds=20_000,
+        minutes=8,
+        load_seconds=120,
+        rate=2_200,
+        batch=300,
+        max_messages=80,
+        drivers=1,
+        tier_every=15.0,
+        most_lag=12_000,
+    ),
     "mutant": Size(
         name="mutant",
         messages=4_000,
@@ -86,6 +107,7 @@ def cut_to(size: Size, minutes: float) -> Size:
     if share >= 1:
         return size
     faults = max(1, round(size.faults * share))
+    load_seconds = max(10.0, size.load_seconds * share)
     return replace(
         size,
         messages=max(1_000, round(size.messages * share)),
@@ -93,5 +115,7 @@ def cut_to(size: Size, minutes: float) -> Size:
         kinds=min(size.kinds, max(1, faults // 3)),
         seeds=max(100, round(size.seeds * share)),
         minutes=minutes,
-        load_seconds=max(10.0, size.load_seconds * share),
+        load_seconds=load_seconds,
+        # A run of seconds is over before there is anything to tier.
+        drivers=size.drivers if load_seconds > 30 else 0,
     )

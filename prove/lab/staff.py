@@ -1,8 +1,9 @@
 """Who works in a run: the topics, the groups and their rules, and the client processes with their plans.
 
-`orders` is the main topic, read by two lease groups, a cursor group, a tail reader and a replay. Its leases outlast
-most faults: what a lost owner had is run message by message, and a run would do nothing else. `jobs` has short leases,
-and messages that kill their worker. Of `short` only the newest are kept, and its group is too slow for that.
+`orders` is the main topic, read by a lease group, by another that wants a fifth of it, by a cursor group, a tail reader
+and a replay. Its leases outlast most faults: what a lost owner had is run message by message, and a run would do
+nothing else. `jobs` has short leases, and messages that kill their worker. Of `short` only the newest are kept, and its
+group is too slow for that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KEPT = 600
 """Messages of each partition of `short`."""
 MOST_PARTITIONS = 12
 DRIVERS = 2
-"""Of tiering. The election lets one of them work."""
+"""Of tiering, at most: so many ways lead to each server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class LeaseGroup:
     name: str
     retries: Exponential
     order: Order = Order.KEY
+    filter: str | None = None
     workers: int = 3
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of a worker's plan."""
@@ -50,16 +52,26 @@ class LeaseGroup:
             "max_ms": round(self.retries.max_seconds * 1000),
             "jitter": self.retries.jitter,
         }
-        return {"start_from": "earliest", "order": self.order.value, "retries": said}
+        chosen = {"filter": self.filter} if self.filter else {}
+        return {"start_from": "earliest", "order": self.order.value, "retries": said, **chosen}
 
 
 _QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)
 
 
 def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
+    more = {"max_messages": size.max_messages}
     return (
-        LeaseGroup(topic=ORDERS, name="billing", retries=_QUICK, workers=size.workers),
-        LeaseGroup(topic=ORDERS, name="mailing", retries=_QUICK, order=Order.NONE, workers=size.workers),
+        LeaseGroup(topic=ORDERS, name="billing", retries=_QUICK, workers=size.workers, more=more),
+        LeaseGroup(
+            topic=ORDERS,
+            name="mailing",
+            retries=_QUICK,
+            order=Order.NONE,
+            filter="key like '%1' or key like '%2'",
+            workers=size.workers,
+            more=more,
+        ),
         LeaseGroup(
             topic=JOBS,
             name="jobs",
@@ -110,8 +122,7 @@ class Staff:
     def hire(self) -> None:
         size, crew = self._size, self._scene.crew
         main = size.rate * 0.92
-        # When one is killed the other goes on. A run of seconds is over before there is anything to tier.
-        self._hire_drivers(DRIVERS if size.load_seconds > 30 else 0, within=min(120.0, 2 * size.load_seconds))
+        self._hire_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
         crew.hire("producer", "producer", half, self._producer("producer", ORDERS, main / 2 / half))
         crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
@@ -199,7 +210,9 @@ class Staff:
         common = {**self._common("tierer", name, slot), "ports": self._scene.driver_ports(number)}
         environment = self._scene.store_environment
         # `short` is cut faster than it could be tiered.
-        return plans.TiererPlan(topics=[ORDERS, JOBS], environment=environment, after=after, **common)
+        return plans.TiererPlan(
+            topics=[ORDERS, JOBS], environment=environment, every=self._size.tier_every, after=after, **common
+        )
 
     def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:
         return plans.SamplerPlan(groups=self.all_groups, **self._common("sampler", name, slot))

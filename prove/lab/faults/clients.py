@@ -85,6 +85,7 @@ class TiererKilled(_OfClient):
 
     kind = "tiering killed"
     counts_by = Shown.by(Sign.RESTARTED, roles=TIERING, after=40.0)
+    drivers = 2
     roles = TIERING
 
     def begin(self, scene: Scene, chance: random.Random) -> None:

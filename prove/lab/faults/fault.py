@@ -69,6 +69,8 @@ class Base:
 
     kind: ClassVar[str] = ""
     counts_by: ClassVar[Shown] = Shown.by(Sign.UNKNOWN)
+    drivers: ClassVar[int] = 0
+    """So many drivers of tiering have to be there for it."""
 
     def __init__(self) -> None:
         self.target = ""

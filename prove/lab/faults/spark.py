@@ -42,6 +42,8 @@ _AGAIN = Shown.by(Sign.TIERED_AGAIN, roles=TIERING, after=20.0)
 class _OfDriver(Base):
     """One driver that works, with fail points of its own."""
 
+    drivers = 2
+
     def choose(self, scene: Scene, chance: random.Random) -> Hand:
         self.claim(scene, ["tiering"])
         hands = scene.crew.of("tierer")
@@ -68,6 +70,7 @@ class DriverKilled(_OfDriver):
     """kill -9 at a point that the seed draws."""
 
     kind = "tiering killed at a point"
+    drivers = 1
     counts_by = Shown.by(Sign.RESTARTED, roles=TIERING, after=40.0)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
@@ -132,6 +135,7 @@ class TwoDrivers(Base):
 
     kind = "two drivers on one range"
     counts_by = _AGAIN
+    drivers = 2
     # Each waits between two steps, for the other one to come between.
     points = "tier.planned=delay,tier.written=delay,tier.registered=delay"
 
@@ -171,6 +175,7 @@ class HotDeleteKilled(Base):
 
     kind = "servers killed in a hot delete"
     counts_by = Shown.by(Sign.UNKNOWN)
+    drivers = 1
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.seconds = 0.2

@@ -28,6 +28,7 @@ class _OfStore(Base):
     """One at a time."""
 
     counts_by = _SHOWN
+    drivers = 1
 
     def claim_store(self, scene: Scene, chance: random.Random, least: float, most: float) -> None:
         self.claim(scene, ["object store"])

@@ -78,7 +78,7 @@ class ReaderPlan(Plan, frozen=True, kw_only=True):
 class SamplerPlan(Plan, frozen=True, kw_only=True):
     groups: list[tuple[str, str]]
     """Topic and group."""
-    every: float = 0.5
+    every: float = 1.0
 
 
 class TiererPlan(Plan, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from lakelog.model.group import Order
 from prove.history.lines import Said
 from prove.history.owners import Lease, Message, Saying
 from prove.history.recorder import Recorder
@@ -37,6 +38,7 @@ class Worker:
         caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot)
         self._owner = Owner(recorder, caller, plan.topic, plan.group, plan.name)
         self._owner.settings = plan.settings
+        self._is_ordered = plan.settings.get("order") != Order.NONE.value
         self._lost: list[Saying] = []
         """Answers that came too late once, to be given again later."""
 
@@ -98,7 +100,7 @@ class Worker:
                 # It went back with the one before it.
                 continue
             verb = self._run(message)
-            if verb in ("nack", "release") and message.key is not None:
+            if verb in ("nack", "release") and message.key is not None and self._is_ordered:
                 blocked.add(message.key)
             if not chosen or chosen[-1][0] != verb:
                 chosen.append((verb, []))

@@ -16,6 +16,7 @@ from prove.checker.timing import SECOND
 from prove.history.tables import TABLES, Columns, Membership, Outcome, Tables
 from prove.lab.digest import Digest
 from prove.lab.effects import Effect
+from prove.lab.pulse import TAKEN
 from prove.lab.report.story import story_of
 
 
@@ -140,10 +141,15 @@ def figures_of(digest: Digest, tables: Tables, effects: Sequence[Effect]) -> dic
         "faults that count": sum(counted.values()),
         "kinds of faults that count": len(counted),
         "faults without effect": len(effects) - sum(counted.values()),
+        "seconds in which the machine was taken away": _taken_seconds(digest.run),
         "rows judged": sum(digest.counts[name] for name in TABLES),
         "L4: worst seconds until serving": l4.figure(tables, digest.run),
     }
     return {name: round(float(number), 5) for name, number in found.items() if number is not None}
+
+
+def _taken_seconds(run: Run) -> float:
+    return sum(each.ended_ns - each.began_ns for each in run.faults if each.kind == TAKEN) / SECOND
 
 
 def timeline_of(digest: Digest) -> Timeline:

@@ -1,0 +1,31 @@
+"""When the machine was taken away: by its own counters, in stretches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prove.lab.pulse import TAKEN, Pulse
+
+SECOND = 10**9
+
+
+def stat(path: Path, *, busy: int, idle: int, stolen: int) -> None:
+    path.write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 {stolen} 0 0\ncpu0 1 1 1 1\n")
+
+
+def test_stretches_in_which_others_had_the_processors(tmp_path: Path) -> None:
+    path = tmp_path / "stat"
+    pulse = Pulse(path)
+    counters = [0] * 8
+    for second, (busy, idle, stolen) in enumerate([(90, 10, 0), (150, 20, 30), (200, 30, 70), (290, 40, 75)]):
+        stat(path, busy=busy, idle=idle, stolen=stolen)
+        counters = pulse.look(counters, second * SECOND, (second + 1) * SECOND)
+    (fault,) = pulse.faults
+    assert (fault.kind, fault.began_ns, fault.ended_ns) == (TAKEN, SECOND, 3 * SECOND)
+    assert (pulse.seconds(), pulse.seconds(2 * SECOND), pulse.seconds(5 * SECOND)) == (2.0, 1.0, 0.0)
+
+
+def test_where_nobody_counts_nothing_is_taken(tmp_path: Path) -> None:
+    with Pulse(tmp_path / "missing") as pulse:
+        pass
+    assert pulse.faults == [] and pulse.seconds() == 0
