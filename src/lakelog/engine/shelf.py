@@ -258,7 +258,12 @@ class Shelf:
         except OffsetOutOfRange:
             await self.look(topic, [partition])
             return None
-        return next((batch for batch in read.batches if batch.base <= offset < batch.end), None) if read else None
+        if read is None:
+            return None
+        # What comes back does so batch by batch: its neighbours are asked for next.
+        self._add(row, partition, read.batches)
+        self._make_room(len(read.batches))
+        return next((batch for batch in read.batches if batch.base <= offset < batch.end), None)
 
     async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         rows = [self.row(topic.pid(partition)) for partition in offsets]

@@ -78,3 +78,14 @@ async def test_L2_all_that_was_read_together_is_there_to_be_decided_about(
     await store.append([Append(pid=topic.pid(partition), epoch=0, payloads=[packed("v")]) for partition in range(3)])
     await shelf.fill(topic, dict.fromkeys(range(3), 0))
     assert [shelf.row(topic.pid(partition)).at(0) for partition in range(3)] == [0, 0, 0]
+
+
+async def test_messages_of_one_batch_that_come_back_one_by_one_are_read_once(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(Extents({0: store}))
+    await store.heads_create([PID], 0)
+    await store.append([Append(pid=PID, epoch=0, payloads=[packed("a", "b", "c")])])
+    assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [1])] == [[1]]
+    monkeypatch.delattr(MemoryStore, "read")
+    assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [0, 2])] == [[0, 2]]
