@@ -41,6 +41,7 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.ledger import Asked, Ledger, Turn, alive, fail, replayed, reply_to
 from lakelog.engine.letters import Letters
 from lakelog.engine.shelf import Shelf
+from lakelog.engine.states import States
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.filter import parse
 from lakelog.model.group import Group, GroupKind, Reading
@@ -70,6 +71,7 @@ class Ledgers:
         self._shelf = shelf
         self._clocks = clocks
         self._letters = Letters(shelf)
+        self._states = States(cells)
         self._ledgers: dict[tuple[int, int], Ledger] = {}
         self._ready: dict[int, dict[Ledger, None]] = {cell: {} for cell in cells}
         self._running: dict[int, int] = dict.fromkeys(cells, 0)
@@ -119,16 +121,7 @@ class Ledgers:
 
     async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
         """The progress as the store has it now, in that order."""
-        by_cell: dict[int, list[int]] = {}
-        for partition in partitions:
-            by_cell.setdefault(topic.cells[partition], []).append(partition)
-        found: dict[int, State] = {}
-        for cell, shares in by_cell.items():
-            asks = [JournalAsk(group_id=group.group_id, pid=topic.pid(partition)) for partition in shares]
-            for partition, read in zip(shares, await self._cells[cell].groups.journals_read(asks), strict=True):
-                state, _ = replayed(begin(reading.start(partition)), read)
-                found[partition] = state
-        return [found[partition] for partition in partitions]
+        return await self._states.read(group, topic, reading, partitions)
 
     async def refresh(self, ledgers: Sequence[Ledger]) -> None:
         """Reads on where others may have written: those that have a state and nothing on its way."""
