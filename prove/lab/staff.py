@@ -60,7 +60,7 @@ _QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)
 
 
 def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
-    more = {"max_messages": size.max_messages}
+    more = {"max_messages": size.max_messages, "lease_ms": size.lease_ms}
     return (
         LeaseGroup(topic=ORDERS, name="billing", retries=_QUICK, workers=size.workers, more=more),
         LeaseGroup(
@@ -84,7 +84,7 @@ def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
             name="lagging",
             retries=_QUICK,
             workers=1,
-            more={"lease_ms": 5000, "pause": 3.0, "pause_with": "shortener"},
+            more={"lease_ms": 5000, "max_messages": 40, "pause": 3.0, "pause_with": "shortener"},
         ),
     )
 
@@ -211,7 +211,12 @@ class Staff:
         environment = self._scene.store_environment
         # `short` is cut faster than it could be tiered.
         return plans.TiererPlan(
-            topics=[ORDERS, JOBS], environment=environment, every=self._size.tier_every, after=after, **common
+            topics=[ORDERS, JOBS],
+            environment=environment,
+            every=self._size.tier_every,
+            min_age=self._size.tier_age,
+            after=after,
+            **common,
         )
 
     def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:

@@ -44,8 +44,8 @@ class WorkerPlan(Plan, frozen=True, kw_only=True):
     topic: str
     group: str
     settings: dict[str, Any]
-    lease_ms: int = 12_000
-    max_messages: int = 40
+    lease_ms: int
+    max_messages: int
     nack: float = 0.002
     release: float = 0.002
     extend: float = 0.05
@@ -86,8 +86,8 @@ class TiererPlan(Plan, frozen=True, kw_only=True):
     environment: dict[str, str]
     """How the object store is reached."""
     segment_bytes: int = 256 << 10
-    min_age: float = 6.0
-    every: float = 5.0
+    min_age: float
+    every: float
     after: str = ""
     """The killed one whose place it takes."""
 

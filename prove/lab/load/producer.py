@@ -61,9 +61,9 @@ class Producer:
             self._send()
             sent += self._plan.batch
             late = time.monotonic() - began - sent / self._plan.rate
-            if late > 5:
-                # What a fault held up is made up for, but not all at once.
-                began += late - 5
+            if late > 1:
+                # Of what a fault held up little is made up for: more than the rate is more than the machine can do.
+                began += late - 1
             self._client.rest(max(0.0, -late))
             if self._client.braked:
                 self._client.rest(3 * self._plan.batch / self._plan.rate)
