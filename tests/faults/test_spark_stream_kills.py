@@ -50,7 +50,7 @@ DRIVER_POINTS = [
 ]
 TASK_POINTS = ["spark.in_task", "spark.after_staging"]
 SERVER_POINTS = ["writes.after_decision", "writes.between_cells"]
-CI_POINTS = ["writes.between_cells", "spark.after_group_commit"]
+CI_POINTS = ["writes.between_cells"]
 START_SECONDS = 240.0
 
 
