@@ -143,9 +143,11 @@ class Leases:
 
     @cached_property
     def all_offsets(self) -> Array:
-        """Those, and what was delivered and is not in the log any more."""
-        delivered = self.messages.codes
-        gone = delivered[found_at(self.offsets, delivered) < 0]
+        """Those, and what was delivered or died and is not in the log any more."""
+        known = self.messages.codes
+        if len(self.letters):
+            known = np.union1d(known, self.letters.offset)
+        gone = known[found_at(self.offsets, known) < 0]
         return np.sort(np.concatenate((self.offsets, gone))) if len(gone) else self.offsets
 
     @property

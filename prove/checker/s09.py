@@ -11,7 +11,7 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import OUTCOME
 from prove.checker.grouping import NEVER, Array, Groups, looked_up, running_least, some
-from prove.checker.leases import FINISHING, Leases, doubt, leases_of
+from prove.checker.leases import FINISHING, RETURNING, Leases, doubt, leases_of
 from prove.checker.matching import true_at
 from prove.history.tables import Tables, Verb
 
@@ -38,8 +38,11 @@ def _accepted(leases: Leases) -> list[Violation]:
     sought = leases.seeks.between(given.invoked_ns[delivery], said.invoked_ns[rows])
     late = said.invoked_wall_ms[rows] - leases.clock_ms > leases.latest_ms[delivery]
     stale = _overtaken_ns(leases)[rows] < said.invoked_ns[rows]
-    repeated = _repeated(leases)[rows] if (late | stale).any() else late
-    for row in some(other | sought | ((late | stale) & ~repeated)):
+    over = late | stale
+    if over.any():
+        over &= ~_repeated(leases)[rows]
+        over[over] &= ~_went_back(leases, rows[over])
+    for row in some(other | sought | over):
         held = leases.owner(delivery[row])
         if other[row]:
             why = f"of the lease of {held}"
@@ -74,6 +77,13 @@ def _repeated(leases: Leases) -> Array:
     place = np.arange(len(said))
     first = alike.least(np.where(said.happened, place, NEVER))
     return np.asarray(first[alike.number] < place)
+
+
+def _went_back(leases: Leases, rows: Array) -> Array:
+    """Whether each gives back what may have gone back before, behind an earlier one of its key: it is a repeat, too."""
+    said = leases.said
+    behind, back_ms = leases.in_front(said.delivery[rows])
+    return np.asarray(RETURNING[said.verb[rows]] & behind & (back_ms < said.invoked_wall_ms[rows]))
 
 
 def _violation(leases: Leases, row: int, why: str) -> Violation:

@@ -79,7 +79,8 @@ def proxied(s3: S3Server, faults: S3FaultProxy) -> dict[str, str]:
 @pytest.fixture
 def scene(cluster: Cluster, size: Size, tmp_path: Path) -> Iterator[Scene]:
     with S3Server() as s3, S3FaultProxy(s3.port) as faults, Supervisor() as supervisor:
-        faults.faults = S3Faults(refused=0.08, lost=0.08, truncated=0.06, shortened=0.06)
+        damaged = size.pick(ci=0.15, full=0.06)
+        faults.faults = S3Faults(refused=0.08, lost=0.08, truncated=damaged, shortened=damaged)
         env = {**proxied(s3, faults), "LAKELOG_OBJECT_STORE": s3.url}
         with Fleet(cluster, servers=1, env=env) as fleet:
             yield Scene(

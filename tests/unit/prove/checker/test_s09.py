@@ -27,6 +27,10 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0"), nack(10, 1, 0), consume(300, 2, "0:2:1", "b"), ack(400, 1, 0), acked(410, 2, 0), end(),
     ],
     "accepted after the end": [consume(0, 1, "0"), ack(1001, 1, 0), end()],
+    "given back after the end, though only one of another key was before": [
+        consume(0, 1, "0 1"), nack(10, 1, 0, **LOST), nack(1500, 1, 1), consume(2000, 2, "0:2:1 1:2", "b"),
+        acked(2010, 2, 0, 1), end("kl"),
+    ],
     "another verb after the end": [consume(0, 1, "0"), nack(10, 1, 0), ack(2000, 1, 0), end()],
     "a repeat of what was refused": [consume(0, 1, "0"), ack(1001, 1, 0, **FAILED), ack(1010, 1, 0), end()],
     "an extend accepted after the end": [consume(0, 1, "0"), extend(1001, 1, 2001), ack(1500, 1, 0), end()],
@@ -52,6 +56,10 @@ BROKEN: dict[str, list[Rows]] = {
 }  # fmt: skip
 
 VALID: dict[str, list[Rows]] = {
+    "given back with the one before it, and again": [
+        consume(0, 1, "0 1"), nack(10, 1, 0, **LOST), nack(1500, 1, 1), consume(2000, 2, "0:2:1 1:2", "b"),
+        acked(2010, 2, 0, 1), end("kk"),
+    ],
     "a refused ack, then another's": [
         consume(0, 1, "0"), ack(1001, 1, 0, **FAILED), consume(1002, 2, "0:2", "b"), acked(1010, 2, 0), end(),
     ],

@@ -14,6 +14,7 @@ from tests.unit.prove.checker.lease_rows import (
     end,
     found,
     letter,
+    lost_consume,
     sample,
     seek,
 )
@@ -65,6 +66,10 @@ VALID: dict[str, list[Rows]] = {
         end("kl", acked=1, filtered=1),
     ],
     "over what was cut": [consume(0, 1, "2"), ack(10, 1, 2), sample(20, count=3, acked=1, cut=2), end("..k", cut=2)],
+    "over a dead one of which only its letter is left": [
+        lost_consume(0), lost_consume(1), consume(3000, 3, "1"), ack(3010, 3, 1),
+        sample(3020, count=2, acked=1, dead=1), end(".k", letters=[letter(0)], acked=1),
+    ],
     "over a dead one": [*DIED, sample(320, count=1, acked=0, dead=1), end(letters=[letter(0)])],
     "again after a seek": [
         TWO, ack(1, 1, 0, 1), sample(3, count=2), seek(5), sample(8, count=2, committed=0, epoch=1),
