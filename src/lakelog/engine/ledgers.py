@@ -2,8 +2,8 @@
 
 What is asked of one ledger while its commit is on its way is decided together in the next; ledgers of a cell share
 commits. The cache proves nothing: a decision holds only if its version is still the journal's last when it is written,
-and a refusal only after the journal was looked at. Every operation can be decided again, so that a commit of unknown
-outcome is read again and repeated.
+and an answer with nothing to write only after the journal was looked at. Every operation can be decided again, so that
+a commit of unknown outcome is read again and repeated.
 """
 
 from __future__ import annotations
@@ -388,15 +388,13 @@ class Ledgers:
             ledger.not_before = time.monotonic() + _PAUSE_SECONDS * 2**tries * self._random.random()
 
     def _is_doubtful(self, turn: Turn) -> bool:
+        """Also of what is done already there is nothing to write, and so nobody who contradicts."""
         assert turn.step is not None
-        replies = turn.step.replies
-        if any(isinstance(reply, LakelogError) for reply in replies):
-            return True
         stale = time.monotonic() - turn.ledger.seen_at > _TRUST_SECONDS
-        return stale and any(isinstance(reply, Nothing) for reply in replies)
+        return stale or any(not isinstance(reply, Nothing) for reply in turn.step.replies)
 
     async def _check(self, cell: int, turns: list[Turn]) -> None:
-        """A refusal from the cache proves nothing: looks at the journal first."""
+        """What the cache alone says proves nothing: looks at the journal first."""
         missed = await self._catch_up(cell, [turn.ledger for turn in turns])
         for turn, has_missed in zip(turns, missed, strict=True):
             if has_missed:

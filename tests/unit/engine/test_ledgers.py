@@ -10,10 +10,11 @@ from datetime import timedelta
 
 import pytest
 
+from lakelog.coordinator.leasing import Commit
 from lakelog.engine import Engine
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
-from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown
-from lakelog.model.group import GroupWish
+from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration
+from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -124,6 +125,23 @@ async def test_a_refusal_from_an_old_cache_is_looked_up_first() -> None:
         assert await both.ack(both.two, lease) == Answered()
         late = await both.ack(both.one, first)
         assert isinstance(late, LeaseLost)
+
+
+async def test_S17_what_an_old_cache_calls_done_already_is_looked_up_first() -> None:
+    """A position that is there already changes nothing, and is not written: it must not be taken from who is fenced."""
+    async with two_engines() as both:
+        one, other, scope = both.one, both.two, both.scope
+        topic = await one.topics.find(scope, "orders")
+        group = await one.groups.resolve(scope, "audit", GroupWish(kind=GroupKind.CURSOR), create=True)
+        reading = await one.groups.reading(group, topic, GroupWish(start=Earliest()))
+
+        async def commit(engine: Engine, generation: int) -> object:
+            return await engine._ledgers.run(group, reading, topic, 0, Commit(offset=0, generation=generation))
+
+        await commit(one, 1)
+        await commit(other, 3)
+        with pytest.raises(StaleGeneration):
+            await commit(one, 1)
 
 
 async def test_two_servers_that_decide_at_once_agree() -> None:
