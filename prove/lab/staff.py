@@ -37,6 +37,9 @@ class LeaseGroup:
     topic: str
     name: str
     retries: Exponential
+    lease_ms: int
+    max_messages: int
+    """Of a worker's call."""
     order: Order = Order.KEY
     filter: str | None = None
     workers: int = 3
@@ -60,31 +63,41 @@ _QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)
 
 
 def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
-    more = {"max_messages": size.max_messages, "lease_ms": size.lease_ms}
     return (
-        LeaseGroup(topic=ORDERS, name="billing", retries=_QUICK, workers=size.workers, more=more),
+        LeaseGroup(
+            topic=ORDERS,
+            name="billing",
+            retries=_QUICK,
+            lease_ms=size.lease_ms,
+            max_messages=size.max_messages,
+            workers=size.workers,
+        ),
         LeaseGroup(
             topic=ORDERS,
             name="mailing",
             retries=_QUICK,
+            lease_ms=size.lease_ms,
+            max_messages=size.max_messages,
             order=Order.NONE,
             filter="key like '%1' or key like '%2'",
             workers=size.workers,
-            more=more,
         ),
         LeaseGroup(
             topic=JOBS,
             name="jobs",
             retries=Exponential(max=1, base_seconds=0.1, max_seconds=0.5),
+            lease_ms=2000,
+            max_messages=10,
             workers=3,
-            more={"lease_ms": 2000, "max_messages": 10},
         ),
         LeaseGroup(
             topic=SHORT,
             name="lagging",
             retries=_QUICK,
+            lease_ms=5000,
+            max_messages=40,
             workers=1,
-            more={"lease_ms": 5000, "max_messages": 40, "pause": 3.0, "pause_with": "shortener"},
+            more={"pause": 3.0, "pause_with": "shortener"},
         ),
     )
 
@@ -187,7 +200,13 @@ class Staff:
         def make(name: str, slot: int, after: str) -> plans.Plan:
             common = self._common(group.name, name, slot)
             return plans.WorkerPlan(
-                topic=group.topic, group=group.name, settings=group.settings, **common, **group.more
+                topic=group.topic,
+                group=group.name,
+                settings=group.settings,
+                lease_ms=group.lease_ms,
+                max_messages=group.max_messages,
+                **common,
+                **group.more,
             )
 
         return make

@@ -114,6 +114,7 @@ def _size() -> Size:
         workers=2,
         members=2,
         batch=50,
+        max_messages=200,
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEASE_GROUPS = {"billing": Order.KEY, "shipping": Order.KEY, "mailing": Order.NONE}
 CURSOR_GROUPS = ("indexing", "archiving")
-_CALM = {"max_messages": 200, "work": 0.005, "steal": 0.0, "nack": 0.001, "release": 0.001, "extend": 0.01}
+_CALM = {"work": 0.005, "steal": 0.0, "nack": 0.001, "release": 0.001, "extend": 0.01}
 _RETRIES = Exponential(max=3, base_seconds=0.2, max_seconds=1.0)
 
 
@@ -28,7 +28,16 @@ class Soakers(Staff):
         self._keep_seconds = keep_seconds
         self.partitions = {ORDERS: size.partitions}
         self.groups = tuple(
-            LeaseGroup(topic=ORDERS, name=name, retries=_RETRIES, order=order, workers=size.workers, more=_CALM)
+            LeaseGroup(
+                topic=ORDERS,
+                name=name,
+                retries=_RETRIES,
+                lease_ms=size.lease_ms,
+                max_messages=size.max_messages,
+                order=order,
+                workers=size.workers,
+                more=_CALM,
+            )
             for name, order in LEASE_GROUPS.items()
         )
 
