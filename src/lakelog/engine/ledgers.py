@@ -125,11 +125,11 @@ class Ledgers:
 
     async def refresh(self, ledgers: Sequence[Ledger]) -> None:
         """Reads on where others may have written: those that have a state and nothing on its way."""
-        by_cell: dict[int, list[Ledger]] = {}
-        for ledger in ledgers:
-            if ledger.state is not None and not ledger.busy:
-                by_cell.setdefault(ledger.cell, []).append(ledger)
-        for cell, idle in by_cell.items():
+        for cell in {ledger.cell: None for ledger in ledgers}:
+            # Looked at only now: while another cell was read, somebody may have begun.
+            idle = [each for each in ledgers if each.cell == cell and each.state is not None and not each.busy]
+            if not idle:
+                continue
             for ledger in idle:
                 ledger.busy = True
             try:

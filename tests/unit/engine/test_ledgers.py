@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 
-from lakelog.coordinator.leasing import Commit
+from lakelog.coordinator.leasing import Commit, Granted, Take, encode_state
 from lakelog.engine import Engine
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
-from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration
+from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
-from lakelog.storage.groups import Committed, JournalEntry
+from lakelog.storage.groups import Committed, JournalAsk, JournalEntry, JournalRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
 from tests.kit.waiting import eventually_async
 
@@ -28,13 +28,19 @@ class Journal:
 
     def __init__(self, store: MemoryStore) -> None:
         self._commit = store.groups.journals_commit
+        self._read = store.groups.journals_read
         self.commits: list[list[JournalEntry]] = []
         self.lose_after: list[bool] = []
         """For the next commits: whether it is written before its answer is lost."""
+        self.unread = 0
+        """So many reads fail once an answer was lost."""
+        self.when_lost: Callable[[], None] = lambda: None
+        self._lost = False
         self.begun = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
         store.groups.journals_commit = self.commit  # type: ignore[method-assign]
+        store.groups.journals_read = self.read  # type: ignore[method-assign]
 
     async def commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
         self.commits.append(list(entries))
@@ -43,13 +49,21 @@ class Journal:
         if self.lose_after:
             if self.lose_after.pop(0):
                 await self._commit(entries)
+            self._lost = True
+            self.when_lost()
             raise OutcomeUnknown("the answer was lost")
         return await self._commit(entries)
+
+    async def read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        if self._lost and self.unread:
+            self.unread -= 1
+            raise Unavailable("the database is away")
+        return await self._read(asks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Two:
-    """Two engines over one store. `ahead` moves the database's clock."""
+    """Two engines over the same stores. `ahead` moves the databases' clocks, `journal` is that of the first."""
 
     one: Engine
     two: Engine
@@ -76,15 +90,16 @@ class Two:
 
 
 @asynccontextmanager
-async def two_engines() -> AsyncIterator[Two]:
+async def two_engines(cells: int = 1) -> AsyncIterator[Two]:
+    """With a topic that has one partition in each cell."""
     ahead = [timedelta()]
-    catalog, store = MemoryCatalog(), MemoryStore(lambda: utcnow() + ahead[0])
-    journal = Journal(store)
-    engines = [Engine(catalog, {0: store}) for _ in range(2)]
+    catalog, stores = MemoryCatalog(), {cell: MemoryStore(lambda: utcnow() + ahead[0]) for cell in range(cells)}
+    journal = Journal(stores[0])
+    engines = [Engine(catalog, dict(stores)) for _ in range(2)]
     for engine in engines:
         await engine.start()
     scope = await catalog.scope_create("p", "e")
-    await engines[0].topics.create(scope, "orders", 1)
+    await engines[0].topics.create(scope, "orders", cells)
     try:
         yield Two(one=engines[0], two=engines[1], scope=scope, journal=journal, ahead=ahead)
     finally:
@@ -167,6 +182,39 @@ async def test_a_caller_cancelled_while_its_commit_is_on_its_way_holds_nothing()
         both.journal.gate.set()
         (lease,) = await both.consume(both.one, "w2", wait_seconds=5)
         assert lease.offsets == [0, 1] and lease.failures == {}
+
+
+async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> None:
+    """Else what is committed would be applied twice, or not at all, to what the server knows."""
+    async with two_engines(cells=2) as both:
+        await both.publish(20)
+        await both.consume(both.one, max_messages=1)
+        book, group = both.one._ledgers, await both.one.groups.resolve(both.scope, "billing", create=False)
+        topic = await both.one.topics.find(both.scope, "orders")
+        reading = await both.one.groups.reading(group, topic)
+        far, near = (book.ledger(group, reading, topic, partition) for partition in (1, 0))
+        await both.consume(both.one, max_messages=2)
+        gate, read = asyncio.Event(), both.one.cells[1].groups.journals_read
+
+        async def slow(asks: Sequence[JournalAsk]) -> list[JournalRead]:
+            await gate.wait()
+            return await read(asks)
+
+        both.one.cells[1].groups.journals_read = slow  # type: ignore[method-assign]
+        looking = asyncio.create_task(book.refresh([far, near]))
+        await asyncio.sleep(0)
+        both.journal.begun.clear()
+        both.journal.gate.clear()
+        take = Take(owner="w2", max_messages=1, lease_ms=10_000)
+        taking = asyncio.create_task(book.run(group, reading, topic, 0, take))
+        await both.journal.begun.wait()
+        gate.set()
+        await looking
+        assert near.busy
+        both.journal.gate.set()
+        assert isinstance(await taking, Granted)
+        (written,) = await both.two._ledgers.states(group, topic, reading, [0])
+        assert near.state is not None and encode_state(near.state) == encode_state(written)
 
 
 async def test_operations_that_arrive_together_share_a_commit() -> None:
