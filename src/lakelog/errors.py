@@ -320,6 +320,13 @@ class OutcomeUnknown(LakelogError):
     code = "outcome_unknown"
     retryable = True
 
+    @classmethod
+    def after(cls, error: LakelogError) -> OutcomeUnknown:
+        """An earlier try may have been written, so that a later refusal proves nothing."""
+        return (
+            error if isinstance(error, cls) else cls(f"An answer was lost, and then: {error.detail}", **error.subject)
+        )
+
 
 class PartlyPublished(LakelogError):
     """Some of these messages were not published; `results` has what became of each."""

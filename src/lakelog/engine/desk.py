@@ -20,7 +20,7 @@ from lakelog.engine.ledgers import Ledgers
 from lakelog.engine.line import Ask, Got, HandOut, Place, Try
 from lakelog.engine.shelf import Shelf
 from lakelog.engine.waiters import Waiters
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, Reading
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
@@ -117,6 +117,8 @@ class Desk:
                 ask.is_last = True
                 self._kick()
                 await asyncio.wait([ask.done], timeout=_LAST_TRY_SECONDS)
+            if ask.is_tried and not ask.done.done():
+                raise OutcomeUnknown("PostgreSQL did not answer in time; what it leased comes with the repeat.")
             return ask.done.result() if ask.done.done() else []
         finally:
             self._line.pop(ask, None)
@@ -314,13 +316,15 @@ class Desk:
             if granted is not None:
                 got.append((each.place.ledger, granted))
             else:
-                refusal = each.reply.exception() or refusal
-        if ask.done.done():
-            for ledger, granted in got:
-                self._room.ledgers.release(ledger, ask.take.owner, granted)
-        elif got:
+                failed = each.reply.exception()
+                refusal = refusal if isinstance(refusal, OutcomeUnknown) else failed or refusal
+        # Without a lease that may have been granted, the answer would keep it a secret: the repeat gets all of them.
+        if got and not ask.done.done() and not isinstance(refusal, OutcomeUnknown):
             ask.done.set_result(got)
-        elif refusal is not None:
+            got = []
+        for ledger, granted in got:
+            self._room.ledgers.release(ledger, ask.take.owner, granted)
+        if refusal is not None and not ask.done.done():
             ask.done.set_exception(refusal)
         self._kick()
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import Config, Operation, Reply, State, Step, decode_state, replay
-from lakelog.errors import LakelogError
+from lakelog.coordinator.leasing import Config, Granted, Operation, Reply, State, Step, decode_state, replay
+from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalEntry, JournalRead
@@ -21,6 +21,20 @@ class Asked:
     operation: Operation
     done: asyncio.Future[Reply]
     tries: int = 0
+    is_unknown: bool = False
+    """A commit of it was lost: it may have been written."""
+    until_ms: int | None = None
+    """When the lease ends that may have been granted so: until then it is found by its request."""
+
+    def lost(self, reply: Reply | LakelogError) -> None:
+        """The commit that was to make this reply true may have been written."""
+        self.is_unknown = True
+        if isinstance(reply, Granted):
+            self.until_ms = reply.until_ms
+
+    def refuse(self, error: LakelogError) -> None:
+        if not self.done.done():
+            self.done.set_exception(OutcomeUnknown.after(error) if self.is_unknown else error)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +134,5 @@ def reply_to(turn: Turn) -> list[tuple[Operation, Reply]]:
 def fail(turn: Turn, error: LakelogError) -> None:
     turn.ledger.state = None if turn.step else turn.ledger.state
     for asked in turn.asked:
-        if not asked.done.done():
-            asked.done.set_exception(error)
+        asked.refuse(error)
     turn.asked = []

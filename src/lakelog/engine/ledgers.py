@@ -275,6 +275,9 @@ class Ledgers:
         ledger = turn.ledger
         state = ledger.state
         assert state is not None
+        _refuse_ended(turn, self._clocks[ledger.cell].now_ms())
+        if not turn.asked:
+            return
         operations = [each.operation for each in turn.asked]
         reading = ledger.reading
         if reading.epoch > state.epoch and ledger.partition < len(reading.targets):
@@ -375,13 +378,16 @@ class Ledgers:
         """Decides anew, after reading the journal: the state has events that were perhaps not written."""
         ledger = turn.ledger
         ledger.state = None
+        if isinstance(error, OutcomeUnknown) and turn.step is not None:
+            for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
+                asked.lost(reply)
         kept = []
         for asked in turn.asked:
             asked.tries += 1
             if asked.tries < _TRIES:
                 kept.append(asked)
-            elif not asked.done.done():
-                asked.done.set_exception(error)
+            else:
+                asked.refuse(error)
         ledger.asked.extendleft(reversed(kept))
         if kept:
             tries = min(max(asked.tries for asked in kept), 5)
@@ -428,3 +434,12 @@ class Ledgers:
         idle = [place for place, each in self._ledgers.items() if not (each.busy or each.asked or each.changed)]
         for place in idle[: KEEP_LEDGERS // 10]:
             del self._ledgers[place]
+
+
+def _refuse_ended(turn: Turn, now_ms: int) -> None:
+    """Whoever may have had a lease that is over by now does not get the messages as if it were for the first time."""
+    ended = [asked for asked in turn.asked if asked.until_ms is not None and asked.until_ms <= now_ms]
+    if ended:
+        for asked in ended:
+            asked.refuse(OutcomeUnknown("An answer was lost, and what was leased is perhaps over; ask again."))
+        turn.asked = [asked for asked in turn.asked if asked not in ended]

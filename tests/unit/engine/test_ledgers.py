@@ -120,6 +120,40 @@ async def test_a_commit_of_unknown_outcome_is_decided_again(written: bool) -> No
         assert await both.acked() == 3
 
 
+async def test_S12_a_call_is_not_answered_without_a_lease_that_may_have_been_granted() -> None:
+    """Else nobody would know of that lease, while its delivery counts."""
+    async with two_engines(cells=2) as both:
+        await both.publish(20)
+        both.journal.lose_after, both.journal.unread = [True], 1
+        with pytest.raises(OutcomeUnknown):
+            await both.consume(both.one, request_id="r1", max_messages=100)
+        leases = await both.consume(both.one, request_id="r1", max_messages=100)
+        assert {lease.partition for lease in leases} == {0, 1}
+        (seen,) = [lease for lease in leases if lease.partition == 0]
+        assert seen.token == 1 and seen.deliveries == {}
+
+
+async def test_S12_a_lease_that_ended_before_it_was_found_is_not_granted_again_to_the_same_call() -> None:
+    async with two_engines() as both:
+        await both.publish(1)
+        both.journal.lose_after = [True]
+        both.journal.when_lost = lambda: both.ahead.__setitem__(0, timedelta(minutes=5))
+        with pytest.raises(OutcomeUnknown):
+            await both.consume(both.one, request_id="r1")
+        (lease,) = await both.consume(both.one, request_id="r1")
+        assert lease.deliveries == {0: 2}
+
+
+async def test_an_answer_that_may_have_been_written_is_not_called_unwritten() -> None:
+    """Whoever hears `Unavailable` may say something else instead."""
+    async with two_engines() as both:
+        await both.publish(1)
+        (lease,) = await both.consume(both.one)
+        both.journal.lose_after, both.journal.unread = [True], 1
+        assert isinstance(await both.ack(both.one, lease), OutcomeUnknown)
+        assert await both.ack(both.one, lease) == Answered() and await both.acked() == 1
+
+
 async def test_a_journal_that_never_answers_is_an_error_in_the_end() -> None:
     async with two_engines() as both:
         await both.publish(1)

@@ -33,7 +33,7 @@ class AsyncCalls:
                 if pause:
                     continue
                 if unknown and not may_be_written(error):
-                    raise lost(error) from error
+                    raise OutcomeUnknown.after(error) from error
                 raise
 
     async def pause(self, tries: Tries, error: LakelogError) -> bool:
@@ -43,8 +43,3 @@ class AsyncCalls:
             return False
         await async_sleep(seconds)
         return True
-
-
-def lost(error: LakelogError) -> OutcomeUnknown:
-    """An earlier try may have been written, so that a later refusal proves nothing."""
-    return OutcomeUnknown(f"An answer was lost, and then: {error.detail}", **error.subject)

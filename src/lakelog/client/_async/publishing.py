@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakelog.batches import partition_of
-from lakelog.client._async.calls import AsyncCalls, lost
+from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._runtime import async_offload
 from lakelog.client.backoff import Tries, is_passing, may_be_written
 from lakelog.client.columns import Piece, Spread, moved
@@ -109,7 +109,7 @@ class AsyncSingle:
             except LakelogError as error:
                 if not self._may_repeat(error) or not await calls.pause(tries, error):
                     if self._unknown and not may_be_written(error):
-                        raise lost(error) from error
+                        raise OutcomeUnknown.after(error) from error
                     raise
 
     async def _try(self, tries: Tries) -> Receipt:
@@ -193,7 +193,7 @@ class AsyncSettling:
             elif self._may_repeat(piece, answer):
                 failure = answer
             else:
-                piece.result = lost(answer) if piece.unknown and not may_be_written(answer) else answer
+                piece.result = OutcomeUnknown.after(answer) if piece.unknown and not may_be_written(answer) else answer
         return failure
 
     def _written(self, piece: Piece, run: Run) -> None:
@@ -258,4 +258,4 @@ def _frame(piece: Piece) -> PublishFrame:
 def _give_up(pieces: Sequence[Piece], error: LakelogError) -> None:
     for piece in pieces:
         if piece.result is None:
-            piece.result = lost(error) if piece.unknown and not isinstance(error, OutcomeUnknown) else error
+            piece.result = OutcomeUnknown.after(error) if piece.unknown else error

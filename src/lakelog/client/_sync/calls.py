@@ -34,7 +34,7 @@ class Calls:
                 if pause:
                     continue
                 if unknown and not may_be_written(error):
-                    raise lost(error) from error
+                    raise OutcomeUnknown.after(error) from error
                 raise
 
     def pause(self, tries: Tries, error: LakelogError) -> bool:
@@ -44,8 +44,3 @@ class Calls:
             return False
         sleep(seconds)
         return True
-
-
-def lost(error: LakelogError) -> OutcomeUnknown:
-    """An earlier try may have been written, so that a later refusal proves nothing."""
-    return OutcomeUnknown(f"An answer was lost, and then: {error.detail}", **error.subject)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from lakelog.batches import partition_of
 from lakelog.client._runtime import offload
-from lakelog.client._sync.calls import Calls, lost
+from lakelog.client._sync.calls import Calls
 from lakelog.client.backoff import Tries, is_passing, may_be_written
 from lakelog.client.columns import Piece, Spread, moved
 from lakelog.client.lanes import Lane, Lanes
@@ -110,7 +110,7 @@ class Single:
             except LakelogError as error:
                 if not self._may_repeat(error) or not calls.pause(tries, error):
                     if self._unknown and not may_be_written(error):
-                        raise lost(error) from error
+                        raise OutcomeUnknown.after(error) from error
                     raise
 
     def _try(self, tries: Tries) -> Receipt:
@@ -194,7 +194,7 @@ class Settling:
             elif self._may_repeat(piece, answer):
                 failure = answer
             else:
-                piece.result = lost(answer) if piece.unknown and not may_be_written(answer) else answer
+                piece.result = OutcomeUnknown.after(answer) if piece.unknown and not may_be_written(answer) else answer
         return failure
 
     def _written(self, piece: Piece, run: Run) -> None:
@@ -259,4 +259,4 @@ def _frame(piece: Piece) -> PublishFrame:
 def _give_up(pieces: Sequence[Piece], error: LakelogError) -> None:
     for piece in pieces:
         if piece.result is None:
-            piece.result = lost(error) if piece.unknown and not isinstance(error, OutcomeUnknown) else error
+            piece.result = OutcomeUnknown.after(error) if piece.unknown else error

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from lakelog.client._runtime import Work
-from lakelog.client._sync.calls import lost
 from lakelog.client._sync.producer import OnError, Producer, ProducerSettings
 from lakelog.client._sync.publishing import Settling, TopicState, lane_is_sound, publish_one
 from lakelog.client._sync.reading import Source, fetch_chunk, read_on, read_to_end
@@ -28,7 +27,7 @@ from lakelog.client.columns import (
 from lakelog.client.messages import ReceivedMessage, result_of, table_of
 from lakelog.client.positions import Offset, Start, position_of, seconds_of
 from lakelog.client.values import FetchResult, FetchWish, Outgoing, Purged, Run, TopicChange, TopicInfo
-from lakelog.errors import LakelogError, PartlyPublished
+from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.message import Message, message_id
 from lakelog.model.position import Receipt
@@ -296,7 +295,7 @@ class Topic(TopicGroups[T]):
             except LakelogError as error:
                 answers = [error] * len(pending)
             for index, answer in zip(pending, answers, strict=True):
-                results[index] = lost(answer) if index in unknown and _is_refusal(answer) else answer
+                results[index] = OutcomeUnknown.after(answer) if index in unknown and _is_refusal(answer) else answer
             unknown.update(index for index in pending if _is_unknown(results[index]))
             again = [index for index in pending if _is_open(results[index])]
             reasons = [reason for index in again if isinstance(reason := results[index], LakelogError)]
