@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakelog.coordinator.leasing import Granted
@@ -43,9 +43,11 @@ class Room:
 class Desk:
     """Hands out the messages of one topic to one group, in this process."""
 
-    def __init__(self, room: Room, topic: Topic) -> None:
+    def __init__(self, room: Room, topic: Topic, renew: Callable[[Desk], Awaitable[object]]) -> None:
+        """`renew` looks how the group is now, and calls `refresh`."""
         self._room = room
-        self._topic = topic
+        self.topic = topic
+        self._renew = renew
         self._known: tuple[int, int, int] | None = None
         self._places: list[Place] = []
         self._hot: dict[int, None] = {}
@@ -67,7 +69,7 @@ class Desk:
         if known == self._known:
             return
         self._known = known
-        self._topic = topic
+        self.topic = topic
         for partition in range(topic.partitions):
             ledger = self._room.ledgers.ledger(group, reading, topic, partition)
             if partition == len(self._places):
@@ -83,7 +85,7 @@ class Desk:
 
     def close(self) -> None:
         for partition, place in enumerate(self._places):
-            self._room.waiters.unwatch(self._topic.pid(partition), self._grew)
+            self._room.waiters.unwatch(self.topic.pid(partition), self._grew)
             place.ledger.changed = None
         for handle in (self._timer, self._looking):
             if handle is not None:
@@ -196,6 +198,8 @@ class Desk:
                 return
             stale = time.monotonic() - LOOK_EVERY_SECONDS
             with contextlib.suppress(LakelogError):
+                await self._renew(self)
+            with contextlib.suppress(LakelogError):
                 await self._room.ledgers.refresh([p.ledger for p in self._places if p.ledger.seen_at < stale])
                 for partition in await self._grown():
                     self._heat(partition)
@@ -207,7 +211,7 @@ class Desk:
     async def _grown(self) -> list[int]:
         """Partitions that reach further than this desk knew: the shelf may know it already, from another group."""
         found = []
-        for partition, ends in (await self._room.shelf.ends(self._topic)).items():
+        for partition, ends in (await self._room.shelf.ends(self.topic)).items():
             if partition < len(self._places) and ends != self._places[partition].ends:
                 self._places[partition].ends = ends
                 found.append(partition)

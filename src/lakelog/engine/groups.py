@@ -106,6 +106,11 @@ class Groups:
             entry.agreed.add(wish)
         return entry.group
 
+    def is_current(self, group: Group) -> bool:
+        """Whether nobody said since that it changed."""
+        entry = self._cached.get((group.scope.environment_id, group.name))
+        return entry is not None and entry.group is group
+
     def forget(self, group_id: int) -> None:
         """The group changed: it is looked for again."""
         place = self._places.pop(group_id, None)
@@ -361,6 +366,7 @@ class Groups:
                 altered = await self._catalog.groups.group_alter(group, settings, paused)
             except Conflict:
                 continue
+            self.ledgers.altered(altered)
             self._tell(altered)
             return altered
         raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Reply, Return, Settle, Take
@@ -40,6 +41,8 @@ class GroupFinder(Protocol):
     async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
 
     async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading: ...
+
+    def is_current(self, group: Group) -> bool: ...
 
 
 class MemberFinder(Protocol):
@@ -93,7 +96,7 @@ class Leases:
             own=own,
             strict=member is not None and group.settings.order is Order.PARTITION,
         )
-        watched = self._watch(group, topic, desk, place, member)
+        watched = self._watch(group, desk, place, member)
         try:
             got = await desk.ask(place, seconds)
         finally:
@@ -144,9 +147,15 @@ class Leases:
         desk = self._desks.get(place)
         if desk is None:
             self._make_room()
-            desk = self._desks[place] = Desk(self._room, topic)
+            desk = self._desks[place] = Desk(self._room, topic, partial(self._renew, group))
         desk.refresh(group, reading, topic)
         return desk
+
+    async def _renew(self, group: Group, desk: Desk) -> Group:
+        """The desk hears how the group and its reading are now."""
+        now = await self._groups.resolve(group.scope, group.name, create=False)
+        desk.refresh(now, await self._groups.reading(now, desk.topic), desk.topic)
+        return now
 
     def _make_room(self) -> None:
         if len(self._desks) < KEEP_DESKS:
@@ -173,15 +182,12 @@ class Leases:
             )
         return member
 
-    def _watch(
-        self, group: Group, topic: Topic, desk: Desk, place: Ask, member: Membership | None
-    ) -> Callable[[], None]:
+    def _watch(self, group: Group, desk: Desk, place: Ask, member: Membership | None) -> Callable[[], None]:
         """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
         tasks: dict[asyncio.Task[None], None] = {}
 
         async def look() -> None:
-            now = await self._groups.resolve(topic.scope, group.name, create=False)
-            desk.refresh(now, await self._groups.reading(now, topic), topic)
+            now = await self._renew(group, desk)
             if member is not None:
                 present = await self._members.membership(now, member.member_id)
                 if present.assigned != member.assigned:
@@ -196,6 +202,9 @@ class Leases:
             task.add_done_callback(_ended(tasks, desk, place))
 
         self._room.waiters.watch(-group.group_id, changed)
+        if not self._groups.is_current(group):
+            # Since it was looked for, and nobody watched yet.
+            changed(0)
 
         def stop() -> None:
             self._room.waiters.unwatch(-group.group_id, changed)

@@ -73,6 +73,8 @@ class Ledgers:
         self._letters = Letters(shelf)
         self._states = States(cells)
         self._ledgers: dict[tuple[int, int], Ledger] = {}
+        self._altered: dict[int, Group] = {}
+        """Groups as they were last altered in this process: whoever looked for one before may come later."""
         self._ready: dict[int, dict[Ledger, None]] = {cell: {} for cell in cells}
         self._running: dict[int, int] = dict.fromkeys(cells, 0)
         self._pumping: set[int] = set()
@@ -87,12 +89,21 @@ class Ledgers:
         ledger = self._ledgers.get(place)
         if ledger is None:
             self._make_room()
-            ledger = Ledger(group, reading, topic, partition)
+            ledger = Ledger(self._altered.get(group.group_id, group), reading, topic, partition)
             self._ledgers[place] = ledger
-        ledger.group, ledger.topic = group, topic
+        ledger.topic = topic
+        if group.version > ledger.group.version:
+            ledger.group = group
         if reading.epoch >= ledger.reading.epoch:
             ledger.reading = reading
         return ledger
+
+    def altered(self, group: Group) -> None:
+        """Also for those who wait for messages by now."""
+        self._altered[group.group_id] = group
+        for (group_id, _), ledger in self._ledgers.items():
+            if group_id == group.group_id:
+                ledger.group = group
 
     async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
         """Decides the operation and commits it, with what others ask of this ledger meanwhile."""

@@ -24,6 +24,8 @@ _NAMED_OWNERS = 5
 class LedgerBook(Protocol):
     """What the verbs of groups need of the ledgers: see `lakelog.engine.ledgers`."""
 
+    def altered(self, group: Group) -> None: ...
+
     async def run(
         self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation
     ) -> Reply: ...

@@ -48,6 +48,9 @@ class Ledgers:
         self.fails: dict[int, LakelogError] = {}
         self.ran: list[tuple[int, Operation]] = []
 
+    def altered(self, group: Group) -> None:
+        pass
+
     async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
         if partition in self.fails:
             raise self.fails[partition]

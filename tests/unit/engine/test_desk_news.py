@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from lakelog.engine import Engine, desk, shelf
+from lakelog.engine import Engine, desk, groups, shelf
 from lakelog.engine.consuming import ConsumeAsk, Consumed, JoinAsk
-from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.group import GroupKind, GroupWish, Reading
+from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -65,3 +68,59 @@ async def test_L1_what_a_reader_with_a_position_has_seen_is_news_to_those_who_le
         await engine.groups.commit(scope, "audit", "orders", {0: 1}, **member)  # type: ignore[arg-type]
 
         assert (await consume(engine, scope, "billing", 2.0)).leases
+
+
+async def test_a_pause_reaches_those_who_wait_already() -> None:
+    """Nothing is handed out once the pause was answered, whoever asked before it."""
+    store, catalog = MemoryStore(), MemoryCatalog()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders")
+        assert not (await consume(engine, scope, "billing", 0)).leases
+        waiting = asyncio.create_task(consume(engine, scope, "billing", 0.3))
+        await asyncio.sleep(0.05)
+        await engine.groups.pause(scope, "billing")
+        await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
+
+        assert not (await waiting).leases
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> None:
+    """It looked for the group before the pause, and stands in line after it."""
+    store, catalog = MemoryStore(), MemoryCatalog()
+    async with started(catalog, store) as engine, started(catalog, store) as other:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders")
+        await engine.groups.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
+        gate, find = asyncio.Event(), catalog.groups.reading_find
+
+        async def slow(group_id: int, incarnation: int) -> Reading | None:
+            await gate.wait()
+            return await find(group_id, incarnation)
+
+        catalog.groups.reading_find = slow  # type: ignore[method-assign]
+        waiting = asyncio.create_task(consume(engine, scope, "billing", 0.5))
+        await asyncio.sleep(0.05)
+        await (other if elsewhere else engine).groups.pause(scope, "billing")
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.sleep(0.1)
+        await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
+
+        assert not (await waiting).leases
+
+
+async def test_a_pause_that_nobody_announced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_CACHE_SECONDS", 0.02)
+    store, catalog = MemoryStore(), MemoryCatalog()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders")
+        group = (await consume(engine, scope, "billing", 0)).group
+        waiting = asyncio.create_task(consume(engine, scope, "billing", 0.5))
+        await catalog.groups.group_alter(group, group.settings, frozenset({"*"}))
+        await asyncio.sleep(0.2)
+        await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
+
+        assert not (await waiting).leases
