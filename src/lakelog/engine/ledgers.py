@@ -19,8 +19,6 @@ from itertools import count, islice
 
 from lakelog import failpoints
 from lakelog.coordinator.leasing import (
-    Candidates,
-    Context,
     Death,
     GiveBack,
     Granted,
@@ -28,35 +26,28 @@ from lakelog.coordinator.leasing import (
     Operation,
     Reply,
     Return,
-    Seek,
     State,
-    Step,
     Take,
     begin,
-    encode_events,
-    encode_state,
-    step,
 )
 from lakelog.engine.clock import Clock
+from lakelog.engine.deciding import Decider
 from lakelog.engine.ledger import Asked, Ledger, Turn, alive, fail, replayed, reply_to
 from lakelog.engine.letters import Letters
 from lakelog.engine.shelf import Shelf
 from lakelog.engine.states import States
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
-from lakelog.model.filter import parse
 from lakelog.model.group import Group, GroupKind, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import CommitStatus, Committed, JournalAsk, JournalEntry
+from lakelog.storage.groups import CommitStatus, Committed, JournalAsk
 from lakelog.storage.store import PartitionStore
 
 COMMITS_IN_FLIGHT = 2
 MAX_LEDGERS_PER_COMMIT = 128
-SNAPSHOT_EVERY = 256
 KEEP_LEDGERS = 20_000
 _TRIES = 40
 _PAUSE_SECONDS = 0.002
 """After a conflict, on average and doubled up to sixteen times: two servers that decide in step would never agree."""
-_LOOK_FURTHER = 100
 _TRUST_SECONDS = 1.0
 """So long after the journal was last seen, `Nothing` is answered from the cache."""
 
@@ -80,6 +71,7 @@ class Ledgers:
         self._pumping: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._random = random.Random(secrets.randbits(64))
+        self._decider = Decider(shelf, clocks, self._random)
         self._requests = count(1)
         self._name = secrets.token_hex(4)
 
@@ -209,7 +201,7 @@ class Ledgers:
         await self._fill(turns)
         for turn in turns:
             if turn.asked:
-                self._decide(turn)
+                self._decider.decide(turn)
         await asyncio.gather(*(self._write_letters(turn) for turn in turns if turn.step and turn.step.deaths))
         writing = [turn for turn in turns if turn.entry is not None]
         doubtful = [turn for turn in turns if turn.entry is None and turn.asked and self._is_doubtful(turn)]
@@ -279,63 +271,6 @@ class Ledgers:
         except LakelogError as error:
             for turn in turns:
                 fail(turn, error)
-
-    # Deciding ---------------------------------------------------------------------------------------------------------
-
-    def _decide(self, turn: Turn) -> None:
-        ledger = turn.ledger
-        state = ledger.state
-        assert state is not None
-        _refuse_ended(turn, self._clocks[ledger.cell].now_ms())
-        if not turn.asked:
-            return
-        operations = [each.operation for each in turn.asked]
-        reading = ledger.reading
-        if reading.epoch > state.epoch and ledger.partition < len(reading.targets):
-            target = reading.targets[ledger.partition]
-            if target is not None:
-                # A seek that was decided and did not get here yet.
-                operations.insert(0, Seek(epoch=reading.epoch, offset=target))
-        context = self._context(ledger, state, operations)
-        decided = step(state, operations, context)
-        if len(operations) > len(turn.asked):
-            decided = replace(decided, replies=decided.replies[1:])
-        turn.step = decided
-        if decided.events:
-            turn.entry = self._entry(ledger, state, decided, context.now_ms)
-
-    def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation]) -> Context:
-        row = self._shelf.row(ledger.pid)
-        group = ledger.group
-        wants = [each.max_messages for each in operations if isinstance(each, Take)]
-        if wants:
-            wanted = parse(group.settings.filter) if group.settings.filter else None
-            frontier = max(state.frontier, row.log_start)
-            # Further than is wanted, because some will be skipped; where that is not enough, the next try goes on.
-            look = 2 * sum(wants) + _LOOK_FURTHER
-            candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
-        else:
-            candidates = Candidates(start=state.frontier, keys=())
-        return Context(
-            now_ms=self._clocks[ledger.cell].now_ms(),
-            chance=self._random.random(),
-            config=ledger.config(),
-            candidates=candidates,
-            log_start=row.log_start,
-            high_watermark=row.high_watermark,
-        )
-
-    def _entry(self, ledger: Ledger, state: State, decided: Step, now_ms: int) -> JournalEntry:
-        snapshot = ledger.version == 0 or ledger.since_snapshot >= SNAPSHOT_EVERY
-        return JournalEntry(
-            group_id=ledger.group.group_id,
-            pid=ledger.pid,
-            version=ledger.version + 1,
-            snapshot=snapshot,
-            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms),
-            not_before_ms=decided.not_before_ms,
-            not_after_ms=decided.not_after_ms,
-        )
 
     async def _write_letters(self, turn: Turn) -> None:
         assert turn.entry is not None and turn.step is not None
@@ -445,12 +380,3 @@ class Ledgers:
         idle = [place for place, each in self._ledgers.items() if not (each.busy or each.asked or each.changed)]
         for place in idle[: KEEP_LEDGERS // 10]:
             del self._ledgers[place]
-
-
-def _refuse_ended(turn: Turn, now_ms: int) -> None:
-    """Whoever may have had a lease that is over by now does not get the messages as if it were for the first time."""
-    ended = [asked for asked in turn.asked if asked.until_ms is not None and asked.until_ms <= now_ms]
-    if ended:
-        for asked in ended:
-            asked.refuse(OutcomeUnknown("An answer was lost, and what was leased is perhaps over; ask again."))
-        turn.asked = [asked for asked in turn.asked if asked not in ended]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from lakelog.coordinator.leasing import encode_state
-from lakelog.engine import Engine, ledgers, states
+from lakelog.engine import Engine, deciding, states
 from lakelog.engine.consuming import Answer, ConsumeAsk, Verb
 from lakelog.engine.states import States
 from lakelog.model.group import GroupWish
@@ -44,7 +44,7 @@ async def seen(looker: States, engine: Engine, scope: Scope, topic: Topic) -> by
 async def test_S14_who_looks_again_sees_what_the_whole_journal_says(
     monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    monkeypatch.setattr(ledgers, "SNAPSHOT_EVERY", every)
+    monkeypatch.setattr(deciding, "SNAPSHOT_EVERY", every)
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
