@@ -92,7 +92,7 @@ def test_list_and_describe_say_how_far_a_group_is(cli: Cli, log: lakelog.Lakelog
     assert described["lag"] == sum(each["lag"] for each in described["progress"]) == 3
     assert sum(each["acked"] for each in described["progress"]) == 10
     text = cli.run("groups", "describe", GROUP).out
-    assert "3 messages" in text and "Stands still:" in text and "No consumer has asked for it" in text
+    assert "3 messages" in text and "Stands still:" in text and "No consumer is at work on it" in text
 
 
 def test_describe_shows_members_and_leases(cli: Cli, log: lakelog.Lakelog) -> None:

@@ -238,7 +238,7 @@ def _stuck(state: State, look: _Look, high_watermark: int) -> str | None:
         return None
     is_unread = state.frontier < high_watermark and state.skipped_count < LOOK_AHEAD
     if is_unread or state.has_ready() or state.leases:
-        return f"No consumer has asked for it; start one of group '{group.name}', or look whether it is alive."
+        return f"No consumer is at work on it; start one of group '{group.name}', or look whether those are alive."
     return _stuck_waiting(state, look)
 
 

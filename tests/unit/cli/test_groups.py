@@ -88,7 +88,7 @@ def description(**settings: Any) -> GroupDescription:
         lag=17,
         leased=6,
         leases=(lease,),
-        stuck="No consumer has asked for it.",
+        stuck="No consumer is at work on it.",
     )
     member = MemberInfo(
         member_id="m-1",
@@ -117,7 +117,7 @@ def test_a_description_has_everything_for_people(capsys: pytest.CaptureFixture[s
     for part in ("17 messages", "m-1", "orders 0, 1", "4711", "3, 5 to 9", "suspect", "refunds", "2 dead letters"):
         assert part in shown
     assert "lakelog dead list billing" in shown
-    assert shown.endswith("Stands still:\n  orders/1: No consumer has asked for it.\n")
+    assert shown.endswith("Stands still:\n  orders/1: No consumer is at work on it.\n")
 
 
 def test_json_has_the_names_of_the_http_api() -> None:

@@ -447,7 +447,7 @@ async def test_why_a_partition_stands_still() -> None:
     group, reading = await world.joined(scope, topic, window=2)
     assert await stuck(world, scope) == ""
     await world.publish(topic, 0, "a", "b")
-    assert "No consumer has asked" in await stuck(world, scope)
+    assert "No consumer is at work" in await stuck(world, scope)
     await world.groups.pause(scope, "billing")
     assert "groups resume billing" in await stuck(world, scope)
     await world.groups.resume(scope, "billing")
@@ -471,7 +471,7 @@ async def test_a_lost_owner_and_what_it_leaves() -> None:
     await world.publish(topic, 0, "a", "b")
     await world.take(group, reading, topic, 0, 2)
     world.clock.pass_by(seconds=31)
-    assert "No consumer has asked" in await stuck(world, scope)
+    assert "No consumer is at work" in await stuck(world, scope)
     # Somebody with full hands asks: the lease is over, and gets none of the suspects.
     extra = Settle(owner="ann", token=1, ranges=[(0, 1)])
     with pytest.raises(Exception, match="lease is over"):
