@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from prove.lab.board import Board, Field
+from prove.lab.load.calls import TOKEN
 from prove.lab.load.plan import Plan
 from tests.kit.process import Supervisor
 from tests.kit.waiting import eventually
@@ -50,11 +51,11 @@ MakePlan = Callable[[str, int, str], Plan]
 class Crew:
     """`crew.hire("billing", "worker", 3, make_plan)` keeps three of them at work until `crew.dismiss("billing")`."""
 
-    def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str) -> None:
-        """`path` is where processes import from."""
+    def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str, token: str) -> None:
+        """`path` is where processes import from, `token` what they show to servers."""
         self.folder = folder
         self.ports = list(ports)
-        self._path = path
+        self._environment = {"PYTHONPATH": path, TOKEN: token}
         for name in ("history", "stop", "logs", "pending", "points"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.board = Board(folder / "board")
@@ -74,7 +75,7 @@ class Crew:
         listener.bind(path)
         listener.listen(1)
         argv = [sys.executable, "-m", "prove.lab.load.nursery", path]
-        self._process = self._supervisor.start(argv, env={"PYTHONPATH": self._path}, name="nursery")
+        self._process = self._supervisor.start(argv, env=self._environment, name="nursery")
         listener.settimeout(60)
         self._link, _ = listener.accept()
         self._link.settimeout(None)

@@ -20,6 +20,7 @@ from prove.history.tables import text_id
 from prove.lab.board import Field
 from prove.lab.conductor import Conductor, Happened
 from prove.lab.faults import KINDS
+from prove.lab.lag import LagProbe
 from prove.lab.pulse import Pulse
 from prove.lab.scene import Scene
 from prove.lab.schedule import Entry, drill_seconds, schedule
@@ -130,7 +131,7 @@ class Laboratory:
         faults = threading.Thread(target=conductor.run, name="conductor", daemon=True)
         began = said = looked = time.monotonic()
         try:
-            with Recorder(scene.folder / "history", "lab") as recorder:
+            with Recorder(scene.folder / "history", "lab") as recorder, LagProbe(scene):
                 scene.recorded.append("lab")
                 faults.start()
                 while faults.is_alive() or not self._is_over(scene, time.monotonic() - began):

@@ -19,6 +19,7 @@ from lakelog.objectstore import ObjectStore, open_store
 from prove.lab.claims import Claims
 from prove.lab.crew import Crew
 from prove.lab.faults.clocks import faked, set_clock
+from prove.lab.load.calls import headers
 from prove.lab.staff import DRIVERS, Staff
 from prove.lab.storage import StoreProxy
 from prove.lab.wire import Wire
@@ -60,6 +61,9 @@ class Scene:
 
     crew: Crew
     staff: Staff
+    token: str
+    foreign_token: str
+    """Of a tenant who must see nothing of all this."""
 
     def __init__(
         self,
@@ -92,14 +96,15 @@ class Scene:
                 cluster = self._stack.enter_context(Cluster(settings={**self._postgres, "max_connections": "300"}))
                 self.clusters.append(cluster)
                 self.databases.append(cluster.create_database().rpartition("/")[2])
-            self._migrate()
+            self._lakelog("migrate")
+            self.token, self.foreign_token = self._new_token("default"), self._new_token("stranger")
             for number in range(self._count):
                 self._add_server(number)
             for server in self.servers:
                 server.process.start()
             for server in self.servers:
                 self.await_ready(server)
-            crew = Crew(self.supervisor, self.folder, self.client_ports, path=self._path)
+            crew = Crew(self.supervisor, self.folder, self.client_ports, path=self._path, token=self.token)
             self.crew = self._stack.enter_context(crew)
         except BaseException:
             self._stack.close()
@@ -154,7 +159,7 @@ class Scene:
         connection = http.client.HTTPConnection("127.0.0.1", self.servers[server].port, timeout=timeout)
         try:
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            connection.request(method, path, payload, headers(self.token))
             answer = connection.getresponse()
             data = answer.read()
             if not 200 <= answer.status < 300:
@@ -185,17 +190,25 @@ class Scene:
         """What processes import from: the code under test in front."""
         return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
 
-    def _migrate(self) -> None:
-        """By a process, so that the schema is that of the code under test."""
-        urls = [cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True)]
-        env = {
-            "LAKELOG_DATABASE_URL": urls[0],
-            "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),
-            "PYTHONPATH": self._path,
-        }
-        process = self.supervisor.start([sys.executable, "-m", "prove.lab.server", "migrate"], env=env, name="migrate")
+    def database_urls(self) -> tuple[str, dict[str, str]]:
+        """Of the first cell, and of the other by its name; past all proxies."""
+        first, second = (cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True))
+        return first, {SECOND_CELL: second}
+
+    def _lakelog(self, *arguments: str) -> str:
+        """What a command prints. By a process, so that the schema is that of the code under test."""
+        url, cells = self.database_urls()
+        env = {"LAKELOG_DATABASE_URL": url, "LAKELOG_CELLS": json.dumps(cells), "PYTHONPATH": self._path}
+        argv = [sys.executable, "-m", "prove.lab.server", *arguments]
+        process = self.supervisor.start(argv, env=env, name=arguments[0])
         if process.wait(timeout=60) != 0:
-            raise RuntimeError(f"the databases could not be migrated: {process.log_text()[-1000:]}")
+            raise RuntimeError(f"`lakelog {arguments[0]}` failed: {process.log_text()[-1000:]}")
+        return process.log_text()
+
+    def _new_token(self, project: str) -> str:
+        about = ("--name", "lab", "--project", project, "--rights", "read,publish,manage", "--json")
+        secret: str = json.loads(self._lakelog("tokens", "create", *about))["secret"]
+        return secret
 
     def _add_server(self, number: int) -> None:
         port = free_port()
@@ -205,7 +218,7 @@ class Scene:
             cluster.url(name, port=link.port)
             for cluster, name, link in zip(self.clusters, self.databases, links, strict=True)
         ]
-        argv = [sys.executable, "-m", "prove.lab.server", "serve", "--port", str(port), "--no-auth"]
+        argv = [sys.executable, "-m", "prove.lab.server", "serve", "--port", str(port)]
         env = {
             "LAKELOG_DATABASE_URL": urls[0],
             "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),

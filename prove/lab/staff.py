@@ -148,6 +148,7 @@ class Staff:
         crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
         crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
         crew.hire("sampler", "sampler", 1, self._sampler)
+        crew.hire("stranger", "stranger", 1, self._stranger)
 
     def _hire_drivers(self, count: int, *, within: float) -> None:
         """Before all others: a JVM that starts takes much of the machine, and would look like a fault to them."""
@@ -236,6 +237,21 @@ class Staff:
             min_age=self._size.tier_age,
             after=after,
             **common,
+        )
+
+    def _stranger(self, name: str, slot: int, after: str) -> plans.Plan:
+        mine = (self.groups[0].topic, self.groups[0].name)
+        others = [(group, topic) for topic, group in self.all_groups if (topic, group) != mine]
+        # Messages begin with the names of their makers.
+        words = [f"{maker}-" for maker in self.publishing]
+        words += [group for group, _ in others if group not in self.partitions]
+        return plans.StrangerPlan(
+            token=self._scene.foreign_token,
+            topic=mine[0],
+            group=mine[1],
+            others=others,
+            words=words,
+            **self._common("stranger", name, slot),
         )
 
     def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:

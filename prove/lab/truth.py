@@ -26,6 +26,7 @@ from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text
 from prove.history.truth import write_truth
 from prove.lab.load.calls import Caller
 from prove.lab.load.owner import Owner
+from prove.lab.staff import CURSOR_GROUP, ORDERS
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
@@ -45,7 +46,7 @@ class Truth:
 
     def write(self) -> None:
         url = f"http://127.0.0.1:{self._scene.servers[0].port}"
-        with lakelog.connect(url, timeout=PATIENCE) as log:
+        with lakelog.connect(url, token=self._scene.token, timeout=PATIENCE) as log:
             for topic in self._scene.staff.partitions:
                 described = self._scene.request("GET", f"/v1/topics/{topic}")
                 plan = log.lake.plan(topic)
@@ -101,9 +102,11 @@ class Truth:
     def _progress(self) -> None:
         with Recorder(self._scene.folder / "history", NAME) as recorder:
             self._scene.recorded.append(NAME)
-            caller = Caller([server.port for server in self._scene.servers], 30.0)
+            caller = Caller([server.port for server in self._scene.servers], 30.0, token=self._scene.token)
             for topic, group in self._scene.staff.all_groups:
                 Owner(recorder, caller, topic, group, NAME).progress(final=True)
+            told = self._scene.request("GET", f"/v1/groups/{CURSOR_GROUP}")["rebalances"]
+            recorder.sample("rebalances", told, topic=ORDERS, group=CURSOR_GROUP)
             caller.close()
 
     def _dead(self) -> None:

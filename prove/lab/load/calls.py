@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ from prove.history.lines import Told
 from prove.history.owners import is_refusal
 from prove.history.recorder import Recorder
 
-JSON = {"Content-Type": "application/json"}
+TOKEN = "LAKELOG_TOKEN"
+"""Where processes of the crew have it from."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -34,15 +36,27 @@ class Reply:
     code: str = ""
 
 
+def headers(token: str) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+
+
 class Caller:
     """One connection at a time, to the wires in front of the servers."""
 
     def __init__(
-        self, ports: Sequence[int], timeout: float, recorder: Recorder | None = None, *, first: int = 0
+        self,
+        ports: Sequence[int],
+        timeout: float,
+        recorder: Recorder | None = None,
+        *,
+        first: int = 0,
+        token: str | None = None,
     ) -> None:
+        """`token`: else that of the crew."""
         self._ports = [*ports[first % len(ports) :], *ports[: first % len(ports)]]
         self._timeout = timeout
         self._recorder = recorder
+        self._headers = headers(token or os.environ.get(TOKEN, ""))
         self._connection: http.client.HTTPConnection | None = None
         self._dice = random.Random(first)
         self._move_at = 0.0
@@ -62,7 +76,7 @@ class Caller:
             self._move_at = time.monotonic() + self._dice.uniform(1.0, 4.0)
         try:
             connection = self._connected(self._timeout + more)
-            connection.request(method, path, None if body is None else _encode(body), JSON)
+            connection.request(method, path, None if body is None else _encode(body), self._headers)
             answer = connection.getresponse()
             data = answer.read()
             decoded = _decode(data) if data else None

@@ -81,6 +81,18 @@ class SamplerPlan(Plan, frozen=True, kw_only=True):
     every: float = 1.0
 
 
+class StrangerPlan(Plan, frozen=True, kw_only=True):
+    token: str
+    """Of another project."""
+    topic: str
+    group: str
+    others: list[tuple[str, str]]
+    """Groups and topics of the others, by name."""
+    words: list[str]
+    """What only the others say."""
+    every: float = 2.0
+
+
 class TiererPlan(Plan, frozen=True, kw_only=True):
     topics: list[str]
     environment: dict[str, str]

@@ -24,6 +24,7 @@ from lakelog.errors import LakelogError, PipelineBusy
 from lakelog.spark.pipelines import runs, tier_tasks, tiering
 from prove.history.recorder import Recorder
 from prove.lab.board import Field
+from prove.lab.load.calls import TOKEN
 from prove.lab.load.plan import Client, TiererPlan
 from tests.kit.spark import local_session
 
@@ -116,6 +117,7 @@ def _session(plan: TiererPlan) -> Iterator[SparkSession]:
     folder = f"{plan.folder}/spark"
     conf = {
         "spark.lakelog.url": "http://" + ",".join(f"127.0.0.1:{port}" for port in plan.ports),
+        "spark.lakelog.token": os.environ[TOKEN],
         "spark.driver.memory": "512m",
         "spark.local.dir": folder,
         "spark.sql.warehouse.dir": f"{folder}/warehouse",

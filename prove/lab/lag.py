@@ -1,0 +1,67 @@
+"""What servers tell of a group's lag, beside what the databases say at that moment, every few seconds (L7).
+
+The truth is asked of the databases past all servers and proxies, by an engine of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import lakelog
+from lakelog.errors import LakelogError
+from prove.history.recorder import Recorder
+from prove.lab.load.calls import Caller
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+
+NAME = "lag"
+EVERY = 5.0
+UNTOLD = -1
+_PATIENCE = 0.8
+"""What takes longer to tell may be a second old."""
+
+
+class LagProbe:
+    """`with LagProbe(scene):` while there is load."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lag probe", daemon=True)
+
+    def __enter__(self) -> None:
+        self._scene.recorded.append(NAME)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        scene = self._scene
+        # That a database is away is nothing to tell here.
+        logging.getLogger("lakelog").addHandler(logging.NullHandler())
+        caller = Caller(scene.client_ports, _PATIENCE, token=scene.token)
+        url, cells = scene.database_urls()
+        with Recorder(scene.folder / "history", NAME) as recorder, lakelog.connect(url, cells=cells, timeout=3) as log:
+            while not self._stopped.wait(EVERY):
+                for topic, group in scene.staff.all_groups:
+                    self._look(recorder, caller, log, topic, group)
+        caller.close()
+
+    def _look(self, recorder: Recorder, caller: Caller, log: lakelog.Lakelog, topic: str, group: str) -> None:
+        """The truth is asked before and after: what is told lies in between, however quickly it moves."""
+        asked = log.topic(topic)
+        try:
+            recorder.sample("lag", UNTOLD, asked.lag(group), topic=topic, group=group)
+            began = time.monotonic()
+            reply = caller.call("GET", f"/v1/groups/{group}/lag")
+            is_fresh = reply.outcome == "ok" and time.monotonic() < began + _PATIENCE
+            truth = asked.lag(group)
+        except LakelogError:
+            return
+        recorder.sample("lag", reply.data["lag"] if is_fresh else UNTOLD, truth, topic=topic, group=group)

@@ -1,0 +1,108 @@
+"""A tenant of another project, on the same servers: it has a topic and a group of the same names, and looks for others.
+
+A text of the other project, in whatever it is told, is a canary (S24).
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from prove.history.recorder import Recorder
+from prove.lab.load.calls import Caller
+from prove.lab.load.plan import Client, StrangerPlan
+
+MINE = "stranger"
+"""What all its own messages begin with."""
+
+
+class Stranger:
+    """Publishes a little, and asks for everything that has a name."""
+
+    def __init__(self, plan: StrangerPlan) -> None:
+        self._plan = plan
+        self._client = Client(plan)
+        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
+        self._caller = Caller(plan.ports, plan.timeout, token=plan.token)
+        self._count = 0
+
+    def run(self) -> None:
+        while not self._client.stopped:
+            self._publish()
+            found = [self._asks("GET", path) for path in self._paths()]
+            found += [self._asks("POST", "/v1/consume", self._consume()), self._metrics()]
+            for told in found:
+                if told is not None:
+                    self._recorder.sample("canary", int(told))
+            self._client.rest(self._plan.every)
+        self._caller.close()
+        self._recorder.close()
+
+    def _publish(self) -> None:
+        self._caller.call("POST", "/v1/topics", {"name": self._plan.topic, "partitions": 1})
+        self._count += 1
+        message = {"value": f"{MINE} {self._plan.name}-{self._count}"}
+        self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", message)
+
+    def _paths(self) -> list[str]:
+        plan = self._plan
+        group, topic = self._client.dice.choice(plan.others)
+        return [
+            "/v1/topics",
+            f"/v1/topics/{plan.topic}",
+            f"/v1/topics/{plan.topic}/stats",
+            f"/v1/topics/{plan.topic}/partitions/0/messages?offset=0&limit=1000",
+            f"/v1/topics/{plan.topic}/partitions/1/messages?offset=0&limit=1000",
+            f"/v1/topics/{topic}/partitions/0/messages?offset=0&limit=10",
+            "/v1/groups",
+            f"/v1/groups/{plan.group}/lag",
+            f"/v1/groups/{group}",
+            f"/v1/groups/{group}/dead-letters?topic={topic}",
+        ]
+
+    def _consume(self) -> dict[str, object]:
+        plan = self._plan
+        return {"topic": plan.topic, "group": plan.group, "owner": plan.name, "max_messages": 10, "lease_ms": 1000}
+
+    def _asks(self, method: str, path: str, body: object = None) -> bool | None:
+        """Whether the answer says anything of the others; None if there was none."""
+        self._caller.settle()
+        reply = self._caller.call(method, path, body)
+        if reply.outcome == "info":
+            return None
+        text = msgspec.json.encode(reply.data).decode()
+        return is_foreign(text, path, self._plan.words) or has_others(reply.data)
+
+    def _metrics(self) -> bool | None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._plan.ports[0], timeout=self._plan.timeout)
+        try:
+            connection.request("GET", "/metrics")
+            return is_foreign(connection.getresponse().read().decode(), "/metrics", self._plan.words)
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
+def is_foreign(text: str, path: str, words: Sequence[str]) -> bool:
+    """Whether one of the words is there; what was asked for by name may be repeated."""
+    return any(word in text for word in words if word not in path)
+
+
+def has_others(data: object) -> bool:
+    """Whether there are messages that it did not publish."""
+    messages = data.get("messages") if isinstance(data, dict) else None
+    # Statistics have a number there.
+    return isinstance(messages, list) and any(not str(message["value"]).startswith(MINE) for message in messages)
+
+
+def main(plan: bytes) -> None:
+    Stranger(msgspec.json.decode(plan, type=StrangerPlan)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())
