@@ -91,7 +91,8 @@ class FilesSpoilt(_OfStore):
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.claim_store(scene, chance, 12.0, 18.0)
-        self.claim(scene, ["tiering"])
+        # As long as the longest of the others has it.
+        self.claim(scene, ["tiering"], within=30.0)
         (scene.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
         how = chance.choice(list(Spoilt))
         self.about = how.value
