@@ -34,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="offsets-from-a-sequence",
-        says="offsets are taken in one transaction, and the messages written in the next",
+        says="offsets are taken in one transaction, the messages written in the next, and readers take what is there",
         found_by="S6",
     ),
     Mutant(name="ack-without-the-token", says="an answer is good for whoever has the message now", found_by="S9"),
