@@ -18,6 +18,8 @@ from prove.lab.load.plan import Client, StrangerPlan
 
 MINE = "stranger"
 """What all its own messages begin with."""
+KEPT_MS = 4000
+"""Nobody tiers them: what stays would keep the hot tables of all."""
 
 
 class Stranger:
@@ -28,11 +30,12 @@ class Stranger:
         self._client = Client(plan)
         self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
         self._caller = Caller(plan.ports, plan.timeout, token=plan.token)
-        self._count = 0
+        self._count = self._first = 0
 
     def run(self) -> None:
         while not self._client.stopped:
             self._publish()
+            self._look()
             found = [self._asks("GET", path) for path in self._paths()]
             found += [self._asks("POST", "/v1/consume", self._consume()), self._metrics()]
             for told in found:
@@ -43,10 +46,17 @@ class Stranger:
         self._recorder.close()
 
     def _publish(self) -> None:
-        self._caller.call("POST", "/v1/topics", {"name": self._plan.topic, "partitions": 1})
+        topic = {"name": self._plan.topic, "partitions": 1, "retention": {"max_age_ms": KEPT_MS}}
+        self._caller.call("POST", "/v1/topics", topic)
         self._count += 1
         message = {"value": f"{MINE} {self._plan.name}-{self._count}"}
         self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", message)
+
+    def _look(self) -> None:
+        """Where its log begins."""
+        reply = self._caller.call("GET", f"/v1/topics/{self._plan.topic}")
+        if reply.outcome == "ok":
+            self._first = reply.data["partition_list"][0]["log_start"]
 
     def _paths(self) -> list[str]:
         plan = self._plan
@@ -55,7 +65,7 @@ class Stranger:
             "/v1/topics",
             f"/v1/topics/{plan.topic}",
             f"/v1/topics/{plan.topic}/stats",
-            f"/v1/topics/{plan.topic}/partitions/0/messages?offset=0&limit=1000",
+            f"/v1/topics/{plan.topic}/partitions/0/messages?offset={self._first}&limit=1000",
             f"/v1/topics/{plan.topic}/partitions/1/messages?offset=0&limit=1000",
             f"/v1/topics/{topic}/partitions/0/messages?offset=0&limit=10",
             "/v1/groups",
