@@ -29,7 +29,7 @@ ACTS: tuple[tuple[str, ...], ...] = (
     ("producer killed after sending",),
     ("server killed",),
     ("server killed",),
-    ("server's clock ahead",),
+    ("servers' clocks ahead",),
     ("worker stopped, then answers",),
 )
 LAST: tuple[tuple[str, ...], ...] = (

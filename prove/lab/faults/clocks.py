@@ -1,4 +1,4 @@
-"""Faults of clocks: a server's clock is wrong, ahead or behind. Leases must not notice: the database's clock decides.
+"""Faults of clocks: those of servers are wrong, ahead or behind. Leases must not notice: the database's clock decides.
 
 Servers run under libfaketime, which reads by how much from a file, once a second. Only the wall's clock is wrong: no
 machine sets the other one. A Python process under it must not call `time.sleep`, which fails; a server never does.
@@ -52,9 +52,9 @@ def set_clock(clock: Path, seconds: float) -> None:
 
 
 class ClockAhead(Base):
-    """By more than any lease."""
+    """Of all servers, by more than any lease, and by something else each: whichever decides for a group is wrong."""
 
-    kind = "server's clock ahead"
+    kind = "servers' clocks ahead"
     # It must not be noticed at all, and so never counts.
     counts_by = Shown.by()
     sign = 1
@@ -63,16 +63,18 @@ class ClockAhead(Base):
         if library() is None:
             raise Busy("libfaketime is not installed")
         self.seconds = chance.uniform(3.0, 6.0)
-        self._clock = scene.server(self.claim_one(scene, scene.server_names, chance)).clock
-        wrong = self.sign * chance.uniform(15.0, 60.0)
-        self.about += f", by {wrong:+.0f} s"
-        set_clock(self._clock, wrong)
+        self.claim(scene, ["clocks"])
+        wrong = [self.sign * chance.uniform(15.0, 60.0) for _ in scene.servers]
+        self.about = ", ".join(f"{seconds:+.0f} s" for seconds in wrong)
+        for server, seconds in zip(scene.servers, wrong, strict=True):
+            set_clock(server.clock, seconds)
 
     def end(self, scene: Scene) -> None:
-        set_clock(self._clock, 0)
+        for server in scene.servers:
+            set_clock(server.clock, 0)
         self.release(scene)
 
 
 class ClockBehind(ClockAhead):
-    kind = "server's clock behind"
+    kind = "servers' clocks behind"
     sign = -1
