@@ -19,12 +19,12 @@ from prove.lab.claims import Busy
 from prove.lab.crew import Hand
 from prove.lab.faults.fault import TIERING, Base, Shown, Sign
 from prove.lab.load.tierer import CALL_SECONDS, EVERY, POINTS, UNELECTED
-from prove.lab.staff import DRIVERS
 from tests.kit.stream_driver import stopped
 from tests.kit.waiting import NeverTrue, eventually
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
+    from tests.kit.proxy import FaultProxy
 
 # A point in the driver ends it there. A point in a task stops the task there, and then the driver is killed.
 DRIVER_POINTS = {
@@ -152,7 +152,7 @@ class TwoDrivers(Base):
 
 
 class RegistrationUntold(TwoDrivers):
-    """Segments are registered, and one driver never hears it, however often it asks; the other goes on with them."""
+    """Segments are registered, and their driver never hears it, however often it asks; the other goes on with them."""
 
     kind = "registration's answer lost"
     points = ""
@@ -160,14 +160,18 @@ class RegistrationUntold(TwoDrivers):
     def begin(self, scene: Scene, chance: random.Random) -> None:
         super().begin(scene, chance)
         self.seconds = CALL_SECONDS * chance.uniform(1.5, 2.0)
-        self._number = chance.randrange(DRIVERS)
-        for server in scene.servers:
-            server.sides[self._number].drop_answers(matching=b"/segments HTTP/")
+        for side in _sides(scene):
+            side.drop_answers(matching=b"/segments HTTP/")
 
     def end(self, scene: Scene) -> None:
-        for server in scene.servers:
-            server.sides[self._number].pass_through()
+        for side in _sides(scene):
+            side.pass_through()
         super().end(scene)
+
+
+def _sides(scene: Scene) -> list[FaultProxy]:
+    """All ways of drivers to servers."""
+    return [side for server in scene.servers for side in server.sides]
 
 
 class HotDeleteKilled(Base):
