@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="dead-letter-in-a-second-transaction",
-        says="a group's progress is written first, and its dead letters after",
+        says="a group's progress is written first, and its dead letters half a second later",
         found_by="S14",
     ),
     Mutant(
