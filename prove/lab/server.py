@@ -19,7 +19,7 @@ from lakelog.storage.postgres.partitions import PostgresStore
 def hurry() -> None:
     """Other defaults for the agents; the server makes them without naming any."""
     _defaults(RetentionEnforcer, every_seconds=3.0)
-    _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=20), max_bytes=8 << 20)
+    _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=8), max_bytes=8 << 20)
     _defaults(Trimmer, every_seconds=5.0)
     # A driver that was killed must not keep the next one from tiering for longer than that one takes to start.
     setattr(pipelines, "ALIVE_SECONDS", 8.0)  # noqa: B010

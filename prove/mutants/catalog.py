@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="files-deleted-on-a-commit-error",
-        says="files are deleted when their registration answers an error, which may have happened",
+        says="files are deleted when an error answers the commit that makes them count, which may have happened",
         found_by="S21",
     ),
     Mutant(

@@ -33,7 +33,7 @@ ACTS: tuple[tuple[str, ...], ...] = (
     ("worker stopped, then answers",),
 )
 LAST: tuple[tuple[str, ...], ...] = (
-    ("registration's answer lost",),
+    ("verification's answer lost",),
     ("stored as other bytes",),
 )
 """When there is something to tier."""

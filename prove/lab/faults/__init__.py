@@ -41,6 +41,7 @@ KINDS: dict[str, type[Base]] = {
         spark.TaskKilled,
         spark.TwoDrivers,
         spark.RegistrationUntold,
+        spark.VerificationUntold,
         spark.HotDeleteKilled,
         groups.Churn,
         groups.PartitionsAdded,

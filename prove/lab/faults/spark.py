@@ -9,7 +9,7 @@ import contextlib
 import os
 import random
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 import psycopg
@@ -19,6 +19,7 @@ from prove.lab.claims import Busy
 from prove.lab.crew import Hand
 from prove.lab.faults.fault import TIERING, Base, Shown, Sign
 from prove.lab.load.tierer import CALL_SECONDS, EVERY, POINTS, UNELECTED
+from prove.lab.staff import DRIVERS
 from tests.kit.stream_driver import stopped
 from tests.kit.waiting import NeverTrue, eventually
 
@@ -152,26 +153,38 @@ class TwoDrivers(Base):
 
 
 class RegistrationUntold(TwoDrivers):
-    """Segments are registered, and their driver never hears it, however often it asks; the other goes on with them."""
+    """Segments are registered, and one driver never hears it, however often it asks; the other goes on with them."""
 
     kind = "registration's answer lost"
     points = ""
+    call: ClassVar[bytes] = b"/segments HTTP/"
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         super().begin(scene, chance)
         self.seconds = CALL_SECONDS * chance.uniform(1.5, 2.0)
-        for side in _sides(scene):
-            side.drop_answers(matching=b"/segments HTTP/")
+        for side in self.deaf(scene, chance):
+            side.drop_answers(matching=self.call)
+
+    def deaf(self, scene: Scene, chance: random.Random) -> list[FaultProxy]:
+        """The ways on which nothing is heard."""
+        number = chance.randrange(DRIVERS)
+        return [server.sides[number] for server in scene.servers]
 
     def end(self, scene: Scene) -> None:
-        for side in _sides(scene):
-            side.pass_through()
+        for server in scene.servers:
+            for side in server.sides:
+                side.pass_through()
         super().end(scene)
 
 
-def _sides(scene: Scene) -> list[FaultProxy]:
-    """All ways of drivers to servers."""
-    return [side for server in scene.servers for side in server.sides]
+class VerificationUntold(RegistrationUntold):
+    """Segments count from now on, and no driver hears it of its own."""
+
+    kind = "verification's answer lost"
+    call = b"/segments/verified HTTP/"
+
+    def deaf(self, scene: Scene, chance: random.Random) -> list[FaultProxy]:
+        return [side for server in scene.servers for side in server.sides]
 
 
 class HotDeleteKilled(Base):

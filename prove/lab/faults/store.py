@@ -90,13 +90,13 @@ class FilesSpoilt(_OfStore):
     counts_by = Shown.by(Sign.TIERED_AGAIN, roles=TIERING, after=20.0)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 12.0, 18.0)
+        self.claim_store(scene, chance, 18.0, 24.0)
         # As long as the longest of the others has it.
         self.claim(scene, ["tiering"], within=30.0)
         (scene.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
         how = chance.choice(list(Spoilt))
         self.about = how.value
-        scene.store_proxy.spoil(how, 0.5, chance.randrange(1 << 30))
+        scene.store_proxy.spoil(how, 0.7, chance.randrange(1 << 30))
 
     def end(self, scene: Scene) -> None:
         (scene.folder / POINTS / EVERY).unlink(missing_ok=True)
