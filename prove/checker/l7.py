@@ -2,7 +2,8 @@
 
 A figure is true if it lies between the least and the greatest true one from a second before to a second after it. The
 truth is known at samples only: the stretch reaches to the next sample on either side, and what lies between two samples
-may leave their range by as much as the truth moves from one to the next. At the ends of a series nothing is judged.
+may leave their range by as much as the truth moves from one to the next. A lag may do so by `Run.targets["L7"]`, too:
+what is published within a second, all at once in the worst case. At the ends of a series nothing is judged.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def _judged(rows: Columns, at: int, series: slice, run: Run) -> list[Violation]:
         return []
     truths = rows.truth[series][low : high + 1]
     slack = int(np.abs(np.diff(truths)).max()) + _ALLOWED[int(rows.kind[at])]
+    if rows.kind[at] == Sample.LAG:
+        slack += int(run.targets.get("L7", 0))
     least, most, told = int(truths.min()) - slack, int(truths.max()) + slack, int(rows.told[at])
     if least <= told <= most:
         return []

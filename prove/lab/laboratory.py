@@ -218,6 +218,7 @@ class Laboratory:
             crashed=frozenset(text_id(name) for name in scene.crew.crashed if name in histories),
             faults=faults,
             targets={
+                "L7": self._wish.size.rate,
                 "L1": self._wish.size.drain_seconds + self._pulse.seconds(run.healed_ns),
                 "drill_seconds": self._wish.drill_seconds
                 or drill_seconds(self._wish.kinds, self._wish.size.load_seconds),

@@ -57,3 +57,9 @@ def test_l7_counts_what_is_stale() -> None:
 def test_l7_without_a_history() -> None:
     assert_nothing_said_of_nothing(l7)
     assert l7.figure(Rows().tables(), run()) is None
+
+
+@pytest.mark.parametrize(("told", "count"), [(139, 0), (141, 1)])
+def test_l7_a_lag_may_be_off_by_what_is_published_in_a_second(told: int, count: int) -> None:
+    rows = series(Sample.LAG, [100] * 9, {4: told}).tables()
+    assert len(l7.check(rows, run(targets={"L7": 40.0}))) == count
