@@ -31,7 +31,8 @@ class _OfStore(Base):
     drivers = 1
 
     def claim_store(self, scene: Scene, chance: random.Random, least: float, most: float) -> None:
-        self.claim(scene, ["object store"])
+        # As long as the longest of the others has it.
+        self.claim(scene, ["object store"], within=30.0)
         self.seconds = chance.uniform(least, most)
 
     def end(self, scene: Scene) -> None:
@@ -91,7 +92,6 @@ class FilesSpoilt(_OfStore):
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.claim_store(scene, chance, 18.0, 24.0)
-        # As long as the longest of the others has it.
         self.claim(scene, ["tiering"], within=30.0)
         (scene.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
         how = chance.choice(list(Spoilt))
