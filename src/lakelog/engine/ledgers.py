@@ -92,9 +92,12 @@ class Ledgers:
 
     def altered(self, group: Group) -> None:
         """Also for those who wait for messages by now."""
+        if group.version < self._altered.get(group.group_id, group).version:
+            # Two were at it, and the later one was answered first.
+            return
         self._altered[group.group_id] = group
         for (group_id, _), ledger in self._ledgers.items():
-            if group_id == group.group_id:
+            if group_id == group.group_id and group.version > ledger.group.version:
                 ledger.group = group
 
     async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:

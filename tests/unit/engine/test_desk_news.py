@@ -124,3 +124,18 @@ async def test_a_pause_that_nobody_announced_is_noticed(monkeypatch: pytest.Monk
         await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
 
         assert not (await waiting).leases
+
+
+async def test_of_two_changes_the_later_one_holds_whichever_is_heard_of_first() -> None:
+    store, catalog = MemoryStore(), MemoryCatalog()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders")
+        group = (await consume(engine, scope, "billing", 0)).group
+        resumed = await catalog.groups.group_alter(group, group.settings, frozenset())
+        paused = await catalog.groups.group_alter(resumed, group.settings, frozenset({"*"}))
+        for heard in (paused, resumed):
+            engine.groups.ledgers.altered(heard)
+        await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
+
+        assert not (await consume(engine, scope, "billing", 0)).leases
