@@ -274,7 +274,7 @@ def _stuck_waiting(state: State, look: _Look) -> str | None:
     if state.first_due() is None:
         return (
             f"{len(state.waiting)} messages lost their owner. Each is handed out alone, to an owner with nothing else "
-            "in hand; let the owners answer what they hold, or start another one."
+            "in hand, or after 10 s with others; let the owners answer what they hold, or start another one."
         )
     return f"Messages are due for their next try, and no consumer of group '{look.group.name}' has asked for them."
 

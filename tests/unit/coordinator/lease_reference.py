@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakelog.coordinator.leasing import Commit, Context, Extend, GiveBack, Granted, Return, Seek, Settle, Stage, Take
+from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.model.group import Order
 from tests.unit.coordinator.lease_progress import Entry, Hold, Progress, Refused
 
@@ -260,7 +261,11 @@ class Reference(Progress):
     def due_retries(self, operation: Take, now: int) -> list[int]:
         due = [each for each in self.of_stage(Stage.WAITING) if each.due <= now and not each.suspect]
         due = sorted(due, key=lambda each: (each.due, each.offset))[: operation.max_messages]
-        self.lower += [each.due for each in due]
+        late = [each for each in self.of_stage(Stage.WAITING) if each.due + ALONE_WITHIN_MS <= now and each.suspect]
+        late = sorted(late, key=lambda each: (each.due, each.offset))[: operation.max_messages - len(due)]
+        self.lower += [each.due for each in due] + [each.due + ALONE_WITHIN_MS for each in late]
+        self.seen["suspect with others"] += len(late)
+        due += late
         for each in [each for each in due if each.is_over(now)]:
             self.lapse(each, "lapsed waiting")
         return [each.offset for each in due if each.stage is Stage.WAITING]

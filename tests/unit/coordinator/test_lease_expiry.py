@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakelog.coordinator.leasing import Counts, Death
+from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.model.group import Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends
 
@@ -36,6 +37,23 @@ def test_a_plain_owner_gets_a_suspect_only_with_empty_hands() -> None:
     assert partition.offsets(1, owner="bob", hands=1) == [1]
     assert partition.offsets(1, owner="bob") == [2], "it holds 1"
     assert partition.offsets(1, owner="cyd") == [0]
+
+
+def test_L5_a_suspect_that_nobody_could_take_alone_goes_with_others_and_nothing_is_blamed() -> None:
+    """Owners that never have empty hands would let it wait for ever."""
+    partition = Partition("abcdefgh", retries=Fixed(max=0))
+    partition.take(2)
+    partition.lose()
+    assert partition.offsets(1, owner="bob", hands=1) == [2]
+    partition.now += ALONE_WITHIN_MS - 1
+    assert partition.offsets(1, owner="cyd", hands=1) == [3]
+    partition.now += 1
+    got = partition.take(3, owner="cyd", hands=1)
+    assert (list(got.offsets), got.suspect, got.deliveries) == ([0, 1, 4], False, {0: 2, 1: 2})
+    assert partition.last is not None and partition.last.not_before_ms == NOW + LEASE + ALONE_WITHIN_MS
+    partition.lose()
+    partition.take(1, owner="eve")
+    assert partition.state.counts == Counts(), "nobody was alone with it"
 
 
 def test_an_isolating_owner_gets_suspects_besides_others_each_in_a_lease_of_its_own() -> None:

@@ -22,6 +22,7 @@ ALWAYS = (
     "retried",
     "handed out ready",
     "handed out suspect",
+    "suspect with others",
     "busy with a suspect",
     "lease repeated",
     "repeated answer",

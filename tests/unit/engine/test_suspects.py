@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import pytest
+
+from lakelog.coordinator.leasing import taking
 from lakelog.engine import Engine
 from lakelog.engine.consuming import ConsumeAsk, Leased
 from lakelog.model.group import Fixed, GroupWish
@@ -62,4 +65,16 @@ async def test_what_a_lost_owner_held_comes_before_the_turns_of_other_partitions
     found = [lease for number in range(3) for lease in await consume(engine, scope, f"n{number}", 60_000, 1)]
     suspects = [lease.suspect for lease in found]
     assert True in suspects[:2], suspects
+    await engine.close()
+
+
+async def test_L5_an_owner_that_always_has_something_gets_what_a_lost_one_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else is there, and it never has empty hands: it would wait for ever."""
+    monkeypatch.setattr(taking, "ALONE_WITHIN_MS", 200)
+    engine, scope = await begin(partitions=2)
+    (held,) = await consume(engine, scope, "busy", 60_000, max_messages=1)
+    (lost,) = await consume(engine, scope, "lost", 100, max_messages=1)
+    assert lost.partition != held.partition
+    (again,) = await consume(engine, scope, "busy", 60_000)
+    assert (again.partition, again.suspect, dict(again.deliveries)) == (lost.partition, False, {0: 2})
     await engine.close()

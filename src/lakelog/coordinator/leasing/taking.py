@@ -19,6 +19,8 @@ from lakelog.model.group import Order
 if TYPE_CHECKING:
     from lakelog.coordinator.leasing.step import Decision
 
+ALONE_WITHIN_MS = 10_000
+"""So long a suspect waits for an owner that can be alone with it; where nobody ever is, it then goes with others."""
 PARTITION_KEY = 1
 """Under partition order all messages have one key."""
 
@@ -95,11 +97,13 @@ def _suspect(decision: Decision, operation: Take) -> Granted | None:
 
 def _due(decision: Decision, operation: Take, pick: _Pick) -> None:
     state = decision.state
-    for offset in state.due(decision.now, operation.max_messages):
+    due = dict.fromkeys(state.due(decision.now, operation.max_messages), 0)
+    late = state.due_suspects(decision.now - ALONE_WITHIN_MS, operation.max_messages - len(due))
+    for offset, later_ms in (due | dict.fromkeys(late, ALONE_WITHIN_MS)).items():
         waiting = state.waiting[offset]
         if waiting.key in state._open_keys:
             continue
-        decision.since(waiting.due_ms)
+        decision.since(waiting.due_ms + later_ms)
         if _is_expired(decision, offset):
             pick.lapsed.append(offset)
         else:
