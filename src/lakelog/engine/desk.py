@@ -27,6 +27,8 @@ from lakelog.model.topic import Topic
 
 LOOK_EVERY_SECONDS = 1.0
 """So often a desk with a line looks for what other processes did, in case no announcement came."""
+RENEW_EVERY_SECONDS = 5.0
+"""So often it looks whether the group was altered, in case that announcement was lost."""
 _LAST_TRY_SECONDS = 10.0
 
 
@@ -192,13 +194,16 @@ class Desk:
 
     async def _look(self) -> None:
         """While somebody waits: what did others do, and did the log grow, in case nobody said so?"""
+        renewed = time.monotonic()
         while self._line:
             await asyncio.sleep(LOOK_EVERY_SECONDS)
             if not self._line:
                 return
             stale = time.monotonic() - LOOK_EVERY_SECONDS
-            with contextlib.suppress(LakelogError):
-                await self._renew(self)
+            if time.monotonic() > renewed + RENEW_EVERY_SECONDS:
+                renewed = time.monotonic()
+                with contextlib.suppress(LakelogError):
+                    await self._renew(self)
             with contextlib.suppress(LakelogError):
                 await self._room.ledgers.refresh([p.ledger for p in self._places if p.ledger.seen_at < stale])
                 for partition in await self._grown():

@@ -23,6 +23,7 @@ FROM_THE_START = GroupWish(start=Earliest())
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk, "LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(desk, "RENEW_EVERY_SECONDS", 0.02)
     monkeypatch.setattr(shelf, "LOOK_EVERY_SECONDS", 0.02)
 
 
