@@ -149,20 +149,27 @@ class Desk:
         self._hot[partition] = None
         self._kick()
 
+    def _heat_due(self, partition: int) -> None:
+        self._urgent[partition] = None
+        self._heat(partition)
+
     def _changed(self, ledger: Ledger) -> None:
         """A commit went in: keys may be free, a retry may be due earlier than anything else."""
         state = ledger.state
         if state is None:
             return
-        if state.has_ready() or self._room.shelf.backlog(ledger.pid, state.frontier):
-            self._heat(ledger.partition)
         due = state.next_due_ms()
-        if due is not None:
-            self._arm(due - self._room.clocks[ledger.cell].now_ms())
+        in_ms = due - self._room.clocks[ledger.cell].now_ms() if due is not None else None
+        if in_ms is not None and in_ms <= 0:
+            self._heat_due(ledger.partition)
+        elif state.has_ready() or self._room.shelf.backlog(ledger.pid, state.frontier):
+            self._heat(ledger.partition)
+        if in_ms is not None and in_ms > 0:
+            self._arm(in_ms)
 
     def _arm(self, in_ms: int) -> None:
         """Makes sure that somebody looks when that time has come."""
-        at = time.monotonic() + max(0, in_ms) / 1000 + 0.001
+        at = time.monotonic() + in_ms / 1000 + 0.001
         if self._timer is not None:
             if self._timer_at <= at:
                 return
@@ -181,8 +188,7 @@ class Desk:
                 continue
             in_ms = due - self._room.clocks[place.ledger.cell].now_ms()
             if in_ms <= 0:
-                self._urgent[partition] = None
-                self._heat(partition)
+                self._heat_due(partition)
             else:
                 later.append(in_ms)
         if later:

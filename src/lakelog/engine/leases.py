@@ -70,13 +70,17 @@ class Leases:
         while True:
             topic = await self._topics.find(scope, ask.topic)
             try:
-                return await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()))
+                consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()))
+                if consumed is not None:
+                    return consumed
+                # By now it is known how far retention went.
             except TopicNotFound:
                 if (await self._topics.refresh(scope, ask.topic)).incarnation == topic.incarnation:
                     # Present, but its heads are missing: whoever made it died in between.
                     await self._topics.ensure_heads(topic)
 
-    async def _consume(self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float) -> Consumed:
+    async def _consume(self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float) -> Consumed | None:
+        """None: all that was handed out, retention had taken."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
         group = await self._groups.resolve(scope, ask.group, wish, create=True)
         reading = await self._groups.reading(group, topic, ask.wish)
@@ -104,6 +108,8 @@ class Leases:
         if member is not None:
             member = await self._members.membership(group, member.member_id)
         consumed = await self._consumed(group, topic, ask, got, member.generation if member else None)
+        if got and not consumed.leases:
+            return None
         return replace(consumed, has_waited=place.has_waited) if place.has_waited else consumed
 
     async def answer(

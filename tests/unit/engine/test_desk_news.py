@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from lakelog.engine import Engine, desk, groups, shelf
-from lakelog.engine.consuming import ConsumeAsk, Consumed, JoinAsk
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, JoinAsk, Verb
 from lakelog.model.group import GroupKind, GroupWish, Reading
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
-from tests.unit.engine.support import packed, started
+from tests.unit.engine.support import packed, publish, started, text
 
 pytestmark = pytest.mark.usefixtures("soon")
 FROM_THE_START = GroupWish(start=Earliest())
@@ -140,3 +140,17 @@ async def test_of_two_changes_the_later_one_holds_whichever_is_heard_of_first() 
         await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
 
         assert not (await consume(engine, scope, "billing", 0)).leases
+
+
+@pytest.mark.parametrize("verb", [Verb.RELEASE, Verb.NACK])
+async def test_what_was_just_given_back_is_there_for_who_does_not_wait(verb: Verb) -> None:
+    catalog = MemoryCatalog()
+    async with started(catalog, MemoryStore()) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders", partitions=1)
+        await publish(engine, scope, "orders", text("one", key=b"k"))
+        for _ in range(3):
+            lease = (await consume(engine, scope, "billing", 0.0)).leases[0]
+            assert not (await consume(engine, scope, "billing", 0.0)).leases
+            back = Answer(verb=verb, partition=0, token=lease.token, ranges=[(0, 1)], delay_ms=0)
+            assert await engine.leases.answer(scope, "orders", "billing", "billing", [back]) == [Answered()]
