@@ -244,3 +244,18 @@ def test_urls() -> None:
     for wrong in ("http://", "http://a:x", "http://user@a", "ftp://a", "http://a?x=1"):
         with pytest.raises(InvalidRequest):
             servers_of(wrong)
+
+
+def test_a_call_that_outlives_its_client_leaves_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections = Connections(Address(host="127.0.0.1", port=listener.getsockname()[1], tls=False))
+        call = threading.Thread(target=connections.request, args=(HEAD, b"", 5.0))
+        call.start()
+        served, _ = listener.accept()
+        with served:
+            served.recv(65536)
+            connections.close()
+            served.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            call.join(5)
+            served.settimeout(5)
+            assert served.recv(1) == b""

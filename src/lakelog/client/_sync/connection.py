@@ -8,6 +8,7 @@ Written by hand because it was measured: httpx takes 1.2 ms of processor time fo
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakelog.client import processes
@@ -34,6 +35,7 @@ class Connections:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._idle: deque[Stream] = deque()
+        self._closed = False
         processes.after_fork(self)
 
     def request(self, head: str, body: bytes, seconds: float) -> Answer:
@@ -51,12 +53,17 @@ class Connections:
             # Also when cancelled: a connection with an answer on its way is of no use to the next call.
             if kept and len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(stream)
+                if self._closed:
+                    # While this call was on its way.
+                    self.close()
             else:
                 stream.close()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._closed = True
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def reset_after_fork(self) -> None:
         processes.inherited.append(self._idle)
