@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import Config, Granted, Operation, Reply, State, Step, decode_state, replay
+from lakelog.coordinator.leasing import Config, Granted, Operation, Reply, State, Step, begin, decode_state, replay
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalEntry, JournalRead
+
+TOKEN_BITS = 28
+"""For so many leases that tokens stay exact where numbers are floats, after 30 million groups and topics."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +59,11 @@ class Ledger:
     changed: Callable[[Ledger], None] | None = None
     """Called after each commit, by whoever hands out messages here."""
     _config: tuple[int, Config] | None = None
+
+    def beginning(self) -> State:
+        """Before anything was decided. Whoever made the group or the topic anew gets no token that was given before."""
+        made = self.group.group_id + self.topic.incarnation
+        return begin(self.reading.start(self.partition), last_token=made << TOKEN_BITS)
 
     def config(self) -> Config:
         """The group's settings, as decisions need them; made anew when they change."""

@@ -28,7 +28,6 @@ from lakelog.coordinator.leasing import (
     Return,
     State,
     Take,
-    begin,
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.deciding import Decider
@@ -227,7 +226,7 @@ class Ledgers:
         reads = await self._cells[cell].groups.journals_read(asks)
         for ledger, read in zip(ledgers, reads, strict=True):
             self._clocks[cell].heard(read.clock_ms)
-            ledger.state, ledger.since_snapshot = replayed(begin(ledger.reading.start(ledger.partition)), read)
+            ledger.state, ledger.since_snapshot = replayed(ledger.beginning(), read)
             ledger.version = read.rows[-1].version if read.rows else 0
             ledger.seen_at = time.monotonic()
             if ledger.changed:

@@ -469,11 +469,11 @@ async def test_a_lost_owner_and_what_it_leaves() -> None:
     scope, topic = await world.topic()
     group, reading = await world.joined(scope, topic)
     await world.publish(topic, 0, "a", "b")
-    await world.take(group, reading, topic, 0, 2)
+    granted = await world.take(group, reading, topic, 0, 2)
     world.clock.pass_by(seconds=31)
     assert "No consumer is at work" in await stuck(world, scope)
     # Somebody with full hands asks: the lease is over, and gets none of the suspects.
-    extra = Settle(owner="ann", token=1, ranges=[(0, 1)])
+    extra = Settle(owner="ann", token=granted.token, ranges=[(0, 1)])
     with pytest.raises(Exception, match="lease is over"):
         await world.ledgers.run(group, reading, topic, 0, extra)
     assert "handed out alone" in await stuck(world, scope)

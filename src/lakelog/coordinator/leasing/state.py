@@ -237,6 +237,6 @@ class State:
         return [offset for _, offset in found]
 
 
-def begin(start: int) -> State:
-    """The progress of a group that has read nothing yet."""
-    return State(start=start, frontier=start)
+def begin(start: int, last_token: int = 0) -> State:
+    """The progress of a group that has read nothing yet. Its leases have tokens above the last one."""
+    return State(start=start, frontier=start, last_token=last_token)
