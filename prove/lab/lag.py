@@ -52,7 +52,9 @@ class LagProbe:
         logging.getLogger("lakelog").addHandler(logging.NullHandler())
         caller = Caller(scene.client_ports, _PATIENCE, token=scene.token)
         url, cells = scene.database_urls()
-        with Recorder(scene.folder / "history", NAME) as recorder, lakelog.connect(url, cells=cells, timeout=3) as log:
+        # Whether it is durable is judged by others.
+        connected = lakelog.connect(url, cells=cells, timeout=3, allow_not_durable=True)
+        with Recorder(scene.folder / "history", NAME) as recorder, connected as log:
             for topic, group in cycle(scene.staff.all_groups):
                 if self._stopped.wait(EVERY):
                     break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,6 +12,11 @@ from prove.lab.faults.fault import Base, Shown, Sign
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
+
+
+APPEND_WITHIN = 2.0
+TOLD_AFTER = 0.03
+"""From a commit until its caller knows of it."""
 
 
 class BackendsTerminated(Base):
@@ -38,19 +44,32 @@ class BackendsTerminated(Base):
 
 
 class PostgresKilled(Base):
-    """SIGKILL to the postmaster and all of its processes; it recovers from its log."""
+    """SIGKILL to the postmaster and all of its processes, just after a publish; it recovers from its log."""
 
     kind = "postgres killed"
     counts_by = Shown.by(Sign.UNKNOWN)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.1, 2.0)
-        self._cluster = scene.cluster(self.claim_one(scene, scene.cells, chance))
+        name = self.claim_one(scene, scene.cells, chance)
+        self._cluster = scene.cluster(name)
+        _await_append(self._cluster.url(scene.databases[scene.cells.index(name)]))
         self._cluster.kill9()
 
     def end(self, scene: Scene) -> None:
         self._cluster.start()
         self.release(scene)
+
+
+def _await_append(url: str) -> None:
+    """Until somebody was told of a message, as far as one can see from here; or some time has passed."""
+    late = time.monotonic() + APPEND_WITHIN
+    with psycopg.connect(url, autocommit=True) as connection:
+        ends = "select pid, max(next_offset) from lakelog.head group by pid order by pid"
+        before = connection.execute(ends).fetchall()
+        while connection.execute(ends).fetchall() == before and time.monotonic() < late:
+            time.sleep(0.002)
+    time.sleep(TOLD_AFTER)
 
 
 class PostgresStopped(Base):
