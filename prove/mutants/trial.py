@@ -20,12 +20,14 @@ NONE = "none"
 """The code as it is."""
 ACTS: tuple[tuple[str, ...], ...] = (
     ("answer dropped after the commit",),
+    ("answer dropped after the commit",),
     ("member stopped, then commits",),
     ("member stopped, then commits",),
     ("members come and go",),
     ("old ack after a new lease",),
     ("postgres killed",),
     ("postgres killed",),
+    ("producer killed after sending",),
     ("producer killed after sending",),
     ("server killed",),
     ("server killed",),

@@ -69,11 +69,7 @@ class Caller:
 
     def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> Reply:
         """`more` seconds are what a long poll may take beyond the limit."""
-        if time.monotonic() > self._move_at:
-            # Else all clients soon use the one server that had no fault for a while.
-            self._dice.shuffle(self._ports)
-            self.close()
-            self._move_at = time.monotonic() + self._dice.uniform(1.0, 4.0)
+        self.choose()
         try:
             connection = self._connected(self._timeout + more)
             connection.request(method, path, None if body is None else _encode(body), self._headers)
@@ -84,6 +80,21 @@ class Caller:
             self.elsewhere()
             return Reply(outcome="info", reason=repr(error)[:200])
         return self._judged(answer, data, decoded)
+
+    def choose(self) -> int:
+        """The port of the server that the next call goes to."""
+        if time.monotonic() > self._move_at:
+            # Else all clients soon use the one server that had no fault for a while.
+            self._dice.shuffle(self._ports)
+            self.close()
+            self._move_at = time.monotonic() + self._dice.uniform(1.0, 4.0)
+        return self._ports[0]
+
+    def avoid(self, port: int) -> None:
+        """The next call does not go there."""
+        if self.choose() == port:
+            self.close()
+            self._ports.append(self._ports.pop(0))
 
     def elsewhere(self) -> None:
         """The next call goes to the next server."""

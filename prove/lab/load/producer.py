@@ -36,6 +36,8 @@ class Pending(msgspec.Struct, kw_only=True):
     count: int = 0
     partition: int = -1
     epoch: int = 0
+    port: int = 0
+    """Of the server that was asked last."""
     sequences: dict[int, int] = {}
     """The next number, by partition."""
 
@@ -73,13 +75,14 @@ class Producer:
         self._recorder.close()
 
     def _take_over(self) -> None:
-        """The killed one's last batch again: nobody knows what became of it."""
+        """The killed one's last batch again, at another server: nobody knows what became of it."""
         path = self._pending(self._plan.after)
         if not path.exists():
             return
         state = msgspec.json.decode(path.read_bytes(), type=Pending)
         if state.count:
             self._state = state
+            self._caller.avoid(state.port)
             self._send()
 
     def _next(self) -> None:
@@ -94,7 +97,6 @@ class Producer:
         state, plan = self._state, self._plan
         partition = state.partition if plan.numbered else None
         made = [make(plan, state.maker, state.first + number, partition) for number in range(state.count)]
-        self._pending(plan.name).write_bytes(msgspec.json.encode(state))
         while not self._tried(made):
             if self._client.stopped:
                 return
@@ -104,6 +106,8 @@ class Producer:
     def _tried(self, made: Sequence[Made]) -> bool:
         """Whether the batch needs no further try."""
         self._caller.settle()
+        self._state.port = self._caller.choose()
+        self._pending(self._plan.name).write_bytes(msgspec.json.encode(self._state))
         with self._recorder.publish(*self._attempts(made)) as call:
             self._client.put(Field.BUSY, 1)
             reply = self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", self._body(made))

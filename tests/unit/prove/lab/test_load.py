@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from prove.lab.board import Board, Field
-from prove.lab.load.calls import is_refusal
+from prove.lab.load.calls import Caller, is_refusal
 from prove.lab.load.messages import does, make
 from prove.lab.load.plan import ProducerPlan
 
@@ -31,6 +31,15 @@ def test_only_a_definite_refusal_of_ours_is_one() -> None:
     assert [status for status in (200, 400, 404, 408, 409, 413, 429, 500, 503) if is_refusal(status)] == [
         400, 404, 409, 413,
     ]  # fmt: skip
+
+
+def test_who_takes_over_asks_another_server() -> None:
+    for slot in range(20):
+        caller = Caller([1, 2, 3], 1.0, first=slot)
+        asked = Caller([1, 2, 3], 1.0, first=slot).choose()
+        assert caller.choose() == asked
+        caller.avoid(asked)
+        assert caller.choose() != asked
 
 
 def test_the_board_is_shared_and_survives_its_writer(tmp_path: Path) -> None:
