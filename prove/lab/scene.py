@@ -192,8 +192,10 @@ class Scene:
 
     def database_urls(self) -> tuple[str, dict[str, str]]:
         """Of the first cell, and of the other by its name; past all proxies."""
-        first, second = (cluster.url(name) for cluster, name in zip(self.clusters, self.databases, strict=True))
-        return first, {SECOND_CELL: second}
+        return self.database_url(0), {SECOND_CELL: self.database_url(1)}
+
+    def database_url(self, number: int) -> str:
+        return self.clusters[number].url(self.databases[number])
 
     def _lakelog(self, *arguments: str) -> str:
         """What a command prints. By a process, so that the schema is that of the code under test."""

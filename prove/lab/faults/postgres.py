@@ -53,7 +53,7 @@ class PostgresKilled(Base):
         self.seconds = chance.uniform(0.1, 2.0)
         name = self.claim_one(scene, scene.cells, chance)
         self._cluster = scene.cluster(name)
-        _await_append(self._cluster.url(scene.databases[scene.cells.index(name)]))
+        _await_append(scene.database_url(scene.cells.index(name)))
         self._cluster.kill9()
 
     def end(self, scene: Scene) -> None:
@@ -101,7 +101,7 @@ class HeldSnapshot(Base):
         self.about = scene.cells[number]
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         try:
-            self._connection = psycopg.connect(scene.clusters[number].url(scene.databases[number]), connect_timeout=5)
+            self._connection = psycopg.connect(scene.database_url(number), connect_timeout=5)
             self._connection.execute("set transaction isolation level repeatable read")
             self._connection.execute("select count(*) from pg_class")
         except psycopg.OperationalError:

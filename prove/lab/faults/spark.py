@@ -198,7 +198,7 @@ class HotDeleteKilled(Base):
         self.seconds = 0.2
         number = chance.randrange(len(scene.clusters))
         self.about = scene.cells[number]
-        url = scene.clusters[number].url(scene.databases[number])
+        url = scene.database_url(number)
         try:
             with psycopg.connect(url, connect_timeout=5) as reader, psycopg.connect(url, autocommit=True) as watcher:
                 _read_hot(reader)

@@ -93,12 +93,14 @@ class Caller:
     def avoid(self, port: int) -> None:
         """The next call does not go there."""
         if self.choose() == port:
-            self.close()
-            self._ports.append(self._ports.pop(0))
+            self._go_on()
 
     def elsewhere(self) -> None:
         """The next call goes to the next server."""
         self._failures = min(self._failures + 1, 8)
+        self._go_on()
+
+    def _go_on(self) -> None:
         self.close()
         self._ports.append(self._ports.pop(0))
 
