@@ -158,14 +158,19 @@ class Desk:
         state = ledger.state
         if state is None:
             return
-        due = state.next_due_ms()
-        in_ms = due - self._room.clocks[ledger.cell].now_ms() if due is not None else None
+        in_ms = self._due_in_ms(ledger)
         if in_ms is not None and in_ms <= 0:
             self._heat_due(ledger.partition)
-        elif state.has_ready() or self._room.shelf.backlog(ledger.pid, state.frontier):
+            return
+        if state.has_ready() or self._room.shelf.backlog(ledger.pid, state.frontier):
             self._heat(ledger.partition)
-        if in_ms is not None and in_ms > 0:
+        if in_ms is not None:
             self._arm(in_ms)
+
+    def _due_in_ms(self, ledger: Ledger) -> int | None:
+        """When something happens there by itself; None where nothing will."""
+        due = ledger.state.next_due_ms() if ledger.state is not None else None
+        return None if due is None else due - self._room.clocks[ledger.cell].now_ms()
 
     def _arm(self, in_ms: int) -> None:
         """Makes sure that somebody looks when that time has come."""
@@ -182,11 +187,9 @@ class Desk:
         self._timer = None
         later: list[int] = []
         for partition, place in enumerate(self._places):
-            state = place.ledger.state
-            due = state.next_due_ms() if state is not None else None
-            if due is None:
+            in_ms = self._due_in_ms(place.ledger)
+            if in_ms is None:
                 continue
-            in_ms = due - self._room.clocks[place.ledger.cell].now_ms()
             if in_ms <= 0:
                 self._heat_due(partition)
             else:

@@ -10,6 +10,7 @@ from typing import Protocol
 from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, begin
 from lakelog.coordinator.leasing.events import CutOff, Sought, pairs, to_ranges
 from lakelog.coordinator.leasing.operations import LOOK_AHEAD
+from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.engine.consuming import LeaseInfo, MembersInfo, PartitionProgress
 from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, heads_of
@@ -274,7 +275,8 @@ def _stuck_waiting(state: State, look: _Look) -> str | None:
     if state.first_due() is None:
         return (
             f"{len(state.waiting)} messages lost their owner. Each is handed out alone, to an owner with nothing else "
-            "in hand, or after 10 s with others; let the owners answer what they hold, or start another one."
+            f"in hand, or after {ALONE_WITHIN_MS // 1000} s with others; let the owners answer what they hold, or "
+            "start another one."
         )
     return f"Messages are due for their next try, and no consumer of group '{look.group.name}' has asked for them."
 
