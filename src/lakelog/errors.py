@@ -371,6 +371,13 @@ def first_line(error: BaseException, most: int = 200) -> str:
     return lines[0].rstrip()[:most]
 
 
+def lack_of_memory(error: BaseException) -> MemoryError | None:
+    """What is not the fault of what was read or written. Arrow's codecs say it as an error of input and output."""
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+        return MemoryError(first_line(error))
+    return None
+
+
 def all_errors(root: type[LakelogError] = LakelogError) -> list[type[LakelogError]]:
     """Every class of the tree, the root first."""
     found = [root]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakelog.batches.schema import BITS, COLUMNS, FORMAT, HEADERS, NAMES, TIME, TYPES, mask_of, schema_of
-from lakelog.errors import InvalidBatch, first_line
+from lakelog.errors import InvalidBatch, first_line, lack_of_memory
 from lakelog.model.message import Message
 
 PREFIX = struct.Struct("<II")
@@ -47,7 +47,9 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
         fields = ((name, list(map(get, messages))) for name, get in _GETTERS.items())
         return _assemble((name, field) for name, field in fields if name == "value" or any_set(field))
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as exc:
-        raise InvalidBatch(f"These messages cannot be stored: {first_line(exc).rstrip('.')}.") from exc
+        raise lack_of_memory(exc) or InvalidBatch(
+            f"These messages cannot be stored: {first_line(exc).rstrip('.')}."
+        ) from exc
 
 
 def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
@@ -59,7 +61,9 @@ def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
     try:
         return _assemble((name, columns[name]) for name in NAMES if name in columns)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as exc:
-        raise InvalidBatch(f"These columns cannot be stored: {first_line(exc).rstrip('.')}.") from exc
+        raise lack_of_memory(exc) or InvalidBatch(
+            f"These columns cannot be stored: {first_line(exc).rstrip('.')}."
+        ) from exc
 
 
 def encode(batch: pa.RecordBatch) -> bytes:

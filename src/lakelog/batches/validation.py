@@ -17,7 +17,7 @@ from lakelog.batches.encoding import PREFIX
 from lakelog.batches.framing import BATCH, SCHEMA, Part, parts
 from lakelog.batches.limits import check_count, check_limits
 from lakelog.batches.schema import HEADERS, NAMES, PUBLIC, PUBLIC_MASK, TIME, TYPES, schema_of
-from lakelog.errors import InvalidBatch, TooLarge, first_line
+from lakelog.errors import InvalidBatch, TooLarge, first_line, lack_of_memory
 from lakelog.model.limits import MAX_BODY_BYTES, MAX_EXPANDED_BYTES, MAX_EXPANSION
 
 # A tiny batch of equal messages compresses better than MAX_EXPANSION and harms nobody.
@@ -152,9 +152,11 @@ def _is_time(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
-def _refused(exc: BaseException) -> InvalidBatch:
+def _refused(exc: BaseException) -> InvalidBatch | MemoryError:
     why = first_line(exc).rstrip(".")
-    return InvalidBatch(f"The Arrow data cannot be read: {why}. Send it as an Arrow IPC stream writer wrote it.")
+    return lack_of_memory(exc) or InvalidBatch(
+        f"The Arrow data cannot be read: {why}. Send it as an Arrow IPC stream writer wrote it."
+    )
 
 
 _Accepted = tuple[str, Callable[[pa.DataType], bool]]

@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import FrameType
 
+import httptools
 import structlog
 import uvicorn
 import uvloop
@@ -208,6 +209,14 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+def _own_failure(error: BaseException | None) -> BaseException | None:
+    """What failed in the server while it read a request, such as memory: nothing that its caller could mend."""
+    if not isinstance(error, httptools.HttpParserCallbackError):
+        return None
+    cause = error.__context__
+    return None if cause is None or isinstance(cause, (ValueError, httptools.HttpParserError)) else cause
+
+
 class Protocol(HttpToolsProtocol):
     """HTTP/1.1 with a limit for the head of a request, and problems for what is not HTTP at all."""
 
@@ -231,6 +240,11 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
+        # uvicorn calls it for whatever ended the parser, also where it was not the request.
+        if failure := _own_failure(sys.exc_info()[1]):
+            _log.error("a request could not be read; its connection is closed", error=repr(failure))
+            self.transport.close()
+            return
         refusal = HttpRefusal(400, msg)
         refusal.error = InvalidRequest(msg)
         answer = answer_error(refusal, b"none")

@@ -213,3 +213,27 @@ def test_times_too_far_for_microseconds_are_refused() -> None:
 def test_partitions_that_cannot_be_are_refused(number: int, kind: pa.DataType) -> None:
     with pytest.raises(InvalidBatch):
         read_stream(stream([table(value=ONE, partition=pa.array([number], kind))]))
+
+
+LACKS = [pa.ArrowMemoryError("malloc of size 64 failed"), OSError("ZSTD compression failed: not enough memory")]
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_lack_of_memory_is_not_called_an_invalid_batch(monkeypatch: pytest.MonkeyPatch, lack: Exception) -> None:
+    """Its caller would give up what is valid."""
+    payload, body = encode(from_messages(messages(60))), stream([caller_batch(60)])
+
+    def fails(*_: object, **__: object) -> None:
+        raise lack
+
+    for name in ("read_record_batch", "open_stream"):
+        monkeypatch.setattr(pa.ipc, name, fails)
+    monkeypatch.setattr(pa, "array", fails)
+    for step in (
+        lambda: validate(payload),
+        lambda: read_stream(body),
+        lambda: from_messages(messages(2)),
+        lambda: from_columns({"value": [b"v"]}),
+    ):
+        with pytest.raises((MemoryError, OSError)):
+            step()
