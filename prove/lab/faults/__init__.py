@@ -1,6 +1,6 @@
 """Faults by their names, grouped in files by the part that they hit."""
 
-from prove.lab.faults import clients, clocks, groups, network, postgres, servers, spark, store
+from prove.lab.faults import clients, clocks, groups, network, postgres, resources, servers, spark, store
 from prove.lab.faults.fault import Base, Fault
 
 KINDS: dict[str, type[Base]] = {
@@ -8,6 +8,7 @@ KINDS: dict[str, type[Base]] = {
     for each in (
         servers.ServerKilled,
         servers.ServersKilled,
+        servers.ServerKilledAtPoint,
         servers.ServerStopped,
         servers.RollingRestart,
         clients.WorkerKilled,
@@ -19,6 +20,8 @@ KINDS: dict[str, type[Base]] = {
         postgres.BackendsTerminated,
         postgres.PostgresKilled,
         postgres.PostgresStopped,
+        postgres.DiskFails,
+        postgres.ConnectionStorm,
         postgres.HeldSnapshot,
         network.LinkDown,
         network.HalfOpen,
@@ -43,6 +46,9 @@ KINDS: dict[str, type[Base]] = {
         spark.RegistrationUntold,
         spark.VerificationUntold,
         spark.HotDeleteKilled,
+        resources.DescriptorsGone,
+        resources.MemoryGone,
+        resources.ProcessorsTaken,
         groups.Churn,
         groups.PartitionsAdded,
     )

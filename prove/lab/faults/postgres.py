@@ -1,17 +1,23 @@
-"""Faults of PostgreSQL: one of the two clusters is killed, stopped, loses its sessions, or cannot vacuum."""
+"""Faults of PostgreSQL: a cluster is killed, stopped, loses its sessions or its disk, is overrun, or cannot vacuum."""
 
 from __future__ import annotations
 
+import contextlib
 import random
+import shutil
 import time
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from prove.lab.claims import Busy
 from prove.lab.faults.fault import Base, Shown, Sign
+from tests.kit.waiting import NeverTrue, eventually
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
+    from tests.kit.postgres import Cluster
+    from tests.kit.process import Process
 
 
 APPEND_WITHIN = 2.0
@@ -86,6 +92,95 @@ class PostgresStopped(Base):
     def end(self, scene: Scene) -> None:
         self._cluster.resume()
         self.release(scene)
+
+
+# What strace makes of its calls: of the next ones, or of all.
+DISKS = {
+    "fdatasync: EIO": "inject=fdatasync:error=EIO:when=1",
+    "fdatasync: ENOSPC": "inject=fdatasync:error=ENOSPC:when=1",
+    "pwrite64: EIO": "inject=pwrite64:error=EIO:when=1+3",
+    "pwrite64: ENOSPC": "inject=pwrite64:error=ENOSPC",
+}
+
+
+class DiskFails(Base):
+    """Writing or flushing fails, of the log or of tables: whoever is told of an error may have committed.
+
+    A flush of the log that fails ends all sessions, and the cluster recovers from what is on the disk.
+    """
+
+    kind = "disk fails"
+    counts_by = Shown.by(Sign.UNKNOWN, after=8.0)
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        if shutil.which("strace") is None:
+            raise Busy("strace is not installed")
+        self.seconds = chance.uniform(2.0, 4.0)
+        how = chance.choice(list(DISKS))
+        self._cluster = _serving(scene, self.claim_one(scene, scene.cells, chance))
+        self.about += f", {how}"
+        process = self._cluster.process
+        pids = [process.pid, *(child.pid for child in process.children())]
+        calls = how.partition(":")[0]
+        argv = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", DISKS[how]]
+        argv += [part for pid in pids for part in ("-p", str(pid))]
+        self._tracer: Process = scene.supervisor.start(argv, name="strace")
+
+    def end(self, scene: Scene) -> None:
+        # Not by SIGKILL: who is traced must be let go.
+        if self._tracer.running:
+            self._tracer.terminate()
+        _await_cluster(self._cluster)
+        self.release(scene)
+
+
+class ConnectionStorm(Base):
+    """Strangers take every connection that there is, and the servers' sessions are ended."""
+
+    kind = "connection storm"
+    counts_by = Shown.by(Sign.UNKNOWN, after=5.0)
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        self.seconds = chance.uniform(2.0, 4.0)
+        name = self.claim_one(scene, scene.cells, chance)
+        cluster = _serving(scene, name)
+        self._taken: list[psycopg.Connection[tuple[object, ...]]] = []
+        self._take(cluster)
+        if not self._taken:
+            raise Busy(f"{name} takes no connection")
+        ends = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
+        self._taken[0].execute(ends, (scene.databases[scene.cells.index(name)],))
+        for _ in range(3):
+            self._take(cluster)
+        self.about += f", {len(self._taken)} connections"
+
+    def _take(self, cluster: Cluster) -> None:
+        """Until there is none left."""
+        with contextlib.suppress(psycopg.OperationalError):
+            while True:
+                self._taken.append(psycopg.connect(cluster.url(), autocommit=True, connect_timeout=2))
+
+    def end(self, scene: Scene) -> None:
+        for connection in self._taken:
+            connection.close()
+        self.release(scene)
+
+
+def _serving(scene: Scene, name: str) -> Cluster:
+    """The cluster of a cell, when it has come back from the fault before."""
+    cluster = scene.cluster(name)
+    _await_cluster(cluster)
+    return cluster
+
+
+def _await_cluster(cluster: Cluster) -> None:
+    """Until it serves: one that ended is started, one that recovers is waited for."""
+    if not cluster.running:
+        cluster.start()
+    try:
+        eventually(cluster._answers, within=60, every=0.1, what="the cluster answers")
+    except NeverTrue as exc:
+        raise Busy("the cluster does not come back") from exc
 
 
 class HeldSnapshot(Base):

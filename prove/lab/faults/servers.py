@@ -1,10 +1,13 @@
-"""Faults of servers: killed, stopped and back, restarted one after another."""
+"""Faults of servers: killed, at a point too, stopped and back, restarted one after another."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakelog.failpoints import ENVIRONMENT_VARIABLE
+from prove.lab.claims import Busy
 from prove.lab.faults.fault import Base, Shown, Sign
 
 if TYPE_CHECKING:
@@ -24,6 +27,50 @@ class ServerKilled(Base):
 
     def end(self, scene: Scene) -> None:
         self._server.process.start()
+        scene.await_ready(self._server)
+        self.release(scene)
+
+
+# And how often each may be passed before it ends the server.
+POINTS = {
+    "append.before_statement": 8,
+    "publish.after_commit": 8,
+    "leases.before_commit": 20,
+    "leases.after_commit": 20,
+    "members.after_write": 1,
+    "rolls.before_drop": 1,
+}
+REACHED_SECONDS = 12.0
+
+
+class ServerKilledAtPoint(Base):
+    """One server ends itself at a named point: before or behind a commit of messages, of leases, of members, of a drop.
+
+    It is started anew for that, so that its fail points are armed.
+    """
+
+    kind = "server killed at a point"
+    counts_by = Shown.by(Sign.UNKNOWN)
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        self.seconds = chance.uniform(0.1, 1.0)
+        point = chance.choice(list(POINTS))
+        at = chance.randint(1, POINTS[point])
+        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        process = self._server.process
+        self._command = process.command
+        process.command = replace(self._command, env={**self._command.env, ENVIRONMENT_VARIABLE: f"{point}=kill@{at}"})
+        process.restart()
+        self.about += f", {point}"
+        try:
+            process.wait(timeout=REACHED_SECONDS)
+        except TimeoutError as exc:
+            self.end(scene)
+            raise Busy(f"{self.about} was not reached") from exc
+
+    def end(self, scene: Scene) -> None:
+        self._server.process.command = self._command
+        self._server.process.restart()
         scene.await_ready(self._server)
         self.release(scene)
 

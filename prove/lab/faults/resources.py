@@ -1,0 +1,86 @@
+"""Faults of resources: a server gets no more file descriptors, no more memory, or nobody gets a processor."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+
+from prove.lab.faults.fault import Base, Shown, Sign
+
+if TYPE_CHECKING:
+    from prove.lab.scene import Scene
+    from tests.kit.process import Process
+
+_MIB = 1 << 20
+
+
+class _Limited(Base):
+    """One server under a limit of the kernel's. It may die of it, and is started again then."""
+
+    counts_by = Shown.by(Sign.UNKNOWN, Sign.REFUSED, after=5.0)
+    resource: int
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        self.seconds = chance.uniform(4.0, 6.0)
+        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        process = psutil.Process(self._server.process.pid)
+        self._before = process.rlimit(self.resource)
+        process.rlimit(self.resource, (self.most(process, chance), self._before[1]))
+
+    def most(self, process: psutil.Process, chance: random.Random) -> int:
+        """What it may have from now on; what it has already stays with it."""
+        raise NotImplementedError
+
+    def end(self, scene: Scene) -> None:
+        process = self._server.process
+        if process.running:
+            psutil.Process(process.pid).rlimit(self.resource, self._before)
+        else:
+            self.about += ", which died of it"
+            process.restart()
+        scene.await_ready(self._server)
+        self.release(scene)
+
+
+class DescriptorsGone(_Limited):
+    """It can accept nobody, and open no connection to its databases."""
+
+    kind = "server out of file descriptors"
+    resource = psutil.RLIMIT_NOFILE
+
+    def most(self, process: psutil.Process, chance: random.Random) -> int:
+        return max(16, process.num_fds() // 2)
+
+
+class MemoryGone(_Limited):
+    """It gets a few MiB more, and then none."""
+
+    kind = "server out of memory"
+    resource = psutil.RLIMIT_AS
+
+    def most(self, process: psutil.Process, chance: random.Random) -> int:
+        return process.memory_info().vms + chance.choice((1, 4)) * _MIB
+
+
+class ProcessorsTaken(Base):
+    """Others compute on all of them, and come first."""
+
+    kind = "processors taken"
+    counts_by = Shown.by(Sign.UNKNOWN, Sign.REDELIVERED, Sign.REFUSED, after=5.0)
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        self.seconds = chance.uniform(5.0, 7.0)
+        self.claim(scene, ["processors"])
+        count = 2 * (os.cpu_count() or 1)
+        self.about = f"{count} processes"
+        argv = ["nice", "-n", "-15", sys.executable, "-c", "while True: pass"]
+        self._others: list[Process] = [scene.supervisor.start(argv, name=f"other{each}") for each in range(count)]
+
+    def end(self, scene: Scene) -> None:
+        for other in self._others:
+            other.kill9()
+        self.release(scene)
