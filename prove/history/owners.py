@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Message:
 
     offset: int
     key: str | None
-    value: str
+    value: bytes
     delivery: int
     failures: int
 
@@ -89,7 +90,7 @@ def lease_of(told: dict[str, Any]) -> Lease:
         Message(
             offset=each["offset"],
             key=each.get("key"),
-            value=each["value"],
+            value=value_of(each),
             delivery=each["delivery"],
             failures=each["failures"],
         )
@@ -102,6 +103,11 @@ def lease_of(told: dict[str, Any]) -> Lease:
         suspect=told["suspect"],
         messages=messages,
     )
+
+
+def value_of(told: dict[str, Any]) -> bytes:
+    """A message's bytes, whichever way JSON has them."""
+    return str(told["value"]).encode() if "value" in told else base64.b64decode(told["value_base64"])
 
 
 def seen_of(lease: Lease) -> LeaseSeen:

@@ -2,8 +2,8 @@
 
 `orders` is the main topic, read by a lease group, by another that wants a fifth of it, by a cursor group, a tail reader
 and a replay. Its leases outlast most faults: what a lost owner had is run message by message, and a run would do
-nothing else. `jobs` has short leases, and messages that kill their worker. Of `short` only the newest are kept, and its
-group is too slow for that.
+nothing else. `jobs` has short leases, messages that kill their worker, and an operator who redrives what died. Of
+`short` only the newest are kept, and its group is too slow for that. `passing` is deleted and made anew all the time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from prove.lab.sizes import Size
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
 
-ORDERS, JOBS, SHORT = "orders", "jobs", "short"
+ORDERS, JOBS, SHORT, PASSING = "orders", "jobs", "short", "passing"
 CURSOR_GROUP = "indexing"
 KEPT = 600
 """Messages of each partition of `short`."""
 MOST_PARTITIONS = 12
+ODD = 0.0003
+"""Of messages: a third of them is as long as is allowed, which is much for a small machine."""
 DRIVERS = 2
 """Of tiering, at most: so many ways lead to each server."""
 
@@ -120,7 +122,7 @@ class Staff:
 
     @property
     def publishing(self) -> tuple[str, ...]:
-        return ("producer", "numbered", "jobber", "shortener")
+        return ("producer", "numbered", "jobber", "shortener", "operator", "recreator")
 
     @property
     def all_groups(self) -> list[tuple[str, str]]:
@@ -137,7 +139,7 @@ class Staff:
         main = size.rate * 0.92
         self._hire_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
-        crew.hire("producer", "producer", half, self._producer("producer", ORDERS, main / 2 / half))
+        crew.hire("producer", "producer", half, self._producer("producer", ORDERS, main / 2 / half, odd=ODD))
         crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
         small = {"batch": max(10, size.batch // 4)}
         crew.hire("jobber", "producer", 1, self._producer("jobber", JOBS, size.rate * 0.04, kill=0.001, **small))
@@ -148,6 +150,8 @@ class Staff:
         crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
         crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
         crew.hire("sampler", "sampler", 1, self._sampler)
+        crew.hire("operator", "operator", 1, self._operator)
+        crew.hire("recreator", "recreator", 1, self._recreator)
         crew.hire("stranger", "stranger", 1, self._stranger)
 
     def _hire_drivers(self, count: int, *, within: float) -> None:
@@ -238,6 +242,12 @@ class Staff:
             after=after,
             **common,
         )
+
+    def _operator(self, name: str, slot: int, after: str) -> plans.Plan:
+        return plans.OperatorPlan(topic=JOBS, group=JOBS, **self._common("operator", name, slot))
+
+    def _recreator(self, name: str, slot: int, after: str) -> plans.Plan:
+        return plans.RecreatorPlan(topic=PASSING, group=PASSING, **self._common("recreator", name, slot))
 
     def _stranger(self, name: str, slot: int, after: str) -> plans.Plan:
         mine = (self.groups[0].topic, self.groups[0].name)

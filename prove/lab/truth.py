@@ -26,7 +26,7 @@ from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text
 from prove.history.truth import write_truth
 from prove.lab.load.calls import Caller
 from prove.lab.load.owner import Owner
-from prove.lab.staff import CURSOR_GROUP, ORDERS
+from prove.lab.staff import CURSOR_GROUP, JOBS, ORDERS
 
 if TYPE_CHECKING:
     from prove.lab.scene import Scene
@@ -42,6 +42,8 @@ class Truth:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
+        self._hashes: dict[tuple[str, int, int], int] = {}
+        """What is where, in topics whose dead letters are redriven."""
         self.messages = 0
 
     def write(self) -> None:
@@ -64,6 +66,10 @@ class Truth:
         edges = {edge for each in plan.partitions[number].segments for edge in (each.first, each.end)}
         seen = _seen(_readable(log, topic, number, (first, end), edges), topic, number)
         self.messages += len(seen)
+        if topic == JOBS:
+            self._hashes |= {
+                (topic, number, int(at)): int(what) for at, what in zip(seen.offset, seen.hash, strict=True)
+            }
         read = {
             "outcome": int(Outcome.OK), "invoked_ns": began, "completed_ns": time.monotonic_ns(),
             "topic": text_id(topic), "partition": number, "offset": first, "reader": int(Reader.FINAL),
@@ -113,13 +119,15 @@ class Truth:
             caller.close()
 
     def _dead(self) -> None:
-        rows = [row for group in self._scene.staff.groups for row in self._letters(group.topic, group.name)]
+        states = ("dead", "redriven", "discarded")
+        groups = [(group.topic, group.name, state) for group in self._scene.staff.groups for state in states]
+        rows = [row for asked in groups for row in self._letters(*asked)]
         write_truth(self._scene.folder, columns("dead", rows))
 
-    def _letters(self, topic: str, group: str) -> Iterator[dict[str, Any]]:
+    def _letters(self, topic: str, group: str, state: str) -> Iterator[dict[str, Any]]:
         after = ""
         while True:
-            path = f"/v1/groups/{group}/dead-letters?topic={topic}&limit=1000{after}"
+            path = f"/v1/groups/{group}/dead-letters?topic={topic}&state={state}&limit=1000{after}"
             page = self._scene.request("GET", path)
             for each in page["dead_letters"]:
                 yield {
@@ -130,10 +138,24 @@ class Truth:
                     "failures": each["failures"],
                     "deliveries": each["deliveries"],
                     "key": text_id(each.get("key")),
+                    **self._copy(topic, each),
                 }
             if page.get("next") is None:
                 return
             after = f"&after={page['next']}"
+
+    def _copy(self, topic: str, letter: dict[str, Any]) -> dict[str, Any]:
+        """Where a dead letter was redriven to, and whether the same bytes are there."""
+        copied = letter.get("redriven_to")
+        if copied is None:
+            return {}
+        _, partition, offset = (int(part) for part in copied.split("-"))
+        place = int(letter["id"].split("-")[2])
+        return {
+            "redriven": 1, "copy_topic": text_id(topic), "copy_partition": partition, "copy_offset": offset,
+            "hash": self._hashes.get((topic, letter["partition"], place), 0),
+            "copy_hash": self._hashes.get((topic, partition, offset), 0),
+        }  # fmt: skip
 
 
 def left(scene: Scene) -> list[str]:

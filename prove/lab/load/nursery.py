@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-MODULES = ("producer", "worker", "member", "reader", "sampler", "stranger", "tierer")
+MODULES = ("producer", "worker", "member", "reader", "sampler", "stranger", "operator", "recreator", "tierer")
 _DEATH_SIGNAL = 1
 
 

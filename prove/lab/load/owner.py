@@ -17,6 +17,8 @@ class Owner:
     def __init__(self, recorder: Recorder, caller: Caller, topic: str, group: str, name: str) -> None:
         self.recorder, self.caller = recorder, caller
         self.topic, self.group, self.name = topic, group, name
+        self.topic_told, self.name_told = topic, name
+        """What the history calls them."""
         self.settings: dict[str, Any] = {}
 
     def consume(self, max_messages: int, lease_ms: int, *, wait_ms: int, request_id: str) -> list[Lease] | None:
@@ -43,10 +45,11 @@ class Owner:
             raise RuntimeError(f"a consume was refused: {reply.reason}")
         return None
 
-    def say(self, sayings: Sequence[Saying], *, owner: str | None = None) -> list[Told]:
-        """Many answers in one call; what became of each."""
+    def say(self, sayings: Sequence[Saying], *, owner: str | None = None, told: str | None = None) -> list[Told]:
+        """Many answers in one call; what became of each. `owner` is another one, `told` what the history calls it."""
         self.caller.settle()
-        first = self.recorder.invoke(*(said_line(self.topic, self.group, owner or self.name, each) for each in sayings))
+        told = told or owner or self.name_told
+        first = self.recorder.invoke(*(said_line(self.topic_told, self.group, told, each) for each in sayings))
         body: dict[str, Any] = {"owner": owner or self.name, "answers": [each.body() for each in sayings]}
         reply = self.caller.call("POST", f"/v1/topics/{self.topic}/groups/{self.group}/answers", body)
         lines = outcome_lines(reply.outcome, reply.data, reply.reason, len(sayings))
@@ -63,4 +66,4 @@ class Owner:
         return seen
 
     def _line(self, op: Op, **more: Any) -> Line:
-        return Line(kind="invoke", op=op, topic=self.topic, group=self.group, owner=self.name, **more)
+        return Line(kind="invoke", op=op, topic=self.topic_told, group=self.group, owner=self.name_told, **more)

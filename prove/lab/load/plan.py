@@ -35,6 +35,8 @@ class ProducerPlan(Plan, frozen=True, kw_only=True):
     bad: float = 0.01
     kill: float = 0.0
     discard: float = 0.005
+    odd: float = 0.0
+    """Empty, as long as is allowed, or no text."""
     keys: int = 2000
     after: str = ""
     """The killed one whose last batch is repeated first."""
@@ -91,6 +93,23 @@ class StrangerPlan(Plan, frozen=True, kw_only=True):
     words: list[str]
     """What only the others say."""
     every: float = 2.0
+
+
+class OperatorPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    every: float = 5.0
+    redrives: int = 40
+    """Dead letters at a time."""
+
+
+class RecreatorPlan(Plan, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    every: float = 2.0
+    count: int = 20
+    """Messages of each topic that is made."""
+    lease_ms: int = 10_000
 
 
 class TiererPlan(Plan, frozen=True, kw_only=True):

@@ -154,15 +154,12 @@ class Producer:
     def _attempts(self, made: Sequence[Made]) -> list[Attempt]:
         state, topic = self._state, self._plan.topic
         if not self._plan.numbered:
-            return [
-                Attempt(topic=topic, value=each.value.encode(), key=each.key, idempotency_key=each.unique)
-                for each in made
-            ]
+            return [Attempt(topic=topic, value=each.value, key=each.key, idempotency_key=each.unique) for each in made]
         first = state.sequences.get(state.partition, 0) * ROOM
         return [
             Attempt(
                 topic=topic,
-                value=each.value.encode(),
+                value=each.value,
                 key=each.key,
                 partition=state.partition,
                 producer=f"{state.producer}/{state.partition}",
@@ -174,13 +171,13 @@ class Producer:
     def _body(self, made: Sequence[Made]) -> dict[str, Any]:
         state = self._state
         if not self._plan.numbered:
-            messages = [{"key": each.key, "value": each.value, "idempotency_key": each.unique} for each in made]
+            messages = [{**each.body, "idempotency_key": each.unique} for each in made]
             return {"messages": messages}
         return {
             "producer": state.producer,
             "sequence": state.sequences.get(state.partition, 0),
             "epoch": state.epoch,
-            "messages": [{"key": each.key, "value": each.value, "partition": state.partition} for each in made],
+            "messages": [{**each.body, "partition": state.partition} for each in made],
         }
 
     def _pending(self, name: str) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lakelog.wire.problems import error_of
 from prove.history.lines import ReadBy, identity_of
+from prove.history.owners import value_of
 from prove.history.recorder import Recorder
 from prove.history.tables import text_id
 from prove.lab.load.calls import Caller
@@ -33,7 +34,7 @@ class Fetcher:
             messages = reply.data["messages"]
             call.saw(
                 [each["offset"] for each in messages],
-                [text_id(each["value"]) for each in messages],
+                [text_id(value_of(each)) for each in messages],
                 keys=[text_id(each.get("key")) for each in messages],
                 identities=[identity_of(each.get("idempotency_key")) for each in messages],
                 bounds=(reply.data["log_start"], reply.data["high_watermark"]),

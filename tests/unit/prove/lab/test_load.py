@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
+from lakelog.model.limits import MAX_MESSAGE_BYTES
+from prove.history.owners import value_of
 from prove.lab.board import Board, Field
 from prove.lab.load.calls import Caller, is_refusal
 from prove.lab.load.messages import does, make
@@ -25,6 +29,16 @@ def test_messages_say_what_shall_become_of_them_in_the_shares_asked_for() -> Non
     shares = Counter(does(make(PLAN, "p-1", number).value) for number in range(4000))
     assert set(shares) == {"good", "bad", "kill", "discard"}
     assert 15 < shares["bad"] < 80 and 300 < shares["kill"] < 500
+
+
+def test_odd_messages_are_empty_as_long_as_is_allowed_or_no_text() -> None:
+    plan = msgspec.structs.replace(PLAN, odd=0.1)
+    made = [make(plan, "p-1", number) for number in range(400)]
+    assert {len(each.value) for each in made} >= {0, MAX_MESSAGE_BYTES}
+    assert any("value_base64" in each.body for each in made)
+    assert all(
+        value_of(each.body) == each.value and does(each.value) in ("good", "bad", "kill", "discard") for each in made
+    )
 
 
 def test_only_a_definite_refusal_of_ours_is_one() -> None:
