@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.kit.process import Process
 
 
+TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
 APPEND_WITHIN = 2.0
 TOLD_AFTER = 0.03
 """From a commit until its caller knows of it."""
@@ -44,9 +45,8 @@ class BackendsTerminated(Base):
         self.release(scene)
 
     def _terminate(self) -> None:
-        statement = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
         for _ in range(3):
-            self._cluster.execute(statement, (self._database,))
+            self._cluster.execute(TERMINATE, (self._database,))
 
 
 class PostgresKilled(Base):
@@ -148,8 +148,7 @@ class ConnectionStorm(Base):
         self._take(cluster)
         if not self._taken:
             raise Busy(f"{name} takes no connection")
-        ends = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
-        self._taken[0].execute(ends, (scene.databases[scene.cells.index(name)],))
+        self._taken[0].execute(TERMINATE, (scene.databases[scene.cells.index(name)],))
         for _ in range(3):
             self._take(cluster)
         self.about += f", {len(self._taken)} connections"
