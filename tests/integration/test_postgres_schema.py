@@ -155,3 +155,17 @@ async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, databas
         await catalog.close()
         await admin.execute("drop role app_login")
         await admin.close()
+
+
+async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database: str) -> None:
+    """The journal's own threshold is for rows; what PostgreSQL stores beside them is in pieces of 2 KiB."""
+    await migrate(database)
+    options = (
+        "select t.reloptions from pg_class c join pg_class t on t.oid = c.reltoastrelid where c.oid = $1::regclass"
+    )
+    connection = await asyncpg.connect(database)
+    try:
+        found = await connection.fetchval(options, "lakelog.journal")
+    finally:
+        await connection.close()
+    assert found is not None and "autovacuum_vacuum_threshold=2000" in found

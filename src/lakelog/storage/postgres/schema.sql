@@ -230,7 +230,7 @@ CREATE TABLE lakelog.journal (
     format smallint DEFAULT 1 NOT NULL,
     body bytea NOT NULL
 )
-WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='1000000');
+WITH (toast_tuple_target='8160', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='1000000', toast.autovacuum_vacuum_threshold='2000');
 ALTER TABLE ONLY lakelog.journal ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before timestamp with time zone, p_limit bigint) RETURNS bigint

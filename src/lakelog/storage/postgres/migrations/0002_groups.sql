@@ -52,7 +52,9 @@ create table lakelog.journal (
     -- A snapshot of some kilobytes stays in the row: a row of another table, and compressing it, would cost more.
     toast_tuple_target = 8160,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0,
-    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 1000000
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 1000000,
+    -- What does not stay is in pieces of 2 KiB: 50,000 dead ones of those would be 100 MiB.
+    toast.autovacuum_vacuum_threshold = 2000
 );
 alter table lakelog.journal alter body set storage external;
 
