@@ -40,8 +40,13 @@ class Pulse:
         self._thread.join()
 
     @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """From and to, in order."""
+        return [*self._taken]
+
+    @property
     def faults(self) -> list[Fault]:
-        return [Fault(kind=TAKEN, began_ns=began, ended_ns=ended) for began, ended in [*self._taken]]
+        return [Fault(kind=TAKEN, began_ns=began, ended_ns=ended) for began, ended in self.stretches]
 
     def seconds(self, since_ns: int = 0) -> float:
         """For how long, all in all, from that time on."""

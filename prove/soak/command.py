@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from prove.commands import Command, in_folder, say, seeded, write_json
+from prove.lab.pulse import Pulse
 from prove.lab.scene import SERVERS, Scene
 from prove.lab.sizes import Size
 from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
@@ -72,7 +73,7 @@ def _soaked(asked: Namespace, folder: Path) -> int:
 
 def play(wish: Wish) -> Soaked:
     wish.folder.mkdir(parents=True, exist_ok=True)
-    with Scene(wish.folder, postgres=SETTINGS, servers=wish.servers) as scene:
+    with Pulse() as pulse, Scene(wish.folder, postgres=SETTINGS, servers=wish.servers) as scene:
         staff = Soakers(scene, _size(), wish.seed, keep_seconds=wish.keep_seconds)
         scene.staff = staff
         staff.make_topics()
@@ -86,7 +87,7 @@ def play(wish: Wish) -> Soaked:
         scene.crew.dismiss("producer")
         scene.crew.dismiss(*(hand.role for hand in scene.crew.hands))
         broken = list(scene.crew.broken)
-    latency = measure(wish.folder, (("producer",), tuple(LEASE_GROUPS)), began_ns)
+    latency = measure(wish.folder, (("producer",), tuple(LEASE_GROUPS)), began_ns, pulse.stretches)
     return Soaked(
         seed=wish.seed,
         minutes=wish.minutes,
@@ -96,6 +97,7 @@ def play(wish: Wish) -> Soaked:
         keep_seconds=wish.keep_seconds,
         verdicts=verdicts(taken, latency, rate),
         broken=broken,
+        taken_away=pulse.seconds(began_ns),
         taken=taken,
         windows=latency.windows(taken[-1].at),
     )
@@ -168,6 +170,10 @@ def _show(soaked: Soaked) -> None:
     for each in soaked.verdicts:
         table.add_row(each.name, "holds" if each.holds else "does not hold", each.measured, each.asked)
     Console().print(table)
+    if soaked.taken_away:
+        say(
+            f"the machine was taken away for {soaked.taken_away:.0f} s; what waited then is left out of the percentiles"
+        )
     for broken in soaked.broken:
         say(f"! a client broke: {broken}")
 

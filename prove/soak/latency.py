@@ -1,11 +1,12 @@
 """How long publishes took, and messages from there to an owner: out of the histories, when all is done.
 
-Offsets of a partition are dense, so that an array by offset says when each message was sent.
+Offsets of a partition are dense, so that an array by offset says when each message was sent. What waited while the
+machine was taken away, or just after, when everybody makes up for it, is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from prove.history.reading import FileReader
 from prove.history.tables import Columns, Outcome
 
 WINDOW_SECONDS = 10.0
+RECOVERY_NS = 10 * SECOND
+Stretches = Sequence[tuple[int, int]]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +62,16 @@ class Latency:
         ]
 
 
-def measure(folder: Path, roles: tuple[tuple[str, ...], tuple[str, ...]], began_ns: int) -> Latency:
+def measure(
+    folder: Path, roles: tuple[tuple[str, ...], tuple[str, ...]], began_ns: int, taken_away: Stretches = ()
+) -> Latency:
     """Of the histories of these producers and owners, by their roles."""
     producers, owners = roles
     attempts = list(_ok(folder, producers, "attempt"))
     sent = _sent(attempts)
     publish = [(each.completed_ns, each.completed_ns - each.invoked_ns) for each in attempts]
     delivery = [_delivered(each, sent) for each in _ok(folder, owners, "delivery")]
-    return Latency(publish=_waits(publish, began_ns), delivery=_waits(delivery, began_ns))
+    return Latency(publish=_waits(publish, began_ns, taken_away), delivery=_waits(delivery, began_ns, taken_away))
 
 
 def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[Columns]:
@@ -104,8 +109,18 @@ def _delivered(rows: Columns, sent: dict[int, Array]) -> tuple[Array, Array]:
     return np.concatenate(at), np.concatenate(took)
 
 
-def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int) -> Waits:
+def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int, taken_away: Stretches) -> Waits:
     found = list(parts)
     at = np.concatenate([np.zeros(0, np.int64), *(each for each, _ in found)])
     took = np.concatenate([np.zeros(0, np.int64), *(each for _, each in found)])
+    kept = _untouched(at, took, taken_away)
+    at, took = at[kept], took[kept]
     return Waits(at=((at - began_ns) / SECOND).astype(np.float32), took=(took / 1e6).astype(np.float32))
+
+
+def _untouched(ended: Array, took: Array, taken_away: Stretches) -> Array:
+    """Which of these waits have nothing in common with any of the stretches."""
+    kept = np.ones(len(ended), np.bool_)
+    for begin, end in taken_away:
+        kept &= (ended < begin) | (ended - took > end + RECOVERY_NS)
+    return kept

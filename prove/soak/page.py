@@ -30,6 +30,8 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     keep_seconds: float
     verdicts: list[Shown]
     broken: list[str]
+    taken_away: float
+    """Seconds in which the hypervisor gave the processors to others."""
     """Clients that ended as none should."""
     taken: list[Taken]
     windows: list[Window]

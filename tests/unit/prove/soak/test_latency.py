@@ -75,3 +75,20 @@ def test_other_producers_do_not_count(folder: Path, clock: Clock) -> None:
     found = measure(folder, (("producer",), ("billing",)), BEGAN)
     assert not len(found.publish.took) and not len(found.delivery.took)
     assert found.windows(10.0)[0].publish_p99 == -1.0
+
+
+def test_what_waited_while_the_machine_was_taken_away_is_left_out(folder: Path, clock: Clock) -> None:
+    with Recorder(folder / "history", "producer-1", clock=clock) as recorder:
+        for offset, began in enumerate((0, 25_000, 31_000, 39_000, 41_000)):
+            publish(recorder, clock, range(offset, offset + 1), began=began, ended=began + 10)
+    with Recorder(folder / "history", "billing-2", clock=clock) as recorder:
+        deliver(recorder, clock, iter([0]), at=29_999)
+        deliver(recorder, clock, iter([1]), at=30_001)
+        deliver(recorder, clock, iter([4]), at=42_000)
+    roles = (("producer",), ("billing",))
+    whole = measure(folder, roles, BEGAN)
+    assert (len(whole.publish.at), len(whole.delivery.at)) == (5, 3)
+    # It is over at 30 s, and made up for at 40 s.
+    latency = measure(folder, roles, BEGAN, [(BEGAN + 30_000 * MS, BEGAN + 30_000 * MS)])
+    assert latency.publish.at.tolist() == pytest.approx([0.01, 25.01, 41.01])
+    assert latency.delivery.at.tolist() == pytest.approx([29.999, 42.0])

@@ -22,7 +22,7 @@ def soaked(*, holds: bool = True, broken: tuple[str, ...] = ()) -> Soaked:
     shown = Shown(name=HOSTILE, asked=HOSTILE, measured=HOSTILE, holds=holds)
     return Soaked(
         seed=1, minutes=1.0, servers=3, peak=None, rate=10.0, keep_seconds=40.0, verdicts=[shown], broken=list(broken),
-        taken=taken, windows=windows,
+        taken_away=0.0, taken=taken, windows=windows,
     )  # fmt: skip
 
 
