@@ -73,7 +73,7 @@ class Worker:
             if message.key is not None and message.key in blocked:
                 # It went back with the one before it, or will.
                 continue
-            fails = message.value.startswith("bad") or self._random.random() < self._plan.nack_share
+            fails = message.value.startswith(b"bad") or self._random.random() < self._plan.nack_share
             if fails:
                 blocked.add(message.key)
             verb = "nack" if fails else "ack"
