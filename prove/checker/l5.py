@@ -4,7 +4,8 @@ One that failed by that waits for its back-off, too. Only the first message of e
 for it. While a fault lasts the clock stands still.
 
 What a dead owner had is handed out one at a time, each alone. So the clock begins again whenever one of them is leased:
-two seconds in which none is, though one is due, are too long.
+two seconds in which none is, though one is due, are too long. A lease whose answer was lost is nobody's to see, but for
+the number of the message's next delivery: where one may have been in these two seconds, nothing is certain.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _late_ms(leases: Leases, rows: Array, later: Array) -> Array:
     allowed = np.maximum(allowed, _last_suspect_ms(leases, later) + grace)
     next_ = given.number[later] == given.number[rows] + 1
     late = np.where(next_, leases.granted_ms[later] - allowed, 0)
+    late[_maybe_leased(leases, leases.granted_ms[later], grace)] = 0
     for row in np.flatnonzero(late > 0).tolist():
         late[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
     return late
@@ -71,6 +73,18 @@ def _last_suspect_ms(leases: Leases, rows: Array) -> Array:
     """When a suspect was leased last before each of these; 0 if none was."""
     times = np.sort(leases.granted_ms[leases.given.suspect])
     return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
+
+
+def _maybe_leased(leases: Leases, at_ms: Array, grace: int) -> Array:
+    """Whether, in the time of grace before each of these, another may have been leased that nobody told of."""
+    given = leases.given
+    same = given.offset[1:] == given.offset[:-1]
+    hidden = same & (given.number[1:] > given.number[:-1] + 1) & (leases.closed_wall_ms[:-1] == NEVER)
+    before, after = leases.granted_ms[:-1][hidden], leases.granted_ms[1:][hidden]
+    found = np.zeros(len(at_ms), np.bool_)
+    for begin, end in zip(before.tolist(), after.tolist(), strict=True):
+        found |= (begin < at_ms) & (end > at_ms - grace)
+    return found
 
 
 def _faulty_ms(leases: Leases, row: int, later: int) -> int:

@@ -32,6 +32,10 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0 1", "z"), consume(1500, 2, "1:2", suspect=True), ack(1600, 2, 1),
         consume(3600, 3, "0:2", suspect=True), ack(3700, 3, 0), end("kl"),
     ],
+    "too late after one in front of it that nobody told of": [
+        consume(0, 1, "0 1", "z"), lost_consume(1100), consume(1300, 3, "1:3", suspect=True), ack(1400, 3, 1),
+        consume(3600, 4, "0:2", suspect=True), ack(3700, 4, 0), end("kl"),
+    ],
     "too late after its back-off": [
         consume(0, 1, "0", "z", suspect=True), consume(3300, 2, "0:2:1"), ack(3310, 2, 0), end(),
     ],
@@ -46,6 +50,10 @@ VALID: dict[str, list[Rows]] = {
         consume(0, 1, "0 1 2", "z"), consume(1500, 2, "1:2", suspect=True), ack(2900, 2, 1),
         consume(2900, 3, "2:2", suspect=True), ack(4800, 3, 2), consume(4800, 4, "0:2", suspect=True), ack(4900, 4, 0),
         end("klm"),
+    ],
+    "one after the other, which nobody told of": [
+        consume(0, 1, "0 1", "z"), lost_consume(1500), consume(3400, 3, "0:2", suspect=True), ack(3500, 3, 0),
+        consume(3600, 4, "1:3", suspect=True), ack(3700, 4, 1), end("kl"),
     ],
     "an owner that lives": [consume(0, 1, "0"), consume(3100, 2, "0:2", "b"), ack(3200, 2, 0, owner="b"), end()],
     "after an extend": [
