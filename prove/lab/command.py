@@ -58,8 +58,8 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
 
 
 def _possible(size: Size) -> list[str]:
-    """All kinds for which there are drivers enough."""
-    return [name for name, kind in KINDS.items() if kind.drivers <= size.drivers]
+    """All kinds for which there are drivers enough, and time to make up for them."""
+    return [name for name, kind in KINDS.items() if kind.drivers <= size.drivers and kind.is_hard <= size.is_hard]
 
 
 def _asked(size: Size, kinds: tuple[str, ...]) -> Size:

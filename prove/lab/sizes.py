@@ -37,6 +37,8 @@ class Size:
     """Seconds between two passes of a driver."""
     tier_age: float = 6.0
     """Seconds until a message is cold: a group that is further behind reads it from its file."""
+    is_hard: bool = False
+    """With the hardest faults, and with those who redrive dead letters and make topics anew: a long run."""
     drain_seconds: float = 60.0
     most_lag: int = 8_000
     """Producers hold back while a group is further behind: what it cannot do in time proves nothing."""
@@ -91,6 +93,7 @@ SIZES = {
         rate=1_500,
         members=8,
         churners=64,
+        is_hard=True,
     ),
     "release": Size(
         name="release",
@@ -103,6 +106,7 @@ SIZES = {
         rate=1_000,
         members=8,
         churners=64,
+        is_hard=True,
     ),
 }
 

@@ -139,7 +139,12 @@ class Staff:
         main = size.rate * 0.92
         self._hire_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
-        crew.hire("producer", "producer", half, self._producer("producer", ORDERS, main / 2 / half, odd=ODD))
+        crew.hire(
+            "producer",
+            "producer",
+            half,
+            self._producer("producer", ORDERS, main / 2 / half, odd=ODD if size.is_hard else 0),
+        )
         crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
         small = {"batch": max(10, size.batch // 4)}
         crew.hire("jobber", "producer", 1, self._producer("jobber", JOBS, size.rate * 0.04, kill=0.001, **small))
@@ -150,8 +155,9 @@ class Staff:
         crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
         crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
         crew.hire("sampler", "sampler", 1, self._sampler)
-        crew.hire("operator", "operator", 1, self._operator)
-        crew.hire("recreator", "recreator", 1, self._recreator)
+        if size.is_hard:
+            crew.hire("operator", "operator", 1, self._operator)
+            crew.hire("recreator", "recreator", 1, self._recreator)
         crew.hire("stranger", "stranger", 1, self._stranger)
 
     def _hire_drivers(self, count: int, *, within: float) -> None:

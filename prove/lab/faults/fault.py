@@ -69,6 +69,8 @@ class Base:
 
     kind: ClassVar[str] = ""
     counts_by: ClassVar[Shown] = Shown.by(Sign.UNKNOWN)
+    is_hard: ClassVar[bool] = False
+    """Takes much of a small machine, and a short run has no time to make up for it: in long ones only, or by name."""
     drivers: ClassVar[int] = 0
     """So many drivers of tiering have to be there for it."""
 

@@ -110,6 +110,7 @@ class DiskFails(Base):
     """
 
     kind = "disk fails"
+    is_hard = True
     counts_by = Shown.by(Sign.UNKNOWN, after=8.0)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
@@ -138,6 +139,7 @@ class ConnectionStorm(Base):
     """Strangers take every connection that there is, and the servers' sessions are ended."""
 
     kind = "connection storm"
+    is_hard = True
     counts_by = Shown.by(Sign.UNKNOWN, after=5.0)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:

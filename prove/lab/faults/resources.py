@@ -22,6 +22,7 @@ class _Limited(Base):
     """One server under a limit of the kernel's. It may die of it, and is started again then."""
 
     counts_by = Shown.by(Sign.UNKNOWN, Sign.REFUSED, after=5.0)
+    is_hard = True
     resource: int
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
@@ -70,6 +71,7 @@ class ProcessorsTaken(Base):
     """Others compute on all of them, and come first."""
 
     kind = "processors taken"
+    is_hard = True
     counts_by = Shown.by(Sign.UNKNOWN, Sign.REDELIVERED, Sign.REFUSED, after=5.0)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:

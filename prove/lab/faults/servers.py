@@ -37,19 +37,19 @@ POINTS = {
     "publish.after_commit": 8,
     "leases.before_commit": 20,
     "leases.after_commit": 20,
-    "members.after_write": 1,
     "rolls.before_drop": 1,
 }
 REACHED_SECONDS = 12.0
 
 
 class ServerKilledAtPoint(Base):
-    """One server ends itself at a named point: before or behind a commit of messages, of leases, of members, of a drop.
+    """One server ends itself at a named point: before or behind a commit of messages or of leases, before a drop.
 
     It is started anew for that, so that its fail points are armed.
     """
 
     kind = "server killed at a point"
+    is_hard = True
     counts_by = Shown.by(Sign.UNKNOWN)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:

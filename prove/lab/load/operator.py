@@ -37,7 +37,9 @@ class Operator:
         self._recorder.close()
 
     def _redrive(self) -> None:
-        reply = self._post("redrive", {"topic": self._plan.topic, "limit": self._plan.redrives})
+        # Once: those that kill their workers kill as many again.
+        asked = {"topic": self._plan.topic, "limit": self._plan.redrives, "max_redrives": 1}
+        reply = self._post("redrive", asked)
         if reply.outcome != "ok":
             return
         refused = [each["id"] for each in reply.data["refusals"]]

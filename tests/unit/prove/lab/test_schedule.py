@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from prove.lab.command import _possible
 from prove.lab.faults import KINDS
 from prove.lab.schedule import DRILL, drill_seconds, in_turn, quiet, schedule
 from prove.lab.sizes import SIZES, cut_to
@@ -76,3 +77,9 @@ def test_sizes_are_what_is_asked_for_and_are_cut_in_proportion() -> None:
     assert (half.messages, half.faults, half.seeds, half.load_seconds) == (150_000, 20, 10_000, 60)
     assert cut_to(ci, 60) == ci
     assert cut_to(ci, 0.1).faults >= 1
+
+
+def test_the_hardest_faults_are_in_long_runs_only() -> None:
+    short, long = set(_possible(SIZES["ci"])), set(_possible(SIZES["nightly"]))
+    assert long == set(KINDS) and "disk fails" in long - short
+    assert all(KINDS[name].is_hard or KINDS[name].drivers > 1 for name in long - short)
