@@ -74,8 +74,7 @@ class Recreator:
         return _Held(owner=self._owner.name_told, sayings=kept)
 
     def _create(self) -> None:
-        self._ask("POST", "/v1/topics", {"name": self._plan.topic, "partitions": 1})
-        reply = self._ask("GET", self._path)
+        reply = self._ask("POST", "/v1/topics", {"name": self._plan.topic, "partitions": 1})
         incarnation = reply.data["incarnation"]
         self._owner.topic_told = f"{self._plan.topic}.{incarnation}"
         self._owner.name_told = f"{self._plan.name}.{incarnation}"
