@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
@@ -16,7 +17,7 @@ from lakelog.errors import ConfigurationError, SchemaOutOfDate
 from lakelog.model.group import GroupKind, GroupSettings, Reading
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.groups import CommitStatus, DeadLetterKey, ServerInfo
-from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store
+from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store, queries
 from lakelog.storage.store import Appended, Catalog, PartitionStore
 from tests.contract.group_values import commit, entry, letter, versions_of
 from tests.contract.values import plain
@@ -169,3 +170,21 @@ async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database
     finally:
         await connection.close()
     assert found is not None and "autovacuum_vacuum_threshold=2000" in found
+
+
+@pytest.mark.parametrize("statement", ["keys_trim", "keys_trim_topic"])
+async def test_old_keys_are_found_without_reading_all_of_them(database: str, statement: str) -> None:
+    """Every server asks for them every 20 s, and a day's keys are many."""
+    await migrate(database)
+    connection = await asyncpg.connect(database)
+    try:
+        for table, first, rest in (("reservation", "7", "''::bytea, 0"), ("keyed_append", "7 << 16", "0")):
+            rows = f"select {first}, int8send(n), {rest}, now() from generate_series(1, 50000) n"
+            await connection.execute(f"insert into lakelog.{table} {rows}")
+            await connection.execute(f"vacuum analyze lakelog.{table}")
+        given = {"keys_trim": [1], "keys_trim_topic": 7}[statement]
+        sql = "explain " + queries.load("partitions")[statement]
+        plan = "\n".join(row[0] for row in await connection.fetch(sql, timedelta(days=1), given))
+    finally:
+        await connection.close()
+    assert "reservation_by_time" in plan and "keyed_append_by_time" in plan, plan

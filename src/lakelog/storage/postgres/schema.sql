@@ -1314,7 +1314,7 @@ CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, 
 
 CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, writer, number);
 
-CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at);
+CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at) WITH (autosummarize='on');
 
 CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (environment_id, pipeline, topic) WHERE (state = 'running'::text);
 
@@ -1324,7 +1324,7 @@ CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at);
 
 CREATE INDEX reading_by_topic ON lakelog.reading USING btree (incarnation);
 
-CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at);
+CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at) WITH (autosummarize='on');
 
 CREATE UNIQUE INDEX segment_by_path ON lakelog.segment USING btree (path);
 

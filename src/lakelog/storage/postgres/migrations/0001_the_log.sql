@@ -120,7 +120,7 @@ create table lakelog.reservation (
     at timestamptz not null default clock_timestamp(),
     primary key (incarnation, key_hash)
 );
-create index reservation_by_time on lakelog.reservation using brin (at);
+create index reservation_by_time on lakelog.reservation using brin (at) with (autosummarize = on);
 
 -- That it went there, and at which offset.
 create table lakelog.keyed_append (
@@ -130,7 +130,7 @@ create table lakelog.keyed_append (
     at timestamptz not null,
     primary key (pid, key_hash)
 );
-create index keyed_append_by_time on lakelog.keyed_append using brin (at);
+create index keyed_append_by_time on lakelog.keyed_append using brin (at) with (autosummarize = on);
 
 -- ------------------------------------------------------------------------------------------------------------- functions
 

@@ -122,22 +122,23 @@ select lakelog.heads_trim();
 -- producers_trim: forgets all but the last five batches of living producers
 select lakelog.producers_trim($1);
 
--- keys_trim: forgets idempotency keys of that age, except those of topics with a memory of their own
+-- keys_trim: forgets idempotency keys of that age, except those of topics with a memory of their own; by `now`, as no index
+-- is of use to a clock that goes on within the statement
 with reservations as (
-    delete from lakelog.reservation where at < clock_timestamp() - $1::interval and incarnation <> all ($2::bigint[])
+    delete from lakelog.reservation where at < now() - $1::interval and incarnation <> all ($2::bigint[])
     returning 1
 ), appends as (
-    delete from lakelog.keyed_append where at < clock_timestamp() - $1::interval and pid >> 16 <> all ($2::bigint[])
+    delete from lakelog.keyed_append where at < now() - $1::interval and pid >> 16 <> all ($2::bigint[])
 )
 select count(*) from reservations;
 
 -- keys_trim_topic: the same for such a topic
 with reservations as (
-    delete from lakelog.reservation where at < clock_timestamp() - $1::interval and incarnation = $2::bigint
+    delete from lakelog.reservation where at < now() - $1::interval and incarnation = $2::bigint
     returning 1
 ), appends as (
     delete from lakelog.keyed_append
-    where at < clock_timestamp() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16
+    where at < now() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16
 )
 select count(*) from reservations;
 
