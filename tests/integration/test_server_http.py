@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
@@ -60,6 +62,15 @@ def test_publish_and_fetch(server: Running) -> None:
     assert "server" not in published.headers
     assert fetched.json()["messages"][0]["value"] == {"a": 1}
     assert pa.ipc.open_stream(arrow.content).read_all().column("value").to_pylist() == [b'{"a":1}']
+
+
+def test_a_publish_does_not_wait_for_pandas(server: Running) -> None:
+    """Arrow would load it, where it is installed, in the middle of the first publish after a start."""
+    assert importlib.util.find_spec("pandas")
+    with server.client() as client:
+        messages = [{"value": number, "partition": 1} for number in range(2)]
+        assert client.post("/v1/topics/orders/messages", json={"messages": messages}).status_code == 200
+    assert "/pandas/" not in Path(f"/proc/{server.process.pid}/maps").read_text()
 
 
 def test_one_connection_serves_many_calls(server: Running) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from types import FrameType
 
 import httptools
+import pyarrow as pa
 import structlog
 import uvicorn
 import uvloop
@@ -80,6 +81,7 @@ async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: soc
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
         app, drain = await _app(engine, settings, address)
         server = _Server(_config(app, settings), drain, settings.drain_seconds)
+        _NoPandas.let_arrow_see()
         _calm_the_collector()
         await server.serve(sockets=sockets)
     finally:
@@ -89,6 +91,26 @@ async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: soc
         except TimeoutError:
             _log.error("the engine did not close in time; what it had in hand is of unknown outcome to its callers")
     _log.info("ended")
+
+
+class _NoPandas:
+    """Arrow looks for pandas at its first list: where it is installed, the first publish would wait while it loads.
+
+    Arrow looks once, and whoever imports pandas later gets it.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+    @classmethod
+    def let_arrow_see(cls) -> None:
+        sys.meta_path.insert(0, cls)
+        try:
+            pa.array([])
+        finally:
+            sys.meta_path.remove(cls)
 
 
 def _calm_the_collector() -> None:
