@@ -137,3 +137,5 @@ class Invariant:
     doubt: Callable[[Tables, Run], str | None] = lambda tables, run: None
     about: Callable[[Tables], int] | None = None
     """How many rows of a scope it is about, where that is not all: a run that has none did not touch it."""
+    worst: Callable[[Tables, Run], float | None] = lambda tables, run: None
+    """Of a promise about time: how many seconds it took, where it took most."""

@@ -41,6 +41,8 @@ class Judgement:
     seconds: float = 0.0
     rows: int = 0
     """Rows that it is about; 0: this run did not touch it."""
+    worst: float | None = None
+    """Seconds, where it promises a time and tells the most that it took."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +54,7 @@ class Tally:
     doubts: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rows: int = 0
+    worst: float | None = None
 
     def add(self, other: Tally) -> None:
         if other.violations or other.suspicions or other.doubts:
@@ -60,13 +63,19 @@ class Tally:
             self.doubts = _few([*self.doubts, *other.doubts])
         self.seconds += other.seconds
         self.rows += other.rows
+        self.worst = max((each for each in (self.worst, other.worst) if each is not None), default=None)
 
     def judgement(self, cut: Sequence[str]) -> Judgement:
         found, doubts = [*self.violations, *self.suspicions], (*cut[:MOST], *self.doubts)
         sure = self.violations and not cut
         verdict = Verdict.INVALID if sure else Verdict.UNKNOWN if doubts else Verdict.VALID
         return Judgement(
-            verdict=verdict, violations=tuple(_few(found)), doubts=doubts, seconds=self.seconds, rows=self.rows
+            verdict=verdict,
+            violations=tuple(_few(found)),
+            doubts=doubts,
+            seconds=self.seconds,
+            rows=self.rows,
+            worst=self.worst,
         )
 
 
@@ -130,6 +139,7 @@ def _check(invariant: Invariant, tables: Tables, run: Run, tally: Tally) -> None
     try:
         found = invariant.check(tables, run)
         doubt = invariant.doubt(tables, run)
+        tally.add(Tally(worst=invariant.worst(tables, run)))
     except Exception as exc:
         # One check that cannot cope must neither pass for a proof, nor cost the others of a run of hours.
         found, doubt = [], f"the check failed: {type(exc).__name__}: {exc}"

@@ -26,15 +26,22 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     rows = abandoned(leases)
     if not len(rows):
         return []
-    later = np.searchsorted(leases.codes, leases.codes[rows], "right")
-    again = np.append(given.offset, -1)[later] == given.offset[rows]
-    late = _late_ms(leases, rows[again], later[again])
-    lost = rows[~again & ~leases.is_dead(given.offset[rows])]
+    again, later = _leased_again(leases, rows)
+    late = _waited_ms(leases, again, later) > _grace_ms(run)
+    lost = np.setdiff1d(rows, again)
+    lost = lost[~leases.is_dead(given.offset[lost])]
     found = [_violation(leases, row, "was never leased again") for row in lost if _may_be_lost(leases)][:MOST]
-    for row in some(late > 0):
-        after = leases.granted_ms[later[again][row]] - leases.until_ms[rows[again][row]]
-        found.append(_violation(leases, rows[again][row], f"was leased again {after} ms after its lease"))
+    for row in some(late):
+        after = leases.granted_ms[later[row]] - leases.until_ms[again[row]]
+        found.append(_violation(leases, again[row], f"was leased again {after} ms after its lease"))
     return found[:MOST]
+
+
+def worst(tables: Tables, run: Run) -> float | None:
+    """The longest that a message which was due waited, in seconds."""
+    leases = leases_of(tables, run)
+    waited = _waited_ms(leases, *_leased_again(leases, abandoned(leases)))
+    return int(waited.max()) / 1000 if len(waited) else None
 
 
 def abandoned(leases: Leases) -> Array:
@@ -53,20 +60,30 @@ def _may_be_lost(leases: Leases) -> bool:
     return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
 
 
-def _late_ms(leases: Leases, rows: Array, later: Array) -> Array:
-    """By how much each was leased again too late."""
-    given, run = leases.given, leases.run
-    grace = int(run.targets.get("L5_ms", GRACE_MS))
-    allowed = leases.until_ms[rows] + grace
+def _grace_ms(run: Run) -> int:
+    return int(run.targets.get("L5_ms", GRACE_MS))
+
+
+def _leased_again(leases: Leases, rows: Array) -> tuple[Array, Array]:
+    """Those of the rows that have a next lease, and that lease of each."""
+    later = np.searchsorted(leases.codes, leases.codes[rows], "right")
+    again = np.append(leases.given.offset, -1)[later] == leases.given.offset[rows]
+    return rows[again], later[again]
+
+
+def _waited_ms(leases: Leases, rows: Array, later: Array) -> Array:
+    """How long each was due until it was leased again; 0 where nothing is certain."""
+    given = leases.given
+    due = leases.until_ms[rows].copy()
     for row in np.flatnonzero(leases.alone[rows]).tolist():
-        allowed[row] += leases.rules.max_delay_ms(int(given.failures[rows[row]]) + 1)
-    allowed = np.maximum(allowed, _last_suspect_ms(leases, later) + grace)
+        due[row] += leases.rules.max_delay_ms(int(given.failures[rows[row]]) + 1)
+    due = np.maximum(due, _last_suspect_ms(leases, later))
     next_ = given.number[later] == given.number[rows] + 1
-    late = np.where(next_, leases.granted_ms[later] - allowed, 0)
-    late[_maybe_leased(leases, leases.granted_ms[later], grace)] = 0
-    for row in np.flatnonzero(late > 0).tolist():
-        late[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
-    return late
+    waited = np.where(next_, leases.granted_ms[later] - due, 0)
+    waited[_maybe_leased(leases, leases.granted_ms[later], _grace_ms(leases.run))] = 0
+    for row in np.flatnonzero(waited > 0).tolist():
+        waited[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
+    return np.maximum(waited, 0)
 
 
 def _last_suspect_ms(leases: Leases, rows: Array) -> Array:
@@ -115,4 +132,5 @@ INVARIANT = Invariant(
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,
+    worst=worst,
 )

@@ -59,7 +59,7 @@ def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
         repeat=repeat,
         invariants=summaries.invariants_of(judged, tables, run),
         faults=summaries.faults_of(shown, run),
-        figures=summaries.figures_of(digest, tables, shown),
+        figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run)),
         notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in played.failed),
         timeline=summaries.timeline_of(digest),
     )
@@ -126,12 +126,19 @@ def _shown_ns(violation: Violation, tables: Tables) -> int:
 
 def drilled(tables: Tables, run: Run) -> dict[str, Judgement]:
     """L3, of what was first tried while one server was killed every 10 s and nothing else happened."""
-    seconds = run.targets.get("drill_seconds", 0.0)
-    if not seconds:
+    tried = _in_drill(tables, run)
+    if tried is None:
         return {}
     run = replace(run, targets={**run.targets, "L3": L3_SHARE})
-    tried = first_tried(tables["attempt"], run.load_ns[0], seconds)
-    return judge_tables(Tables(by_name={"attempt": tried}), run, invariants=[l3.INVARIANT])
+    return judge_tables(tried, run, invariants=[l3.INVARIANT])
+
+
+def _in_drill(tables: Tables, run: Run) -> Tables | None:
+    """The publishes that L3 is about, if there are any."""
+    seconds = run.targets.get("drill_seconds", 0.0)
+    if not seconds:
+        return None
+    return Tables(by_name={"attempt": first_tried(tables["attempt"], run.load_ns[0], seconds)})
 
 
 def first_tried(attempts: Columns, began_ns: int, seconds: float) -> Columns:

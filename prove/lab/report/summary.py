@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from prove.checker import l4
+from prove.checker import l3, l4
 from prove.checker.basis import Run, Violation
 from prove.checker.catalog import INVARIANTS
 from prove.checker.judging import Judgement, Verdict
@@ -128,8 +128,14 @@ def faults_of(effects: Iterable[Effect], run: Run) -> tuple[FaultShown, ...]:
     )
 
 
-def figures_of(digest: Digest, tables: Tables, effects: Sequence[Effect]) -> dict[str, float]:
-    """What a person asks first; `tables` have the samples of L4."""
+def figures_of(
+    judged: Mapping[str, Judgement],
+    digest: Digest,
+    tables: Tables,
+    effects: Sequence[Effect],
+    in_drill: Tables | None = None,
+) -> dict[str, float]:
+    """What a person asks first; `tables` have the samples of L4, and `in_drill` the publishes of L3."""
     counted = Counter(each.fault.kind for each in effects if each.counts)
     found: dict[str, float | None] = {
         "messages acknowledged": digest.counts["acknowledged"],
@@ -143,7 +149,9 @@ def figures_of(digest: Digest, tables: Tables, effects: Sequence[Effect]) -> dic
         "faults without effect": len(effects) - sum(counted.values()),
         "seconds in which the machine was taken away": _taken_seconds(digest.run),
         "rows judged": sum(digest.counts[name] for name in TABLES),
+        "L3: share of publishes ok within 5 s of the first try": l3.figure(in_drill, digest.run) if in_drill else None,
         "L4: worst seconds until serving": l4.figure(tables, digest.run),
+        "L5: worst seconds until a dead owner's message was leased again": judged["L5"].worst,
     }
     return {name: round(float(number), 5) for name, number in found.items() if number is not None}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from prove.checker import l5
 from prove.checker.basis import Fault
+from prove.checker.judging import Tally
 from tests.unit.prove.checker.lease_rows import (
     LOST,
     MS,
@@ -17,7 +19,9 @@ from tests.unit.prove.checker.lease_rows import (
     letter,
     lost_consume,
     nack,
+    run,
     seek,
+    tables,
 )
 
 LATE = [consume(0, 1, "0", "z"), consume(3100, 2, "0:2"), ack(3200, 2, 0), end()]
@@ -104,3 +108,17 @@ def test_l5_the_run_may_allow_more() -> None:
 def test_l5_the_clock_stands_while_a_fault_lasts(ended: int, wrong: int) -> None:
     faults = (Fault(kind="postgres", began_ns=1500 * MS, ended_ns=ended * MS),)
     assert len(found("L5", LATE, faults=faults)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"), [("it comes again", 1.9), ("one after the other", 1.9), ("an owner that lives", None)]
+)
+def test_l5_the_longest_that_one_waited(name: str, seconds: float | None) -> None:
+    assert l5.worst(tables(*VALID[name]), run()) == seconds
+
+
+def test_l5_the_longest_of_all_groups_is_told() -> None:
+    tally = Tally(worst=1.0)
+    for worst in (None, 2.0, 1.5):
+        tally.add(Tally(worst=worst))
+    assert tally.judgement(()).worst == 2.0
