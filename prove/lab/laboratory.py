@@ -63,6 +63,8 @@ class Played:
     undrained: tuple[str, ...]
     messages: int
     seconds: Mapping[str, float]
+    speed: float | None = None
+    """Of the processors while there was load, as a share of the best they had."""
 
 
 class Laboratory:
@@ -100,6 +102,7 @@ class Laboratory:
             undrained=tuple(undrained),
             messages=truth.messages,
             seconds=self._seconds,
+            speed=self._pulse.speed(*run.load_ns),
         )
 
     def _entries(self) -> list[Entry]:

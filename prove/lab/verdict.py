@@ -59,7 +59,8 @@ def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
         repeat=repeat,
         invariants=summaries.invariants_of(judged, tables, run),
         faults=summaries.faults_of(shown, run),
-        figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run)),
+        figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run))
+        | ({"processors' speed, as a share of their best": round(played.speed, 2)} if played.speed else {}),
         notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in played.failed),
         timeline=summaries.timeline_of(digest),
     )

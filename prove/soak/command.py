@@ -10,6 +10,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
@@ -98,9 +99,16 @@ def play(wish: Wish) -> Soaked:
         verdicts=verdicts(taken, latency, rate),
         broken=broken,
         taken_away=pulse.seconds(began_ns),
+        speed=[(each.at, _speed(pulse, began_ns, each.at)) for each in taken],
         taken=taken,
         windows=latency.windows(taken[-1].at),
     )
+
+
+def _speed(pulse: Pulse, began_ns: int, at: float) -> float:
+    """Around that second; 0: not known."""
+    middle, around = began_ns + int(at * 1e9), int(EVERY_SECONDS * 1e9)
+    return pulse.speed(middle - around, middle + around) or 0.0
 
 
 def _size() -> Size:
@@ -174,8 +182,15 @@ def _show(soaked: Soaked) -> None:
         say(
             f"the machine was taken away for {soaked.taken_away:.0f} s; what waited then is left out of the percentiles"
         )
+    first, last = (_typical(soaked.speed, *share) for share in ((0, 1 / 6), (5 / 6, 1)))
+    say(f"processors had {first:.0%} of their best speed in the first sixth, and {last:.0%} in the last")
     for broken in soaked.broken:
         say(f"! a client broke: {broken}")
+
+
+def _typical(speed: list[tuple[float, float]], begin: float, end: float) -> float:
+    seconds = speed[-1][0]
+    return median(share for at, share in speed if begin * seconds <= at <= end * seconds)
 
 
 COMMAND = Command(

@@ -30,9 +30,11 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     keep_seconds: float
     verdicts: list[Shown]
     broken: list[str]
+    """Clients that ended as none should."""
     taken_away: float
     """Seconds in which the hypervisor gave the processors to others."""
-    """Clients that ended as none should."""
+    speed: list[tuple[float, float]]
+    """Of the processors, as a share of the best they had: at each second that was looked at."""
     taken: list[Taken]
     windows: list[Window]
 
@@ -85,6 +87,7 @@ def _charts(soaked: Soaked) -> list[tuple[str, Lines]]:
                 for n in ("publish_p50", "publish_p99", "delivery_p99")
             },
         ),
+        ("Speed of the processors, as a share of their best", {"speed": soaked.speed}),
         ("Lag, messages", {n: [(each.at, each.lag.get(n, 0)) for each in taken] for n in groups}),
     ]
 

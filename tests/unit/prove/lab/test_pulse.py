@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from prove.lab import pulse as pulses
 from prove.lab.pulse import TAKEN, Pulse
 
 SECOND = 10**9
@@ -29,3 +32,16 @@ def test_where_nobody_counts_nothing_is_taken(tmp_path: Path) -> None:
     with Pulse(tmp_path / "missing") as pulse:
         pass
     assert pulse.faults == [] and pulse.seconds() == 0
+
+
+def test_a_slower_processor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = [100] * 30 + [200] * 30
+    ticks = iter([tick for each in took for tick in (0, each)])
+    moments = iter(range(60))
+    monkeypatch.setattr(pulses.time, "thread_time_ns", lambda: next(ticks))
+    monkeypatch.setattr(pulses.time, "monotonic_ns", lambda: next(moments))
+    pulse = Pulse()
+    assert pulse.speed() is None
+    for _ in took:
+        pulse.work()
+    assert (pulse.speed(0, 30), pulse.speed(30)) == (1.0, 0.5)

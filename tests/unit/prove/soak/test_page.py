@@ -22,14 +22,14 @@ def soaked(*, holds: bool = True, broken: tuple[str, ...] = ()) -> Soaked:
     shown = Shown(name=HOSTILE, asked=HOSTILE, measured=HOSTILE, holds=holds)
     return Soaked(
         seed=1, minutes=1.0, servers=3, peak=None, rate=10.0, keep_seconds=40.0, verdicts=[shown], broken=list(broken),
-        taken_away=0.0, taken=taken, windows=windows,
+        taken_away=0.0, speed=[(0.0, 1.0)], taken=taken, windows=windows,
     )  # fmt: skip
 
 
 def test_hostile_texts_stay_texts() -> None:
     found = page(soaked(broken=(HOSTILE,)))
     assert "<script" not in found
-    assert found.count("<svg") == 6
+    assert found.count("<svg") == 7
 
 
 def test_one_that_does_not_hold_or_a_broken_client_is_enough() -> None:
