@@ -164,7 +164,7 @@ class Laboratory:
             # Something is wrong with the laboratory, or refused what it must not refuse.
             self._say(scene.crew.broken[0])
             return True
-        if seconds - self._pulse.seconds() > 2 * size.load_seconds + 60:
+        if seconds - self._pulse.seconds() > 1.2 * size.load_seconds + 180:
             self._say(f"too slow: {scene.crew.board.total(Field.PUBLISHED):,} messages of {size.messages:,}")
             return True
         return False

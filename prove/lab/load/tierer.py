@@ -39,6 +39,7 @@ UNELECTED = "unelected"
 """A file there: all drivers work at once, again and again."""
 CALL_SECONDS = 12.0
 """Half a minute is the default, and a good part of a run."""
+NICE = 10
 _armed = ""
 
 
@@ -146,6 +147,8 @@ def _unelected(log: lakelog.Lakelog, pipeline: str, topic: str | None = None) ->
 
 
 def main(plan: bytes) -> None:
+    # Spark has machines of its own where it matters; here it takes what servers leave of the processors.
+    os.nice(NICE)
     Tierer(msgspec.json.decode(plan, type=TiererPlan)).run()
 
 
