@@ -1,7 +1,7 @@
 """Extents: a partition's log as one line, whether it lies in hot batches or in cold segments.
 
-Readers ask here and get batches. A segment's file is read in a thread; its footer, and the stretch that was read last,
-are kept for the next who asks. Which of the two holds an offset is the store's to say.
+Readers ask here and get batches. A segment's file is read in a thread; its footer, and the stretches that were read
+last, are kept for the next who asks. Which of the two holds an offset is the store's to say.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ OPEN_FILES = 32
 _AT_ONCE = 6
 _STRETCH_MESSAGES = 4000
 _BATCH_MESSAGES = 1000
+KEPT_BYTES = 32 << 20
+"""Of stretches. Groups that catch up are at different places of one file, and each comes back for what follows."""
 
 Found = TypeVar("Found")
 
@@ -40,6 +42,7 @@ class Extents:
         self.url = url
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._open: OrderedDict[str, _Opened] = OrderedDict()
+        self._kept = _Stretches()
 
     async def read(
         self, store: PartitionStore, pid: int, offset: int, *, max_messages: int, max_bytes: int
@@ -79,6 +82,7 @@ class Extents:
         for opened in self._open.values():
             await asyncio.to_thread(opened.close)
         self._open.clear()
+        self._kept = _Stretches()
 
     async def _thawed(self, store: PartitionStore, read: Read, pid: int, offset: int, limits: tuple[int, int]) -> Read:
         assert read.segment is not None
@@ -93,7 +97,7 @@ class Extents:
     async def _run(self, segment: Segment, work: Callable[[_Opened], Found]) -> Found:
         opened = self._open.get(segment.path)
         if opened is None:
-            opened = self._open[segment.path] = _Opened(self._store, segment)
+            opened = self._open[segment.path] = _Opened(self._store, segment, self._kept)
         self._open.move_to_end(segment.path)
         old = self._open.popitem(last=False)[1] if len(self._open) > OPEN_FILES else None
         async with self._free:
@@ -112,15 +116,46 @@ class Extents:
         return open_store(self.url)
 
 
+class _Stretches:
+    """Batches that were read last, by file and first offset; for all threads."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._found: OrderedDict[tuple[str, int], list[HotBatch]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: str, first: int) -> list[HotBatch] | None:
+        with self._mutex:
+            found = self._found.get((path, first))
+            if found is not None:
+                self._found.move_to_end((path, first))
+            return found
+
+    def put(self, path: str, first: int, batches: list[HotBatch]) -> None:
+        with self._mutex:
+            self._drop(self._found.pop((path, first), []))
+            self._found[path, first] = batches
+            self._bytes += _size(batches)
+            while self._bytes > KEPT_BYTES and len(self._found) > 1:
+                self._drop(self._found.popitem(last=False)[1])
+
+    def _drop(self, batches: list[HotBatch]) -> None:
+        self._bytes -= _size(batches)
+
+
+def _size(batches: Sequence[HotBatch]) -> int:
+    return sum(len(batch.payload) for batch in batches)
+
+
 class _Opened:
     """A segment whose footer was read, for one thread at a time."""
 
-    def __init__(self, store: ObjectStore, segment: Segment) -> None:
+    def __init__(self, store: ObjectStore, segment: Segment, kept: _Stretches) -> None:
         self._store = store
         self._segment = segment
+        self._kept = kept
         self._mutex = threading.Lock()
         self._file: SegmentFile | None = None
-        self._ready: Sequence[HotBatch] = ()
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
         """Batches from the one that holds the offset up to the one that reaches a limit, or the segment's end."""
@@ -143,7 +178,7 @@ class _Opened:
         with self._mutex:
             if self._file is not None:
                 self._file.close()
-            self._file, self._ready = None, ()
+            self._file = None
 
     def _opened(self) -> SegmentFile:
         from lakelog.segments import opened
@@ -153,24 +188,24 @@ class _Opened:
         return self._file
 
     def _at(self, offset: int) -> HotBatch:
-        number = bisect_right(self._ready, offset, key=lambda batch: batch.base) - 1
-        if number < 0 or self._ready[number].end <= offset:
-            self._ready = self._stretch(offset)
-            number = bisect_right(self._ready, offset, key=lambda batch: batch.base) - 1
-        return self._ready[number]
+        """Of a stretch around the offset: what comes next is mostly asked for next.
 
-    def _stretch(self, offset: int) -> list[HotBatch]:
-        """Some batches around the offset: what comes next is mostly asked for next.
-
-        Where they are cut does not hang on what was asked for: readers who share what they read rely on it.
+        Where it is cut does not hang on what was asked for: readers who share what they read rely on it.
         """
+        first, end = self._opened().group_at(offset)
+        first += (offset - first) // _STRETCH_MESSAGES * _STRETCH_MESSAGES
+        found = self._kept.get(self._segment.path, first)
+        if found is None:
+            found = self._stretch(first, min(end, first + _STRETCH_MESSAGES))
+            self._kept.put(self._segment.path, first, found)
+        return found[bisect_right(found, offset, key=lambda batch: batch.base) - 1]
+
+    def _stretch(self, first: int, end: int) -> list[HotBatch]:
         from lakelog.batches import encode
         from lakelog.segments import runs
 
-        first, end = self._opened().group_at(offset)
-        first += (offset - first) // _STRETCH_MESSAGES * _STRETCH_MESSAGES
         found = []
-        for run in runs(next(self._opened().read(first, min(end, first + _STRETCH_MESSAGES)))):
+        for run in runs(next(self._opened().read(first, end))):
             for at in range(0, run.count, _BATCH_MESSAGES):
                 piece = run.batch.slice(at, _BATCH_MESSAGES)
                 found.append(

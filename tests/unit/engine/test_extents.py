@@ -113,22 +113,51 @@ async def test_reads_stop_at_the_batch_that_reaches_a_limit(tmp_path: Path, monk
     await cold.extents.close()
 
 
-async def test_what_was_read_ahead_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where each stretch begins that is read from a file."""
     monkeypatch.setattr(module, "_BATCH_MESSAGES", 10)
     monkeypatch.setattr(module, "_STRETCH_MESSAGES", 30)
-    cold = Cold(tmp_path)
-    await cold.fill(100)
-    stretches: list[int] = []
+    found: list[int] = []
     real = module._Opened._stretch
 
-    def counted(opened: module._Opened, offset: int) -> list[HotBatch]:
-        stretches.append(offset)
-        return real(opened, offset)
+    def counted(opened: module._Opened, first: int, end: int) -> list[HotBatch]:
+        found.append(first)
+        return real(opened, first, end)
 
     monkeypatch.setattr(module._Opened, "_stretch", counted)
+    return found
+
+
+async def test_what_was_read_ahead_is_not_read_again(tmp_path: Path, stretches: list[int]) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(100)
     found = [batch for offset in range(0, 100, 10) for batch in await cold.read(offset, messages=10)]
     assert values(found) == [b"v%d" % n for n in range(100)]
     assert stretches == [0, 30, 60, 90]
+    await cold.extents.close()
+
+
+async def test_groups_at_different_places_of_a_file_do_not_read_it_again(tmp_path: Path, stretches: list[int]) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(100)
+    for offset in range(0, 30, 10):
+        for place in (0, 30, 60):
+            assert values(await cold.read(place + offset, messages=10))[0] == b"v%d" % (place + offset)
+    assert stretches == [0, 30, 60]
+    await cold.extents.close()
+
+
+async def test_stretches_are_kept_up_to_so_many_bytes(
+    tmp_path: Path, stretches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(100)
+    monkeypatch.setattr(module, "KEPT_BYTES", sum(len(each.payload) for each in await cold.read(0, messages=60)))
+    for place in (0, 30, 0, 60, 0, 30):
+        await cold.read(place, messages=10)
+    assert stretches == [0, 30, 60, 30]
+    assert cold.extents._kept._bytes <= module.KEPT_BYTES
     await cold.extents.close()
 
 
