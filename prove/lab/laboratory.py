@@ -30,6 +30,7 @@ from prove.lab.truth import Truth, left
 
 MEMORY_LIMIT = 1 << 30
 """Resident bytes of a server: what it may hold for callers, 256 MiB, and itself, with room for its allocator."""
+UNTOLD_SECONDS = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,8 @@ class Laboratory:
         self._seconds: dict[str, float] = {}
         self._phase_began = time.monotonic()
         self._pulse = Pulse()
+        self._told = time.monotonic()
+        """When the groups' lags were known."""
 
     def play(self) -> Played:
         wish = self._wish
@@ -170,7 +173,7 @@ class Laboratory:
         return False
 
     def _brake(self, scene: Scene) -> None:
-        """By the lag of the lease groups, past all proxies; what cannot be asked now stays as it is."""
+        """By the lag of the groups, past all proxies; servers that do not tell it for long have too much to do."""
         try:
             lags = [
                 scene.request("GET", f"/v1/groups/{group}/lag", timeout=1.0, server=time.monotonic_ns() % 3)["lag"]
@@ -178,7 +181,10 @@ class Laboratory:
                 if topic != SHORT
             ]
         except (OSError, RuntimeError, http.client.HTTPException):
+            if time.monotonic() > self._told + UNTOLD_SECONDS:
+                scene.crew.board.brake(2)
             return
+        self._told = time.monotonic()
         scene.crew.board.brake(min(2, max(lags) // self._wish.size.most_lag))
 
     def _drain(self, scene: Scene) -> list[str]:

@@ -68,7 +68,7 @@ class Reader:
             partition = dice.choice(known)
             offset = dice.randrange(self._ends[partition])
             self._fetcher.fetch(partition, offset, limit=dice.choice((1, 50, 500)))
-        self._client.rest(0.25)
+        self._client.rest(0.5)
 
     def _look(self) -> None:
         if time.monotonic() < self._looked + LOOK_EVERY:
