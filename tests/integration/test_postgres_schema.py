@@ -172,19 +172,34 @@ async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database
     assert found is not None and "autovacuum_vacuum_threshold=2000" in found
 
 
-@pytest.mark.parametrize("statement", ["keys_trim", "keys_trim_topic"])
-async def test_old_keys_are_found_without_reading_all_of_them(database: str, statement: str) -> None:
-    """Every server asks for them every 20 s, and a day's keys are many."""
+@pytest.mark.parametrize(
+    ("statement", "given", "tables"),
+    [
+        ("partitions.keys_trim", [[1]], ["reservation", "keyed_append"]),
+        ("partitions.keys_trim_topic", [7], ["reservation", "keyed_append"]),
+        ("staging.promoted_trim", [], ["promoted"]),
+    ],
+)
+async def test_what_is_old_is_found_without_reading_everything(
+    database: str, statement: str, given: list[object], tables: list[str]
+) -> None:
+    """Every server asks for it every few seconds, and a day's keys are many."""
+    rows = {
+        "reservation": "7, int8send(n), ''::bytea, 0, now()",
+        "keyed_append": "7 << 16, int8send(n), 0, now()",
+        "promoted": "7 << 16, n::text, 0, 1, now()",
+    }
     await migrate(database)
     connection = await asyncpg.connect(database)
     try:
-        for table, first, rest in (("reservation", "7", "''::bytea, 0"), ("keyed_append", "7 << 16", "0")):
-            rows = f"select {first}, int8send(n), {rest}, now() from generate_series(1, 50000) n"
-            await connection.execute(f"insert into lakelog.{table} {rows}")
+        for table in tables:
+            await connection.execute(
+                f"insert into lakelog.{table} select {rows[table]} from generate_series(1, 50000) n"
+            )
             await connection.execute(f"vacuum analyze lakelog.{table}")
-        given = {"keys_trim": [1], "keys_trim_topic": 7}[statement]
-        sql = "explain " + queries.load("partitions")[statement]
-        plan = "\n".join(row[0] for row in await connection.fetch(sql, timedelta(days=1), given))
+        file, name = statement.split(".")
+        sql = "explain " + queries.load(file)[name]
+        plan = "\n".join(row[0] for row in await connection.fetch(sql, timedelta(days=1), *given))
     finally:
         await connection.close()
-    assert "reservation_by_time" in plan and "keyed_append_by_time" in plan, plan
+    assert all(f"{table}_by_time" in plan for table in tables), plan

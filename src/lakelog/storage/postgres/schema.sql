@@ -1320,7 +1320,7 @@ CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (envi
 
 CREATE INDEX pipeline_run_newest ON lakelog.pipeline_run USING btree (environment_id, started_at DESC);
 
-CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at);
+CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at) WITH (autosummarize='on');
 
 CREATE INDEX reading_by_topic ON lakelog.reading USING btree (incarnation);
 

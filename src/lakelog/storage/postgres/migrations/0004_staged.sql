@@ -48,7 +48,7 @@ create table lakelog.promoted (
     at timestamptz not null,
     primary key (pid, write_id)
 );
-create index promoted_by_time on lakelog.promoted using brin (at);
+create index promoted_by_time on lakelog.promoted using brin (at) with (autosummarize = on);
 
 -- ------------------------------------------------------------------------------------------------------------- functions
 

@@ -39,7 +39,7 @@ from lakelog.staged s group by 1, 2
 having max(s.staged_at) <= clock_timestamp() - $1::interval order by 3 desc limit $2;
 
 -- promoted_trim: forgets old marks
-with doomed as (delete from lakelog.promoted where at < clock_timestamp() - $1::interval returning 1)
+with doomed as (delete from lakelog.promoted where at < now() - $1::interval returning 1)
 select count(*) from doomed;
 
 -- decision_make: the decision, if the topic is open and at that epoch and none was made before
