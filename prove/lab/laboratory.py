@@ -31,6 +31,7 @@ from prove.lab.truth import Truth, left
 MEMORY_LIMIT = 1 << 30
 """Resident bytes of a server: what it may hold for callers, 256 MiB, and itself, with room for its allocator."""
 UNTOLD_SECONDS = 6.0
+"""Longer than a server that was just killed explains."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,15 +182,11 @@ def _show(soaked: Soaked) -> None:
         say(
             f"the machine was taken away for {soaked.taken_away:.0f} s; what waited then is left out of the percentiles"
         )
-    first, last = (_typical(soaked.speed, *share) for share in ((0, 1 / 6), (5 / 6, 1)))
+    sixth = max(1, len(soaked.speed) // 6)
+    first, last = (median(share for _, share in part) for part in (soaked.speed[:sixth], soaked.speed[-sixth:]))
     say(f"processors had {first:.0%} of their best speed in the first sixth, and {last:.0%} in the last")
     for broken in soaked.broken:
         say(f"! a client broke: {broken}")
-
-
-def _typical(speed: list[tuple[float, float]], begin: float, end: float) -> float:
-    seconds = speed[-1][0]
-    return median(share for at, share in speed if begin * seconds <= at <= end * seconds)
 
 
 COMMAND = Command(

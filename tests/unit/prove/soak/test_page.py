@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from prove.soak.command import _show
 from prove.soak.gauges import Taken
 from prove.soak.latency import Window
 from prove.soak.page import HEIGHT, LEFT, WIDTH, Soaked, chart, page
@@ -22,7 +25,7 @@ def soaked(*, holds: bool = True, broken: tuple[str, ...] = ()) -> Soaked:
     shown = Shown(name=HOSTILE, asked=HOSTILE, measured=HOSTILE, holds=holds)
     return Soaked(
         seed=1, minutes=1.0, servers=3, peak=None, rate=10.0, keep_seconds=40.0, verdicts=[shown], broken=list(broken),
-        taken_away=0.0, speed=[(0.0, 1.0)], taken=taken, windows=windows,
+        taken_away=0.0, speed=[(0.5, 0.9)], taken=taken, windows=windows,
     )  # fmt: skip
 
 
@@ -44,3 +47,8 @@ def test_lines_stay_within_the_picture() -> None:
     points = [tuple(map(float, each.split(","))) for line in lines for each in line.split(" ")]
     assert len(points) == 3
     assert all(LEFT <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+
+
+def test_a_run_that_ended_at_its_first_look_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(soaked(broken=("worker-1",)))
+    assert "90% of their best speed" in "".join(capsys.readouterr())
