@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,12 +15,12 @@ from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.engine.consuming import LeaseInfo, MembersInfo, PartitionProgress
 from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, heads_of
-from lakelog.errors import OffsetOutOfRange
 from lakelog.model.group import Group, GroupKind, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Head
+from lakelog.storage.store import Head, Read
 
 _NAMED_OWNERS = 5
+_KEPT_TIMES = 10_000
 
 
 class LedgerBook(Protocol):
@@ -82,6 +83,8 @@ class Progress:
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._cells = extents.cells
+        self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """When messages were appended, by pid and offset, the newest known last: it never changes."""
 
     async def states(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
@@ -95,20 +98,21 @@ class Progress:
     async def read(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading, members: MembersInfo | None
     ) -> list[PartitionProgress]:
-        """With the age of the oldest unfinished message, where there is one: one small read each."""
+        """With the age of the oldest unfinished message, where there is one: one read of each cell for all of them."""
         states, heads = await self.states(ledgers, group, topic, reading)
         now_ms = to_ms(await self._cells[group.cell].clock())
+        ends = [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
+        behind = {each: state.committed for each, state in enumerate(states) if _lag(state, ends[each])}
+        oldest = await self._appended_ms(topic, behind)
 
-        async def one(partition: int, state: State) -> PartitionProgress:
-            head = heads.get(partition)
-            high_watermark = head.next_offset if head else 0
-            lag = _lag(state, high_watermark)
-            oldest = await self._appended_ms(topic, partition, state.committed) if lag else None
+        def one(partition: int, state: State) -> PartitionProgress:
             look = _Look(group=group, topic=topic, partition=partition, now_ms=now_ms, members=members)
-            log_start = head.log_start if head else 0
-            return _progress(state, look, log_start=log_start, high_watermark=high_watermark, oldest_ms=oldest)
+            log_start = heads[partition].log_start if partition in heads else 0
+            return _progress(
+                state, look, log_start=log_start, high_watermark=ends[partition], oldest_ms=oldest.get(partition)
+            )
 
-        return await gathered(one(partition, state) for partition, state in enumerate(states))
+        return [one(partition, state) for partition, state in enumerate(states)]
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """For a topic in which the group has no position yet."""
@@ -120,12 +124,12 @@ class Progress:
         groups = [await self._group_stats(ledgers, group, topic, reading) for group, reading in readers]
         heads = await heads_of(self._cells, topic)
         filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
-        firsts = await gathered(self._appended_ms(topic, each, head.log_start) for each, head in filled.items())
+        firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
         return TopicStats(
             topic=topic.name,
             partitions=topic.partitions,
             messages=sum(head.next_offset - head.log_start for head in filled.values()),
-            oldest_ms=min((first for first in firsts if first is not None), default=None),
+            oldest_ms=min(firsts.values(), default=None),
             newest_ms=max((to_ms(head.appended_at) for head in filled.values()), default=None),
             groups=groups,
         )
@@ -146,14 +150,29 @@ class Progress:
             committed={partition: state.committed for partition, state in enumerate(states)},
         )
 
-    async def _appended_ms(self, topic: Topic, partition: int, offset: int) -> int | None:
-        store = self._cells[topic.cells[partition]]
-        try:
-            read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
-        except OffsetOutOfRange:
-            # Retention went past it meanwhile.
-            return None
-        return to_ms(read.batches[0].appended_at) if read is not None and read.batches else None
+    async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
+        """By partition, when its offset was appended; one that retention went past meanwhile is left out."""
+        asks = {partition: (topic.pid(partition), offset) for partition, offset in offsets.items()}
+        missing: dict[int, list[tuple[int, int]]] = {}
+        for partition, ask in asks.items():
+            if ask not in self._times:
+                missing.setdefault(topic.cells[partition], []).append(ask)
+        found = {ask: self._times[ask] for ask in asks.values() if ask in self._times}
+        for part in await gathered(self._times_of(cell, each) for cell, each in missing.items()):
+            found.update(part)
+        return {partition: found[ask] for partition, ask in asks.items() if ask in found}
+
+    async def _times_of(self, cell: int, asks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        reads = await self._extents.read_many(self._cells[cell], asks, max_messages=1, max_bytes=1)
+        found = {
+            ask: to_ms(read.batches[0].appended_at)
+            for ask, read in zip(asks, reads, strict=True)
+            if isinstance(read, Read) and read.batches
+        }
+        self._times.update(found)
+        while len(self._times) > _KEPT_TIMES:
+            self._times.popitem(last=False)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

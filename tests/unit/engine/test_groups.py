@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,7 @@ from lakelog.errors import (
 from lakelog.model.group import Exponential, Group, GroupKind, GroupWish, NoStart, Order, Start
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Scope
+from lakelog.storage.memory import MemoryStore
 from tests.unit.engine.group_support import World, ms
 
 CURSOR = GroupWish(kind=GroupKind.CURSOR)
@@ -422,6 +425,37 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     assert (other.lag, other.oldest_ms, other.stuck) == (0, None, None)
     assert await world.groups.lag(scope, "billing") == list(info.progress)
     assert await world.groups.lag(scope, "billing", "orders") == list(info.progress)
+
+
+async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    scope, topic = await world.topic(partitions=4)
+    begun = ms(world.clock.now)
+    for partition in range(4):
+        await world.publish(topic, partition, "a", "b")
+    group, reading = await world.joined(scope, topic, start=Earliest())
+    asked: list[list[tuple[int, int]]] = []
+
+    def counted(store: MemoryStore) -> Callable[..., Awaitable[Any]]:
+        read_many = store.read_many
+
+        async def call(asks: Sequence[tuple[int, int]], **limits: int) -> Any:
+            asked.append([*asks])
+            return await read_many(asks, **limits)
+
+        return call
+
+    for store in world.cells.values():
+        monkeypatch.setattr(store, "read_many", counted(store))
+    for _ in range(2):
+        assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
+        assert len(asked) == len(set(topic.cells))
+        assert sorted(ask for asks in asked for ask in asks) == [(topic.pid(each), 0) for each in range(4)]
+    granted = await world.take(group, reading, topic, 0, 1)
+    asked.clear()
+    await world.ledgers.run(group, reading, topic, 0, Settle(owner="ann", token=granted.token, ranges=[(0, 1)]))
+    assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
+    assert asked == [[(topic.pid(0), 1)]]
 
 
 async def test_what_retention_took_is_cut_and_no_lag() -> None:
