@@ -138,6 +138,7 @@ class PartitionProgress:
     topic: str
     partition: int
     committed: int
+    """Below the log start, where retention went past a group that did not go on since."""
     high_watermark: int
     lag: int
     """Messages that are not finished."""

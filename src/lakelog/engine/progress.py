@@ -64,14 +64,6 @@ class TopicStats:
         return sum(group.dead_letters for group in self.groups)
 
 
-def as_decided(state: State, reading: Reading, partition: int, log_start: int) -> State:
-    """The state as the next step will find it: a seek that did not reach it yet, and what retention took, included."""
-    if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
-        apply(state, Sought(reading.epoch, target), 0)
-    apply(state, CutOff(log_start), 0)
-    return state
-
-
 def target_of(reading: Reading, partition: int) -> int | None:
     """Where the reading's last seek puts the partition; None if it leaves it where it is."""
     return reading.targets[partition] if partition < len(reading.targets) else None
@@ -89,17 +81,15 @@ class Progress:
     async def states(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
     ) -> tuple[list[State], dict[int, Head]]:
-        """All partitions' states as decided, and the heads, read after them: what is finished lies below a head."""
-        states = await ledgers.states(group, topic, reading, range(topic.partitions))
-        heads = await heads_of(self._cells, topic)
-        starts = [heads[each].log_start if each in heads else 0 for each in range(topic.partitions)]
-        return [as_decided(state, reading, each, starts[each]) for each, state in enumerate(states)], heads
+        """All partitions' states as the next step will find them, and the heads."""
+        _, states, heads = await self._look(ledgers, group, topic, reading)
+        return states, heads
 
     async def read(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading, members: MembersInfo | None
     ) -> list[PartitionProgress]:
         """With the age of the oldest unfinished message, where there is one: one read of each cell for all of them."""
-        states, heads = await self.states(ledgers, group, topic, reading)
+        committed, states, heads = await self._look(ledgers, group, topic, reading)
         now_ms = to_ms(await self._cells[group.cell].clock())
         ends = [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
         behind = {each: state.committed for each, state in enumerate(states) if _lag(state, ends[each])}
@@ -108,11 +98,31 @@ class Progress:
         def one(partition: int, state: State) -> PartitionProgress:
             look = _Look(group=group, topic=topic, partition=partition, now_ms=now_ms, members=members)
             log_start = heads[partition].log_start if partition in heads else 0
-            return _progress(
+            found = _progress(
                 state, look, log_start=log_start, high_watermark=ends[partition], oldest_ms=oldest.get(partition)
             )
+            return replace(found, committed=committed[partition])
 
         return [one(partition, state) for partition, state in enumerate(states)]
+
+    async def _look(
+        self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
+    ) -> tuple[list[int], list[State], dict[int, Head]]:
+        """Committed offsets as decided; states as the next step will find them; heads.
+
+        They differ by what retention took. It is likely gone for the group, but not surely: a server that did not hear
+        of it yet may still hand it out. So committed offsets, which never fall, go past it only when the group does.
+        """
+        states = await ledgers.states(group, topic, reading, range(topic.partitions))
+        # Read after the states: what is finished lies below a head.
+        heads = await heads_of(self._cells, topic)
+        for partition, state in enumerate(states):
+            if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
+                apply(state, Sought(reading.epoch, target), 0)
+        committed = [state.committed for state in states]
+        for partition, head in heads.items():
+            apply(states[partition], CutOff(head.log_start), 0)
+        return committed, states, heads
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """For a topic in which the group has no position yet."""
@@ -139,7 +149,7 @@ class Progress:
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
     async def _group_stats(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> GroupStats:
-        states, heads = await self.states(ledgers, group, topic, reading)
+        committed, states, heads = await self._look(ledgers, group, topic, reading)
         ends = [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
         return GroupStats(
             group=group.name,
@@ -147,7 +157,7 @@ class Progress:
             lag=sum(_lag(state, end) for state, end in zip(states, ends, strict=True)),
             pending=sum(state.open_count + len(state.waiting) for state in states),
             dead_letters=await self.dead_count(group, topic),
-            committed={partition: state.committed for partition, state in enumerate(states)},
+            committed=dict(enumerate(committed)),
         )
 
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Verb
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
@@ -32,3 +34,23 @@ async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_thei
         assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         progress = (await one.groups.lag(scope, "billing"))[0]
         assert (progress.committed, progress.cut) == (3, 1)
+
+
+async def test_S16_the_committed_offset_that_is_told_does_not_fall_when_what_was_cut_is_handed_out() -> None:
+    """The server that decides did not hear of the cut, the one that is asked for the lag did."""
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as one, started(catalog, store) as other:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await one.topics.create(scope, "orders", partitions=1)
+        await publish(one, scope, "orders", *map(text, "abc"))
+        first = (await one.leases.consume(scope, replace(ASK, max_messages=1))).leases[0]
+        ack = Answer(verb=Verb.ACK, partition=0, token=first.token, ranges=[(0, 1)])
+        assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
+        await store.log_start_raise([(topic.pid(0), 3)])
+        before = (await other.groups.lag(scope, "billing"))[0]
+        assert (before.log_start, before.cut, before.lag) == (3, 2, 0)
+        second = (await one.leases.consume(scope, replace(ASK, max_messages=1))).leases[0]
+        assert second.offsets == [1]
+        after = (await other.groups.lag(scope, "billing"))[0]
+        assert (after.leased, after.cut) == (1, 1)
+        assert before.committed <= after.committed == 1
