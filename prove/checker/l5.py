@@ -82,7 +82,7 @@ def _waited_ms(leases: Leases, rows: Array, later: Array) -> Array:
     waited = np.where(next_, leases.granted_ms[later] - due, 0)
     waited[_maybe_leased(leases, leases.granted_ms[later], _grace_ms(leases.run))] = 0
     for row in np.flatnonzero(waited > 0).tolist():
-        waited[row] -= _faulty_ms(leases, int(rows[row]), int(later[row]))
+        waited[row] -= _faulty_ms(leases, int(due[row]), int(later[row]))
     return np.maximum(waited, 0)
 
 
@@ -104,12 +104,12 @@ def _maybe_leased(leases: Leases, at_ms: Array, grace: int) -> Array:
     return found
 
 
-def _faulty_ms(leases: Leases, row: int, later: int) -> int:
-    """How long faults lasted between the end of the lease and the next one."""
+def _faulty_ms(leases: Leases, due_ms: int, later: int) -> int:
+    """How long faults lasted between that time and the next lease."""
     given = leases.given
     # The database's clock and the machine's: what a call of that time says of both.
     apart_ns = int(given.completed_ns[later]) - int(given.completed_wall_ms[later]) * 1_000_000
-    now = int(leases.until_ms[row]) * 1_000_000 + apart_ns
+    now = due_ms * 1_000_000 + apart_ns
     end = int(leases.granted_ms[later]) * 1_000_000 + apart_ns
     stood = 0
     for fault in sorted(leases.run.faults, key=lambda each: each.began_ns):

@@ -110,6 +110,11 @@ def test_l5_the_clock_stands_while_a_fault_lasts(ended: int, wrong: int) -> None
     assert len(found("L5", LATE, faults=faults)) == wrong
 
 
+def test_l5_a_fault_that_was_over_when_it_was_due_does_not_count() -> None:
+    faults = (Fault(kind="postgres", began_ns=1000 * MS, ended_ns=1400 * MS),)
+    assert len(found("L5", BROKEN["too late after the one in front of it"], faults=faults)) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "seconds"), [("it comes again", 1.9), ("one after the other", 1.9), ("an owner that lives", None)]
 )
