@@ -143,11 +143,11 @@ def _in_drill(tables: Tables, run: Run) -> Tables | None:
 
 
 def first_tried(attempts: Columns, began_ns: int, seconds: float) -> Columns:
-    """All attempts of what was first tried within so many seconds."""
+    """All attempts of what was first tried within so many seconds, and may be tried again: it has an identity."""
     _, number = np.unique(attempts.identity, return_inverse=True)
     first = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, number, attempts.invoked_ns)
-    return attempts.where((first < began_ns + int(seconds * 1e9))[number])
+    return attempts.where((attempts.identity != 0) & (first < began_ns + int(seconds * 1e9))[number])
 
 
 def _disturbed(at: int, others: Sequence[Fault]) -> bool:

@@ -78,6 +78,12 @@ def test_l3_looks_at_what_was_first_tried_in_the_drill() -> None:
     assert l3_of(*late) == {}
 
 
+def test_l3_is_not_of_publishes_without_an_identity() -> None:
+    """Nobody may try them again; and what all of them have in common is no identity of one of them."""
+    lost = [published(number, began, began + 2, Outcome.INFO, identity=0) for number, began in enumerate((1, 20, 40))]
+    assert l3_of(*lost, published(3, 1, 3), drill_seconds=33.0)["L3"].verdict is Verdict.VALID
+
+
 def test_a_counter_example_is_shown_when_its_last_call_is_over_and_the_soonest_counts() -> None:
     p = {"process": text_id("p-1")}
     found = digest(published(0, 1, 9, Outcome.INFO, **p, counter=4), published(1, 2, 3, Outcome.INFO, **p, counter=5))
