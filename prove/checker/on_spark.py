@@ -43,6 +43,9 @@ CONF = {
     # Its guess of what each task has to do would put the small parts of a run together, and they are the dear ones.
     "spark.sql.adaptive.enabled": "false",
     "spark.python.worker.reuse": "true",
+    # It takes minutes: a bar says how far it is.
+    "spark.ui.showConsoleProgress": "true",
+    "spark.ui.consoleProgress.update.interval": "5000",
 }
 
 
