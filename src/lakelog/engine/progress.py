@@ -69,6 +69,10 @@ def target_of(reading: Reading, partition: int) -> int | None:
     return reading.targets[partition] if partition < len(reading.targets) else None
 
 
+def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
+    return [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
+
+
 class Progress:
     """Reads states, heads and first batches; one per engine."""
 
@@ -82,16 +86,16 @@ class Progress:
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
     ) -> tuple[list[State], dict[int, Head]]:
         """All partitions' states as the next step will find them, and the heads."""
-        _, states, heads = await self._look(ledgers, group, topic, reading)
+        _, states, heads = await self._decided(ledgers, group, topic, reading)
         return states, heads
 
     async def read(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading, members: MembersInfo | None
     ) -> list[PartitionProgress]:
         """With the age of the oldest unfinished message, where there is one: one read of each cell for all of them."""
-        committed, states, heads = await self._look(ledgers, group, topic, reading)
+        committed, states, heads = await self._decided(ledgers, group, topic, reading)
         now_ms = to_ms(await self._cells[group.cell].clock())
-        ends = [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
+        ends = _ends(topic, heads)
         behind = {each: state.committed for each, state in enumerate(states) if _lag(state, ends[each])}
         oldest = await self._appended_ms(topic, behind)
 
@@ -105,7 +109,7 @@ class Progress:
 
         return [one(partition, state) for partition, state in enumerate(states)]
 
-    async def _look(
+    async def _decided(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
     ) -> tuple[list[int], list[State], dict[int, Head]]:
         """Committed offsets as decided; states as the next step will find them; heads.
@@ -149,8 +153,8 @@ class Progress:
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
     async def _group_stats(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> GroupStats:
-        committed, states, heads = await self._look(ledgers, group, topic, reading)
-        ends = [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
+        committed, states, heads = await self._decided(ledgers, group, topic, reading)
+        ends = _ends(topic, heads)
         return GroupStats(
             group=group.name,
             kind=group.kind,
@@ -163,11 +167,11 @@ class Progress:
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
         """By partition, when its offset was appended; one that retention went past meanwhile is left out."""
         asks = {partition: (topic.pid(partition), offset) for partition, offset in offsets.items()}
+        found = {ask: self._times[ask] for ask in asks.values() if ask in self._times}
         missing: dict[int, list[tuple[int, int]]] = {}
         for partition, ask in asks.items():
-            if ask not in self._times:
+            if ask not in found:
                 missing.setdefault(topic.cells[partition], []).append(ask)
-        found = {ask: self._times[ask] for ask in asks.values() if ask in self._times}
         for part in await gathered(self._times_of(cell, each) for cell, each in missing.items()):
             found.update(part)
         return {partition: found[ask] for partition, ask in asks.items() if ask in found}
