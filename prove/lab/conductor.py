@@ -41,6 +41,8 @@ class Conductor:
         self.happened: list[Happened] = []
         self.failed: list[str] = []
         """Faults that could not be made, and why."""
+        self.unmade: list[Happened] = []
+        """And what they disturbed on the way: a server that was started anew to die at a point, and did not."""
         self.active: set[str] = set()
 
     def run(self) -> None:
@@ -59,19 +61,19 @@ class Conductor:
             return
         fault = KINDS[entry.kind]()
         fault.target = entry.target
-        began = time.monotonic_ns()
+        fault.began_ns = time.monotonic_ns()
         with self._guard:
             self.active.add(entry.kind)
         try:
             fault.begin(self._scene, random.Random(entry.seed))
             self._cut.wait(fault.seconds)
             self._ended(fault)
-            self._note(fault, began)
+            self._note(fault, self.happened)
         except Busy as error:
             self._fail(fault, str(error))
         except Exception:
-            self._fail(fault, traceback.format_exc(limit=4))
             self._ended(fault, quietly=True)
+            self._fail(fault, traceback.format_exc(limit=4))
         finally:
             with self._guard:
                 self.active.discard(entry.kind)
@@ -84,13 +86,13 @@ class Conductor:
             if not quietly:
                 raise
 
-    def _note(self, fault: Base, began: int) -> None:
+    def _note(self, fault: Base, where: list[Happened]) -> None:
         with self._guard:
-            self.happened.append(
+            where.append(
                 Happened(
                     kind=fault.kind,
                     about=fault.about,
-                    began_ns=began,
+                    began_ns=fault.began_ns,
                     ended_ns=time.monotonic_ns(),
                     victims=fault.victims,
                 )
@@ -98,5 +100,7 @@ class Conductor:
 
     def _fail(self, fault: Base, why: str) -> None:
         fault.release(self._scene)
+        if fault.has_claimed:
+            self._note(fault, self.unmade)
         with self._guard:
             self.failed.append(f"{fault.kind}: {why}")

@@ -218,6 +218,10 @@ class Laboratory:
             Fault(kind=each.kind, began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
             for each in sorted(conductor.happened, key=lambda each: each.began_ns)
         )
+        faults += tuple(
+            Fault(kind=f"not made: {each.kind}", began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
+            for each in conductor.unmade
+        )
         faults += tuple(self._pulse.faults)
         names = [*scene.staff.partitions, *(group for _, group in scene.staff.all_groups)]
         run = replace(

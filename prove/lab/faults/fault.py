@@ -6,6 +6,7 @@ A new kind is a class in one of the files beside this one, and a line in the tab
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -80,6 +81,9 @@ class Base:
         self.seconds = 2.0
         self.about = ""
         self.victims: frozenset[str] = frozenset()
+        self.began_ns = 0
+        """Of the monotonic clock. One that claims something begins once it has that: until then it waits for others."""
+        self.has_claimed = False
         self._claimed: set[str] = set()
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
@@ -91,14 +95,19 @@ class Base:
     def claim(self, scene: Scene, names: Iterable[str], *, within: float = 15.0) -> None:
         wanted = set(names)
         scene.claims.take(wanted, within=within)
-        self._claimed |= wanted
+        self._took(wanted)
 
     def claim_one(self, scene: Scene, names: list[str], chance: random.Random) -> str:
         name = scene.claims.take_one([self.target] if self.target else names, chance)
-        self._claimed.add(name)
+        self._took({name})
         self.about = name
         return name
 
     def release(self, scene: Scene) -> None:
         scene.claims.free(self._claimed)
         self._claimed = set()
+
+    def _took(self, names: set[str]) -> None:
+        self._claimed |= names
+        if not self.has_claimed:
+            self.has_claimed, self.began_ns = True, time.monotonic_ns()

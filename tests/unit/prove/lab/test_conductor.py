@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -77,6 +80,34 @@ def test_one_that_cannot_be_made_is_told_and_leaves_nothing_claimed(scene: Any, 
     found = play(scene, kind)
     assert not found.happened and found.failed[0].startswith(f"{kind}: ")
     scene.claims.take(["server0"], within=0)
+
+
+@pytest.mark.parametrize("kind", ["impossible", "broken"])
+def test_what_one_that_was_not_made_disturbed_is_written_down(scene: Any, kind: str) -> None:
+    """A server that was started anew for nothing is away all the same: the clocks of L1, L2, L4 and L5 stand still."""
+    (found,) = play(scene, kind).unmade
+    assert found.kind == kind and 0 < found.began_ns <= found.ended_ns
+
+
+def test_one_that_got_nothing_to_disturb_is_not_written_down(scene: Any) -> None:
+    scene.claims.take(["server0"])
+    scene.claims.take_one = partial(scene.claims.take_one, within=0)
+    found = play(scene, "harmless")
+    assert not found.unmade and len(found.failed) == 1
+
+
+def test_a_fault_begins_when_it_has_what_it_claims(scene: Any) -> None:
+    """Until then it waits for others, and nothing is excused by that."""
+    scene.claims.take(["server0"])
+    freed: list[int] = []
+
+    def free() -> None:
+        freed.append(time.monotonic_ns())
+        scene.claims.free(["server0"])
+
+    threading.Timer(0.2, free).start()
+    (found,) = play(scene, "harmless").happened
+    assert found.began_ns >= freed[0]
 
 
 def test_what_is_cut_begins_nothing_more(scene: Any) -> None:
