@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,3 +55,38 @@ def test_a_clock_is_wrong_by_more_than_any_lease_and_right_again(
     fault.end(scene)
     assert [float(server.clock.read_text()) for server in scene.servers] == [0.0] * len(wrong)
     scene.claims.take(["clocks"], within=0)
+
+
+_WAITS_FOR_ANOTHER_THREAD = """
+import select, statistics, sys, threading, time
+
+def spin():
+    while not over:
+        pass
+
+over = False
+threading.Thread(target=spin).start()
+took = []
+for _ in range(50):
+    began = time.monotonic()
+    select.select([], [], [], 0.002)
+    took.append(time.monotonic() - began)
+over = True
+print(statistics.quantiles(took, n=4)[2] / sys.getswitchinterval())
+"""
+
+
+@pytest.mark.parametrize("wrong", [0, 40, -40])
+def test_threads_of_a_process_with_a_wrong_clock_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    """And do not spin: a server with two busy threads would take both processors, and answer nobody for seconds."""
+    monkeypatch.delenv(clocks.PLACED)
+    if clocks.library() is None:
+        pytest.skip("libfaketime is not installed")
+    env = faked(tmp_path / "clock")
+    clocks.set_clock(tmp_path / "clock", wrong)
+    told = subprocess.run(
+        [sys.executable, "-c", _WAITS_FOR_ANOTHER_THREAD], env={**os.environ, **env}, capture_output=True, check=True
+    )
+    assert float(told.stdout) >= 1
