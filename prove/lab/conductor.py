@@ -61,19 +61,19 @@ class Conductor:
             return
         fault = KINDS[entry.kind]()
         fault.target = entry.target
-        fault.began_ns = time.monotonic_ns()
+        began = time.monotonic_ns()
         with self._guard:
             self.active.add(entry.kind)
         try:
             fault.begin(self._scene, random.Random(entry.seed))
             self._cut.wait(fault.seconds)
             self._ended(fault)
-            self._note(fault, self.happened)
+            self._note(fault, began, self.happened)
         except Busy as error:
-            self._fail(fault, str(error))
+            self._fail(fault, began, str(error))
         except Exception:
             self._ended(fault, quietly=True)
-            self._fail(fault, traceback.format_exc(limit=4))
+            self._fail(fault, began, traceback.format_exc(limit=4))
         finally:
             with self._guard:
                 self.active.discard(entry.kind)
@@ -86,21 +86,21 @@ class Conductor:
             if not quietly:
                 raise
 
-    def _note(self, fault: Base, where: list[Happened]) -> None:
+    def _note(self, fault: Base, began: int, where: list[Happened]) -> None:
         with self._guard:
             where.append(
                 Happened(
                     kind=fault.kind,
                     about=fault.about,
-                    began_ns=fault.began_ns,
+                    began_ns=fault.began_ns or began,
                     ended_ns=time.monotonic_ns(),
                     victims=fault.victims,
                 )
             )
 
-    def _fail(self, fault: Base, why: str) -> None:
+    def _fail(self, fault: Base, began: int, why: str) -> None:
         fault.release(self._scene)
-        if fault.has_claimed:
-            self._note(fault, self.unmade)
+        if fault.has_disturbed:
+            self._note(fault, began, self.unmade)
         with self._guard:
             self.failed.append(f"{fault.kind}: {why}")

@@ -214,13 +214,10 @@ class Laboratory:
 
     def _save(self, scene: Scene, conductor: Conductor, run: Run) -> None:
         histories = {path.stem for path in (scene.folder / "history").glob("*.jsonl")}
+        unmade = [replace(each, kind=f"not made: {each.kind}") for each in conductor.unmade]
         faults = tuple(
             Fault(kind=each.kind, began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
-            for each in sorted(conductor.happened, key=lambda each: each.began_ns)
-        )
-        faults += tuple(
-            Fault(kind=f"not made: {each.kind}", began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
-            for each in conductor.unmade
+            for each in sorted([*conductor.happened, *unmade], key=lambda each: each.began_ns)
         )
         faults += tuple(self._pulse.faults)
         names = [*scene.staff.partitions, *(group for _, group in scene.staff.all_groups)]

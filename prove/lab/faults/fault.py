@@ -82,8 +82,9 @@ class Base:
         self.about = ""
         self.victims: frozenset[str] = frozenset()
         self.began_ns = 0
-        """Of the monotonic clock. One that claims something begins once it has that: until then it waits for others."""
-        self.has_claimed = False
+        """When it had what it claims, on the monotonic clock: until then it waits for others. 0: it claims nothing."""
+        self.has_disturbed = False
+        """Said by one that may find that it cannot be made when others have felt it already."""
         self._claimed: set[str] = set()
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
@@ -109,5 +110,4 @@ class Base:
 
     def _took(self, names: set[str]) -> None:
         self._claimed |= names
-        if not self.has_claimed:
-            self.has_claimed, self.began_ns = True, time.monotonic_ns()
+        self.began_ns = self.began_ns or time.monotonic_ns()

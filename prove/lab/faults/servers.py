@@ -60,6 +60,7 @@ class ServerKilledAtPoint(Base):
         process = self._server.process
         self._command = process.command
         process.command = replace(self._command, env={**self._command.env, ENVIRONMENT_VARIABLE: f"{point}=kill@{at}"})
+        self.has_disturbed = True
         process.restart()
         self.about += f", {point}"
         try:

@@ -72,8 +72,11 @@ def test_a_point_is_armed_for_one_life(scene: Any, monkeypatch: pytest.MonkeyPat
 def test_a_point_that_is_not_reached_is_no_fault(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "REACHED_SECONDS", 0.1)
     before = scene.servers[0].process.command
+    fault = servers.ServerKilledAtPoint()
     with pytest.raises(Busy):
-        servers.ServerKilledAtPoint().begin(scene, random.Random(1))
+        fault.begin(scene, random.Random(1))
+    # Its server was started anew for nothing.
+    assert fault.has_disturbed
     assert scene.servers[0].process.running and scene.servers[0].process.command is before
 
 
