@@ -9,6 +9,7 @@ again and again, and what it took of the processor's own time is told beside the
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -35,6 +36,8 @@ class Pulse:
         self._stat = stat
         self._taken: list[tuple[int, int]] = []
         self._worked: list[tuple[int, int]] = []
+        self.is_taken = False
+        """At the last look."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
 
@@ -55,9 +58,9 @@ class Pulse:
     def faults(self) -> list[Fault]:
         return [Fault(kind=TAKEN, began_ns=began, ended_ns=ended) for began, ended in self.stretches]
 
-    def seconds(self, since_ns: int = 0) -> float:
-        """For how long, all in all, from that time on."""
-        return sum(max(0, ended - max(began, since_ns)) for began, ended in [*self._taken]) / 1e9
+    def seconds(self, since_ns: int = 0, until_ns: int = sys.maxsize) -> float:
+        """For how long, all in all, in that time."""
+        return sum(max(0, min(ended, until_ns) - max(began, since_ns)) for began, ended in [*self._taken]) / 1e9
 
     def speed(self, since_ns: int = 0, until_ns: int | None = None) -> float | None:
         """Of the processors in that time, as a share of the best they had while this watched; None: not known."""
@@ -79,7 +82,8 @@ class Pulse:
         now = self._counters()
         passed = [later - earlier for earlier, later in zip(before, now, strict=False)]
         whole = sum(passed)
-        if len(passed) > _STOLEN and whole and passed[_STOLEN] >= SHARE * whole:
+        self.is_taken = len(passed) > _STOLEN and whole > 0 and passed[_STOLEN] >= SHARE * whole
+        if self.is_taken:
             if self._taken and self._taken[-1][1] == began_ns:
                 began_ns = self._taken.pop()[0]
             self._taken.append((began_ns, ended_ns))

@@ -23,10 +23,12 @@ from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
 from prove.soak.latency import measure
 from prove.soak.page import Soaked, page
 from prove.soak.staff import LEASE_GROUPS, Soakers
-from prove.soak.verdicts import verdicts
+from prove.soak.verdicts import undisturbed, verdicts
 
-EVERY_SECONDS = 10.0
-PEAK_SECONDS, PEAK_WARM_SECONDS = 60.0, 20.0
+EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
+MOST = 2.0
+"""Times what was asked for, however much of the machine is taken away."""
+PEAK_SECONDS, PEAK_WARM_SECONDS, PEAK_MOST_SECONDS = 60.0, 20.0, 240.0
 UNTHROTTLED = 1e9
 KEPT_SHARE = 0.1
 LEAST_KEPT_SECONDS = 90.0
@@ -79,12 +81,12 @@ def play(wish: Wish) -> Soaked:
         scene.staff = staff
         staff.make_topics()
         staff.hire()
-        peak = _peak(scene, staff) if wish.rate is None else None
+        peak = _peak(scene, staff, pulse) if wish.rate is None else None
         rate = wish.rate or max(1.0, (peak or 0.0) / 2)
         say(f"soaking at {rate:,.0f} messages a second for {wish.minutes:g} minutes; {wish.folder}")
         staff.publish("producer", rate)
         began_ns = time.monotonic_ns()
-        taken = _watch(scene, 60 * wish.minutes)
+        taken = _watch(scene, pulse, began_ns, 60 * wish.minutes)
         scene.crew.dismiss("producer")
         scene.crew.dismiss(*(hand.role for hand in scene.crew.hands))
         broken = list(scene.crew.broken)
@@ -96,13 +98,23 @@ def play(wish: Wish) -> Soaked:
         peak=peak,
         rate=rate,
         keep_seconds=wish.keep_seconds,
-        verdicts=verdicts(taken, latency, rate),
+        verdicts=[
+            undisturbed(taken[-1].at - _away(pulse, began_ns, taken[-1].at), 60 * wish.minutes),
+            *verdicts(taken, latency, rate),
+        ],
         broken=broken,
-        taken_away=pulse.seconds(began_ns),
+        taken_away=[
+            ((began - began_ns) / 1e9, (ended - began_ns) / 1e9) for began, ended in pulse.stretches if ended > began_ns
+        ],
         speed=[(each.at, _speed(pulse, began_ns, each.at)) for each in taken],
         taken=taken,
         windows=latency.windows(taken[-1].at),
     )
+
+
+def _away(pulse: Pulse, began_ns: int, at: float) -> float:
+    """Seconds until that one in which there was no machine."""
+    return pulse.seconds(began_ns, began_ns + int(at * 1e9))
 
 
 def _speed(pulse: Pulse, began_ns: int, at: float) -> float:
@@ -128,46 +140,60 @@ def _size() -> Size:
     )
 
 
-def _watch(scene: Scene, seconds: float) -> list[Taken]:
-    """A look every 10 s, until the time is over or a client broke."""
-    began = time.monotonic()
+def _watch(scene: Scene, pulse: Pulse, began_ns: int, seconds: float) -> list[Taken]:
+    """A look every 10 s, until the machine was there for that long, or a client broke.
+
+    Half of the peak is more than half where there is less of the machine: while it is taken away producers hold, and
+    the clock stands still, though not for ever.
+    """
     taken: list[Taken] = []
-    while (now := time.monotonic() - began) < seconds + EVERY_SECONDS / 2 and not scene.crew.broken:
-        taken.append(take(scene, now))
-        _tell(taken)
-        time.sleep(max(0.0, began + EVERY_SECONDS * len(taken) - time.monotonic()))
+    while not (taken and scene.crew.broken):
+        scene.crew.board.brake(2 if pulse.is_taken else 0)
+        at = (time.monotonic_ns() - began_ns) / 1e9
+        if at >= EVERY_SECONDS * len(taken):
+            taken.append(take(scene, at))
+            away = _away(pulse, began_ns, at)
+            _tell(taken, away)
+            if at - away >= seconds or at >= MOST * seconds:
+                break
+        time.sleep(HOLD_SECONDS)
     return taken
 
 
-def _peak(scene: Scene, staff: Soakers) -> float:
-    """Producers do as much as they can, held back only where a group falls behind."""
+def _peak(scene: Scene, staff: Soakers, pulse: Pulse) -> float:
+    """Producers do as much as they can, held back only where a group falls behind. Seconds in which the machine was
+    taken away do not count."""
     say(f"measuring the peak for {PEAK_SECONDS:g} s")
     staff.publish("peak", UNTHROTTLED)
     began = time.monotonic()
-    looks: list[tuple[float, int]] = []
-    while time.monotonic() < began + PEAK_SECONDS:
+    counted, seconds = 0, 0.0
+    before: tuple[float, int] | None = None
+    while seconds < PEAK_SECONDS - PEAK_WARM_SECONDS and time.monotonic() < began + PEAK_MOST_SECONDS:
         scene.crew.board.brake(2 if max(lags(scene).values(), default=0) > _size().most_lag else 0)
-        done = finished(scene)
-        if done is not None and time.monotonic() > began + PEAK_WARM_SECONDS:
-            looks.append((time.monotonic(), done))
-        time.sleep(0.5)
+        done, now = finished(scene), time.monotonic()
+        if done is not None and now > began + PEAK_WARM_SECONDS:
+            if before and not pulse.is_taken:
+                counted, seconds = counted + done - before[1], seconds + now - before[0]
+            before = now, done
+        time.sleep(HOLD_SECONDS)
     scene.crew.dismiss("peak")
     scene.crew.board.brake(0)
-    while max(lags(scene).values(), default=0) > 0 and time.monotonic() < began + 4 * PEAK_SECONDS:
-        time.sleep(0.5)
-    (first, before), (last, after) = looks[0], looks[-1]
-    peak = (after - before) / (last - first)
-    say(f"peak: {peak:,.0f} messages a second")
-    return peak
+    late = time.monotonic() + PEAK_MOST_SECONDS
+    while max(lags(scene).values(), default=0) > 0 and time.monotonic() < late:
+        time.sleep(HOLD_SECONDS)
+    if not counted:
+        raise SystemExit("no peak could be measured: the machine was taken away all the time. Say --rate, or try later")
+    say(f"peak: {counted / seconds:,.0f} messages a second")
+    return counted / seconds
 
 
-def _tell(taken: list[Taken]) -> None:
+def _tell(taken: list[Taken], away: float) -> None:
     now = taken[-1]
     rate = (now.published - taken[-2].published) / (now.at - taken[-2].at) if len(taken) > 1 else 0.0
     say(
         f"{now.at:5.0f} s  {rate:>7,.0f} a second  memory {sum(now.memory.values()) >> 20:,} MiB  dead {now.dead:,}  "
         f"database {now.database >> 20:,} MiB  WAL {now.wal >> 20:,} MiB  store {now.store / 2**20:,.1f} MiB  "
-        f"lag {max(now.lag.values(), default=0):,}"
+        f"lag {max(now.lag.values(), default=0):,}" + (f"  machine taken away for {away:.0f} s" if away else "")
     )
 
 
@@ -179,9 +205,8 @@ def _show(soaked: Soaked) -> None:
         table.add_row(each.name, "holds" if each.holds else "does not hold", each.measured, each.asked)
     Console().print(table)
     if soaked.taken_away:
-        say(
-            f"the machine was taken away for {soaked.taken_away:.0f} s; what waited then is left out of the percentiles"
-        )
+        away = sum(ended - began for began, ended in soaked.taken_away)
+        say(f"the machine was taken away for {away:.0f} s: producers held, and these waits are not in the percentiles")
     sixth = max(1, len(soaked.speed) // 6)
     first, last = (median(share for _, share in part) for part in (soaked.speed[:sixth], soaked.speed[-sixth:]))
     say(f"processors had {first:.0%} of their best speed in the first sixth, and {last:.0%} in the last")

@@ -31,8 +31,8 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: list[Shown]
     broken: list[str]
     """Clients that ended as none should."""
-    taken_away: float
-    """Seconds in which the hypervisor gave the processors to others."""
+    taken_away: list[tuple[float, float]]
+    """From and to, in seconds, the hypervisor gave the processors to others."""
     speed: list[tuple[float, float]]
     """Of the processors, as a share of the best they had: at each second that was looked at."""
     taken: list[Taken]

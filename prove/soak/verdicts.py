@@ -46,6 +46,16 @@ def verdicts(taken: Sequence[Taken], latency: Latency, rate: float) -> list[Show
     ]
 
 
+def undisturbed(seconds: float, asked: float) -> Shown:
+    """Else it is no soak of that length."""
+    return Shown(
+        name="minutes in which the machine was not taken away",
+        asked=f"{asked / 60:g}",
+        measured=f"{seconds / 60:.1f}",
+        holds=seconds >= asked - 1,
+    )
+
+
 def _lag(group: str) -> Callable[[Taken], float]:
     return lambda each: each.lag.get(group, 0)
 

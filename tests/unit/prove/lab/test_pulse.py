@@ -20,12 +20,16 @@ def test_stretches_in_which_others_had_the_processors(tmp_path: Path) -> None:
     path = tmp_path / "stat"
     pulse = Pulse(path)
     counters = [0] * 8
+    taken = []
     for second, (busy, idle, stolen) in enumerate([(90, 10, 0), (150, 20, 30), (200, 30, 70), (290, 40, 75)]):
         stat(path, busy=busy, idle=idle, stolen=stolen)
         counters = pulse.look(counters, second * SECOND, (second + 1) * SECOND)
+        taken.append(pulse.is_taken)
+    assert taken == [False, True, True, False]
     (fault,) = pulse.faults
     assert (fault.kind, fault.began_ns, fault.ended_ns) == (TAKEN, SECOND, 3 * SECOND)
     assert (pulse.seconds(), pulse.seconds(2 * SECOND), pulse.seconds(5 * SECOND)) == (2.0, 1.0, 0.0)
+    assert (pulse.seconds(0, 2 * SECOND), pulse.seconds(0, SECOND)) == (1.0, 0.0)
 
 
 def test_where_nobody_counts_nothing_is_taken(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from prove.soak.gauges import Taken
 from prove.soak.latency import Latency, Waits
-from prove.soak.verdicts import FEW_DEAD, bounded, memory, steady, tiered, verdicts
+from prove.soak.verdicts import FEW_DEAD, bounded, memory, steady, tiered, undisturbed, verdicts
 
 MIB = 2**20
 
@@ -72,3 +72,7 @@ def test_all_is_judged_and_each_group_by_itself() -> None:
     broken = [each.name for each in verdicts(rows, latency, rate=100.0) if not each.holds]
     assert broken == ["lag of billing"]
     assert all(each.holds for each in verdicts(rows, latency, rate=600.0))
+
+
+def test_an_hour_is_an_hour_of_the_machine() -> None:
+    assert undisturbed(3600.0, 3600.0).holds and not undisturbed(3500.0, 3600.0).holds

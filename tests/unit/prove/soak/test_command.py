@@ -1,0 +1,58 @@
+"""While the machine is taken away producers hold, and the soak's clock stands still."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from prove.soak import command
+from prove.soak.gauges import Taken
+
+
+class Stolen:
+    """A machine that is taken away for the first tenths of a second."""
+
+    def __init__(self, seconds: float) -> None:
+        self._began = time.monotonic_ns()
+        self._ended = self._began + int(seconds * 1e9)
+
+    @property
+    def is_taken(self) -> bool:
+        return time.monotonic_ns() < self._ended
+
+    def seconds(self, since_ns: int, until_ns: int) -> float:
+        return max(0, min(self._ended, until_ns) - max(self._began, since_ns)) / 1e9
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, stolen: float, *, broken: bool = False) -> tuple[list[Taken], list[int]]:
+    levels: list[int] = []
+    crew = SimpleNamespace(board=SimpleNamespace(brake=levels.append), broken=["worker-1"] if broken else [])
+    scene: Any = SimpleNamespace(crew=crew)
+    monkeypatch.setattr(command, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(command, "HOLD_SECONDS", 0.01)
+    monkeypatch.setattr(command, "take", lambda scene, at: taken(at))
+    pulse: Any = Stolen(stolen)
+    return command._watch(scene, pulse, time.monotonic_ns(), 0.3), levels
+
+
+def taken(at: float) -> Taken:
+    return Taken(at=at, memory={}, dead=0, dead_by_table={}, database=0, wal=0, store=0, lag={}, published=0)
+
+
+def test_what_was_taken_away_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, levels = watched(monkeypatch, 0.2)
+    assert looks[-1].at >= 0.5
+    assert levels[0] == 2 and levels[-1] == 0
+
+
+def test_a_machine_that_never_comes_back_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, levels = watched(monkeypatch, 60.0)
+    assert looks[-1].at >= 0.6 and set(levels) == {2}
+
+
+def test_a_broken_client_ends_it_after_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, _ = watched(monkeypatch, 0.0, broken=True)
+    assert len(looks) == 1
