@@ -104,7 +104,9 @@ def play(wish: Wish) -> Soaked:
         ],
         broken=broken,
         taken_away=[
-            ((began - began_ns) / 1e9, (ended - began_ns) / 1e9) for began, ended in pulse.stretches if ended > began_ns
+            (max(0.0, (began - began_ns) / 1e9), min(taken[-1].at, (ended - began_ns) / 1e9))
+            for began, ended in pulse.stretches
+            if ended > began_ns and began < began_ns + taken[-1].at * 1e9
         ],
         speed=[(each.at, _speed(pulse, began_ns, each.at)) for each in taken],
         taken=taken,
@@ -182,7 +184,7 @@ def _peak(scene: Scene, staff: Soakers, pulse: Pulse) -> float:
     while max(lags(scene).values(), default=0) > 0 and time.monotonic() < late:
         time.sleep(HOLD_SECONDS)
     if not counted:
-        raise SystemExit("no peak could be measured: the machine was taken away all the time. Say --rate, or try later")
+        raise SystemExit(f"no peak in {PEAK_MOST_SECONDS:g} s: is the machine taken away? Say --rate, or try later")
     say(f"peak: {counted / seconds:,.0f} messages a second")
     return counted / seconds
 
