@@ -62,9 +62,8 @@ class Effects:
         if sign is Sign.REDELIVERED:
             return self._redelivered(fault, until)
         if sign is Sign.RESTARTED:
-            # The new one has another name than the victim.
-            at = self._drivers.at_ns
-            return int(((at >= fault.began_ns) & (at <= until)).sum())
+            # The one in a victim's place says whose it is, however long its JVM takes to start.
+            return int(np.isin(self._drivers.group, _ids(fault.victims)).sum())
         if sign is Sign.TIERED_AGAIN:
             process, at = self._passes.process, self._passes.at_ns
         else:

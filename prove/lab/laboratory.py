@@ -67,6 +67,7 @@ class Played:
     seconds: Mapping[str, float]
     speed: float | None = None
     """Of the processors while there was load, as a share of the best they had."""
+    speed_by_minute: tuple[float, ...] = ()
 
 
 class Laboratory:
@@ -107,6 +108,7 @@ class Laboratory:
             messages=truth.messages,
             seconds=self._seconds,
             speed=self._pulse.speed(*run.load_ns),
+            speed_by_minute=tuple(self._pulse.speed_by_minute(*run.load_ns)),
         )
 
     def _entries(self) -> list[Entry]:

@@ -22,6 +22,7 @@ TAKEN = "machine taken away"
 SHARE = 0.15
 """Of the processors' time, from which on a moment counts."""
 EVERY_SECONDS = 0.5
+MINUTE_NS = 60 * 10**9
 _STAT = Path("/proc/stat")
 _STOLEN = 7
 """Its place in the first line of that file."""
@@ -71,6 +72,13 @@ class Pulse:
         # The least is luck: a twentieth was at least that quick.
         best = sorted(took for _, took in worked)[len(worked) // 20]
         return min(1.0, best / median(chosen))
+
+    def speed_by_minute(self, since_ns: int, until_ns: int) -> list[float]:
+        """The same for each minute; 0 for one in which nothing was measured."""
+        return [
+            round(self.speed(began, min(began + MINUTE_NS, until_ns)) or 0.0, 2)
+            for began in range(since_ns, until_ns, MINUTE_NS)
+        ]
 
     def work(self) -> None:
         began = time.thread_time_ns()

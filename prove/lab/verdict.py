@@ -62,7 +62,7 @@ def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
         figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run))
         | ({"processors' speed, as a share of their best": round(played.speed, 2)} if played.speed else {}),
         notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in played.failed),
-        timeline=summaries.timeline_of(digest),
+        timeline=summaries.timeline_of(digest, played.speed_by_minute),
     )
     write(played.folder, summary)
     after = {name: seconds for name, each in judged.items() if (seconds := shown_after(each, tables, run)) is not None}

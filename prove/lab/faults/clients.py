@@ -84,7 +84,7 @@ class TiererKilled(_OfClient):
     """kill -9 of who moves messages to files, wherever it is."""
 
     kind = "tiering killed"
-    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING, after=40.0)
+    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING)
     drivers = 2
     roles = TIERING
 

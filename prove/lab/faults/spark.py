@@ -72,7 +72,7 @@ class DriverKilled(_OfDriver):
 
     kind = "tiering killed at a point"
     drivers = 1
-    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING, after=40.0)
+    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING)
 
     def begin(self, scene: Scene, chance: random.Random) -> None:
         self.seconds = 0.1

@@ -54,7 +54,7 @@ class Tierer:
 
     def run(self) -> None:
         with _session(self._plan) as spark:
-            self._recorder.sample("driver", int(bool(self._plan.after)))
+            self._recorder.sample("driver", int(bool(self._plan.after)), group=self._plan.after)
             while not self._client.stopped:
                 self._client.put(Field.BUSY, 1)
                 for topic in self._plan.topics:

@@ -61,6 +61,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     healed: float
     drained: float
+    speed_by_minute: list[float] = []
+    """Of the processors while there was load, as a share of the best they had."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +162,7 @@ def _taken_seconds(run: Run) -> float:
     return sum(each.ended_ns - each.began_ns for each in run.faults if each.kind == TAKEN) / SECOND
 
 
-def timeline_of(digest: Digest) -> Timeline:
+def timeline_of(digest: Digest, speed_by_minute: Sequence[float] = ()) -> Timeline:
     run = digest.run
     zero = run.load_ns[0]
 
@@ -176,6 +178,7 @@ def timeline_of(digest: Digest) -> Timeline:
         load_seconds=(run.load_ns[1] - zero) / SECOND,
         healed=(run.healed_ns - zero) / SECOND,
         drained=(run.drained_ns - zero) / SECOND,
+        speed_by_minute=[*speed_by_minute],
     )
 
 

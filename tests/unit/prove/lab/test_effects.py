@@ -85,9 +85,11 @@ def sample(process: str, kind: Sample, at: float, **more: Any) -> dict[str, Any]
 
 def test_a_driver_in_the_place_of_a_killed_one_counts_and_the_first_one_does_not() -> None:
     killed = happened("tiering killed at a point", "tierer-1")
-    assert effects(sample=[sample("tierer-2", Sample.DRIVER, 30, told=1)]).of(killed).signs == {Sign.RESTARTED: 1}
+    late = {"told": 1, "group": text_id("tierer-1")}
+    assert effects(sample=[sample("tierer-2", Sample.DRIVER, 230, **late)]).of(killed).signs == {Sign.RESTARTED: 1}
     assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 30, told=0)]).of(killed).counts
-    assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 9, told=1)]).of(killed).counts
+    other = {"told": 1, "group": text_id("tierer-0")}
+    assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 30, **other)]).of(killed).counts
 
 
 def test_a_pass_that_failed_or_found_segments_of_another_counts() -> None:

@@ -49,3 +49,5 @@ def test_a_slower_processor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in took:
         pulse.work()
     assert (pulse.speed(0, 30), pulse.speed(30)) == (1.0, 0.5)
+    monkeypatch.setattr(pulses, "MINUTE_NS", 20)
+    assert pulse.speed_by_minute(0, 70) == [1.0, 0.67, 0.5, 0.0]
