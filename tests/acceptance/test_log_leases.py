@@ -114,7 +114,8 @@ async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Lo
         (lease,) = (await consume(server)).leases
         assert lease.offsets == [0, 1, 2, 3, 4, 5]
         began = time.monotonic()
-        (answer,) = await tell(server, "w1", said(Verb.NACK, lease, [0], delay_ms=300))
+        # Long enough for a machine that is taken away meanwhile.
+        (answer,) = await tell(server, "w1", said(Verb.NACK, lease, [0], delay_ms=1500))
         assert isinstance(answer, Answered)
         # 2 and 4 have the same key and went back with it; the others are still open.
         assert (await consume(server, "w2")).leases == []
@@ -122,7 +123,7 @@ async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Lo
         assert isinstance(lost, LeaseLost)
         await tell(server, "w1", said(Verb.ACK, lease, [1, 3, 5]))
         (again,) = (await consume(server, "w2", wait_seconds=5)).leases
-        assert time.monotonic() - began >= 0.3
+        assert time.monotonic() - began >= 1.5
         assert again.offsets == [0] and again.deliveries == {0: 2} and again.failures == {0: 1}
         await tell(server, "w2", said(Verb.ACK, again))
         (rest,) = (await consume(server, "w3")).leases
