@@ -69,16 +69,17 @@ class Pulse:
         chosen = [took for at, took in worked if at >= since_ns and (until_ns is None or at < until_ns)]
         if not chosen:
             return None
-        # The least is luck: a twentieth was at least that quick.
-        best = sorted(took for _, took in worked)[len(worked) // 20]
-        return min(1.0, best / median(chosen))
+        return min(1.0, _best(worked) / median(chosen))
 
     def speed_by_minute(self, since_ns: int, until_ns: int) -> list[float]:
         """The same for each minute; 0 for one in which nothing was measured."""
-        return [
-            round(self.speed(began, min(began + MINUTE_NS, until_ns)) or 0.0, 2)
-            for began in range(since_ns, until_ns, MINUTE_NS)
-        ]
+        worked = [*self._worked]
+        minutes: list[list[int]] = [[] for _ in range(since_ns, until_ns, MINUTE_NS)]
+        for at, took in worked:
+            if since_ns <= at < until_ns:
+                minutes[(at - since_ns) // MINUTE_NS].append(took)
+        best = _best(worked) if worked else 0
+        return [round(min(1.0, best / median(each)), 2) if each else 0.0 for each in minutes]
 
     def work(self) -> None:
         began = time.thread_time_ns()
@@ -110,3 +111,8 @@ class Pulse:
             return [int(each) for each in self._stat.read_text().split("\n", 1)[0].split()[1 : _STOLEN + 2]]
         except OSError:
             return []
+
+
+def _best(worked: list[tuple[int, int]]) -> int:
+    """The least is luck: a twentieth was at least that quick."""
+    return sorted(took for _, took in worked)[len(worked) // 20]

@@ -88,6 +88,7 @@ def test_a_driver_in_the_place_of_a_killed_one_counts_and_the_first_one_does_not
     late = {"told": 1, "group": text_id("tierer-1")}
     assert effects(sample=[sample("tierer-2", Sample.DRIVER, 230, **late)]).of(killed).signs == {Sign.RESTARTED: 1}
     assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 30, told=0)]).of(killed).counts
+    assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 9, told=1)]).of(killed).counts
     other = {"told": 1, "group": text_id("tierer-0")}
     assert not effects(sample=[sample("tierer-2", Sample.DRIVER, 30, **other)]).of(killed).counts
 
