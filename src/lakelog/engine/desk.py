@@ -17,7 +17,7 @@ from lakelog.coordinator.leasing import Granted
 from lakelog.engine.clock import Clock
 from lakelog.engine.ledger import Ledger
 from lakelog.engine.ledgers import Ledgers
-from lakelog.engine.line import Ask, Got, HandOut, Place, Try
+from lakelog.engine.line import Ask, Got, HandOut, Place, Try, in_hand, unknown
 from lakelog.engine.shelf import Shelf
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
@@ -98,8 +98,7 @@ class Desk:
         got = await self._stand_in_line(ask, seconds)
         if got or seconds > 0 or ask.is_dismissed:
             return got
-        for partition in await self._grown():
-            self._heat(partition)
+        await self._look_for_growth()
         # Or somebody else looked a moment ago, and this one was not tried with what that one found.
         if not self._is_hot_for(ask):
             return got
@@ -215,21 +214,29 @@ class Desk:
                     await self._renew(self)
             with contextlib.suppress(LakelogError):
                 await self._room.ledgers.refresh([p.ledger for p in self._places if p.ledger.seen_at < stale])
-                for partition in await self._grown():
-                    self._heat(partition)
+            with contextlib.suppress(LakelogError):
+                await self._look_for_growth()
             for partition, place in enumerate(self._places):
                 if place.ledger.state is None:
                     self._heat(partition)
             self._due()
 
-    async def _grown(self) -> list[int]:
-        """Partitions that reach further than this desk knew: the shelf may know it already, from another group."""
-        found = []
-        for partition, ends in (await self._room.shelf.ends(self.topic)).items():
-            if partition < len(self._places) and ends != self._places[partition].ends:
-                self._places[partition].ends = ends
-                found.append(partition)
-        return found
+    async def _look_for_growth(self) -> None:
+        """Where the log reaches further than this desk knew: the shelf may know it already, from another group."""
+        refusal: LakelogError | None = None
+        for cell, pids in self.topic.pids_by_cell().items():
+            try:
+                found = await self._room.shelf.ends(cell, pids)
+            except LakelogError as error:
+                # Others may answer.
+                refusal = error
+                continue
+            for partition, ends in found.items():
+                if partition < len(self._places) and ends != self._places[partition].ends:
+                    self._places[partition].ends = ends
+                    self._heat(partition)
+        if refusal is not None:
+            raise refusal
 
     # Serving ----------------------------------------------------------------------------------------------------------
 
@@ -285,7 +292,7 @@ class Desk:
     def room(self, partition: int) -> int:
         """How many messages there may be that nobody is asking for yet."""
         place = self._places[partition]
-        return self._available(place) - place.wanted
+        return place.available(self._room.shelf) - place.wanted
 
     def is_seen(self, ask: Ask, partition: int) -> bool:
         """Whether there was nothing for this owner since anything happened there."""
@@ -296,22 +303,13 @@ class Desk:
         state, owner = self._places[partition].ledger.state, ask.take.owner
         if state is None or ask.take.isolates or not self._is_suspect_due(partition):
             return False
-        return not state.held_by(owner) and not self._hands(owner, partition)[0]
+        return not state.held_by(owner) and not in_hand(self._places, owner, partition)[0]
 
     def _is_suspect_due(self, partition: int) -> bool:
+        """Or will be with the next decision, because a lease is over."""
         ledger = self._places[partition].ledger
-        due = ledger.state.first_suspect_due() if ledger.state is not None else None
+        due = ledger.state.first_lost_ms() if ledger.state is not None else None
         return due is not None and due <= self._room.clocks[ledger.cell].now_ms()
-
-    def _available(self, place: Place) -> int:
-        """How many messages there may be; at least one."""
-        ledger, state = place.ledger, place.ledger.state
-        if state is None:
-            return 1
-        # No more than the group may have in hand here: whoever asks for more gets the rest from other partitions.
-        room = max(0, ledger.group.settings.window - state.open_count - len(state.waiting))
-        ready = self._room.shelf.backlog(ledger.pid, state.frontier) + state.skipped_count
-        return max(1, min(room, ready) + len(state.waiting))
 
     def _is_hot_for(self, ask: Ask) -> bool:
         return any(
@@ -320,16 +318,27 @@ class Desk:
         )
 
     async def _try(self, ask: Ask, shares: Mapping[int, int]) -> None:
+        refusal: LakelogError | None = None
+        if cold := self._cold(ask, shares):
+            try:
+                await self._room.ledgers.load(cold)
+            except LakelogError as error:
+                refusal = error
+            # An owner may have been lost there: the ask is matched again, now that this is known.
+            known = (each for each in shares if refusal and self._places[each].ledger.state is not None)
+            shares = {partition: shares[partition] for partition in known}
         tries = [self._begin(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items()]
         pending = [each.reply for each in tries if each is not None]
         if pending:
             await asyncio.wait(pending)
         ask.is_tried = False
+        self._settle(ask, [each for each in tries if each is not None], refusal)
+        self._kick()
+
+    def _settle(self, ask: Ask, tries: Sequence[Try], refusal: BaseException | None) -> None:
+        """Answers the ask if it got something, or was refused."""
         got: Got = []
-        refusal: BaseException | None = None
         for each in tries:
-            if each is None:
-                continue
             granted = self._end(ask, each)
             if granted is not None:
                 got.append((each.place.ledger, granted))
@@ -344,11 +353,17 @@ class Desk:
             self._room.ledgers.release(ledger, ask.take.owner, granted)
         if refusal is not None and not ask.done.done():
             ask.done.set_exception(refusal)
-        self._kick()
+
+    def _cold(self, ask: Ask, shares: Mapping[int, int]) -> list[Ledger]:
+        """If it would try where nothing is known yet: all such places that it may try, up to a number."""
+        if all(self._places[partition].ledger.state is not None for partition in shares):
+            return []
+        near = (partition for partition in self._hot if not ask.strict or partition in ask.own)
+        return unknown(self._places[partition] for partition in dict.fromkeys((*shares, *near)))
 
     def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Try | None:
         place = self._places[partition]
-        hands, suspect = (0, False) if ask.take.isolates else self._hands(ask.take.owner, partition)
+        hands, suspect = (0, False) if ask.take.isolates else in_hand(self._places, ask.take.owner, partition)
         if suspect:
             ask.seen[partition] = place.marks
             return None
@@ -381,14 +396,3 @@ class Desk:
             self._hot.pop(partition, None)
         elif alone or not self.may_get_suspect(ask, partition):
             ask.seen[partition] = self._places[partition].marks
-
-    def _hands(self, owner: str, partition: int) -> tuple[int, bool]:
-        """How many messages the owner holds in other partitions, and whether one of them is a suspect."""
-        count, suspect = 0, False
-        for number, place in enumerate(self._places):
-            state = place.ledger.state
-            if number != partition and state is not None and state.leases:
-                for lease in state.held_by(owner):
-                    count += len(lease.open)
-                    suspect = suspect or lease.suspect
-        return count, suspect

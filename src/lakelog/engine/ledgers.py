@@ -13,7 +13,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, islice
 
@@ -51,6 +51,8 @@ _TRUST_SECONDS = 1.0
 """So long after the journal was last seen, `Nothing` is answered from the cache."""
 
 _log = logging.getLogger(__name__)
+
+_Read = Callable[[int, list[Ledger]], Awaitable[object]]
 
 
 class Ledgers:
@@ -128,20 +130,13 @@ class Ledgers:
         """The progress as the store has it now, in that order."""
         return await self._states.read(group, topic, reading, partitions)
 
+    async def load(self, ledgers: Sequence[Ledger]) -> None:
+        """Reads what this process does not know yet, where nothing is on its way."""
+        await self._read(self._load, ledgers, lambda ledger: ledger.state is None)
+
     async def refresh(self, ledgers: Sequence[Ledger]) -> None:
         """Reads on where others may have written: those that have a state and nothing on its way."""
-        for cell in {ledger.cell: None for ledger in ledgers}:
-            # Looked at only now: while another cell was read, somebody may have begun.
-            idle = [each for each in ledgers if each.cell == cell and each.state is not None and not each.busy]
-            if not idle:
-                continue
-            for ledger in idle:
-                ledger.busy = True
-            try:
-                await self._catch_up(cell, idle)
-            finally:
-                for ledger in idle:
-                    self._free(ledger)
+        await self._read(self._catch_up, ledgers, lambda ledger: ledger.state is not None)
 
     async def drain(self) -> None:
         """Waits until nothing is on its way."""
@@ -216,6 +211,26 @@ class Ledgers:
                 reply_to(turn)
 
     # Reading ----------------------------------------------------------------------------------------------------------
+
+    async def _read(self, read: _Read, ledgers: Sequence[Ledger], is_meant: Callable[[Ledger], bool]) -> None:
+        """Of all cells, before it says that one did not answer."""
+        refusal: LakelogError | None = None
+        for cell in {ledger.cell: None for ledger in ledgers}:
+            # Looked at only now: while another cell was read, somebody may have begun.
+            idle = [each for each in ledgers if each.cell == cell and is_meant(each) and not each.busy]
+            if not idle:
+                continue
+            for ledger in idle:
+                ledger.busy = True
+            try:
+                await read(cell, idle)
+            except LakelogError as error:
+                refusal = error
+            finally:
+                for ledger in idle:
+                    self._free(ledger)
+        if refusal is not None:
+            raise refusal
 
     async def _load(self, cell: int, ledgers: list[Ledger]) -> None:
         if not self._clocks[cell].known:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from lakelog.coordinator.leasing import Granted, Reply, Take
 from lakelog.engine.ledger import Ledger
+from lakelog.engine.shelf import Shelf
 
 MAX_PARTITIONS_PER_ASK = 128
 
@@ -43,6 +46,34 @@ class Place:
     """How many messages are being asked for now."""
     ends: tuple[int, int] = (0, 0)
     """Log start and high watermark when the desk last looked by itself."""
+
+    def available(self, shelf: Shelf) -> int:
+        """How many messages there may be; at least one."""
+        ledger, state = self.ledger, self.ledger.state
+        if state is None:
+            return 1
+        # No more than the group may have in hand here: whoever asks for more gets the rest from other partitions.
+        room = max(0, ledger.group.settings.window - state.open_count - len(state.waiting))
+        ready = shelf.backlog(ledger.pid, state.frontier) + state.skipped_count
+        return max(1, min(room, ready) + len(state.waiting))
+
+
+def in_hand(places: Sequence[Place], owner: str, partition: int) -> tuple[int, bool]:
+    """How many messages the owner holds in other partitions, and whether one of them is a suspect."""
+    count, suspect = 0, False
+    for number, place in enumerate(places):
+        state = place.ledger.state
+        if number != partition and state is not None and state.leases:
+            for lease in state.held_by(owner):
+                count += len(lease.open)
+                suspect = suspect or lease.suspect
+    return count, suspect
+
+
+def unknown(places: Iterable[Place]) -> list[Ledger]:
+    """Of which this process has no progress yet, and nothing is on its way; as many as an ask may try."""
+    ledgers = (place.ledger for place in places)
+    return list(islice((each for each in ledgers if each.state is None and not each.busy), MAX_PARTITIONS_PER_ASK))
 
 
 @dataclass(slots=True, eq=False)

@@ -199,15 +199,14 @@ class Shelf:
         row.looked_at = time.monotonic()
         row.is_checked = True
 
-    async def ends(self, topic: Topic) -> dict[int, tuple[int, int]]:
-        """Log start and high watermark as they are now, by partition."""
+    async def ends(self, cell: int, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Log start and high watermark as they are now, by partition of one topic."""
         found = {}
-        for cell, pids in topic.pids_by_cell().items():
-            for head in await self._cells[cell].heads_read(pids):
-                row = self.row(head.pid)
-                if head.next_offset > row.high_watermark or head.log_start > row.log_start:
-                    row.grown = True
-                found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
+        for head in await self._cells[cell].heads_read(pids):
+            row = self.row(head.pid)
+            if head.next_offset > row.high_watermark or head.log_start > row.log_start:
+                row.grown = True
+            found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
         return found
 
     def candidates(self, row: Row, frontier: int, group: str, wanted: Filter | None, want: int) -> Candidates:

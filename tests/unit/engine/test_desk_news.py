@@ -8,6 +8,7 @@ import pytest
 
 from lakelog.engine import Engine, desk, groups, shelf
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, JoinAsk, Verb
+from lakelog.errors import Unavailable
 from lakelog.model.group import GroupKind, GroupWish, Reading
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
@@ -27,8 +28,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf, "LOOK_EVERY_SECONDS", 0.02)
 
 
-async def consume(engine: Engine, scope: Scope, group: str, seconds: float) -> Consumed:
-    ask = ConsumeAsk(topic="orders", group=group, owner=group, wait_seconds=seconds, wish=FROM_THE_START)
+async def consume(engine: Engine, scope: Scope, group: str, seconds: float, max_messages: int = 1) -> Consumed:
+    ask = ConsumeAsk(
+        topic="orders",
+        group=group,
+        owner=group,
+        max_messages=max_messages,
+        wait_seconds=seconds,
+        wish=FROM_THE_START,
+    )
     return await engine.leases.consume(scope, ask)
 
 
@@ -154,3 +162,55 @@ async def test_what_was_just_given_back_is_there_for_who_does_not_wait(verb: Ver
             assert not (await consume(engine, scope, "billing", 0.0)).leases
             back = Answer(verb=verb, partition=0, token=lease.token, ranges=[(0, 1)], delay_ms=0)
             assert await engine.leases.answer(scope, "orders", "billing", "billing", [back]) == [Answered()]
+
+
+async def not_there(*_: object) -> object:
+    raise Unavailable("The cell cannot be reached.")
+
+
+@pytest.mark.parametrize("down", [0, 1])
+async def test_L1_a_cell_that_does_not_answer_hides_no_message_of_the_others(
+    down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, catalog = [MemoryStore(), MemoryStore()], MemoryCatalog()
+    async with started(catalog, *stores) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders", partitions=2)
+        assert not (await consume(engine, scope, "billing", 0)).leases
+        monkeypatch.setattr(stores[down], "heads_read", not_there)
+        await append_unannounced(stores[1 - down], topic.pid(topic.cells.index(1 - down)))
+
+        assert len((await consume(engine, scope, "billing", 2.0)).leases) == 1
+
+
+@pytest.mark.parametrize("down", [0, 1])
+async def test_L1_a_cell_that_does_not_answer_hides_nothing_that_was_given_back_in_others(
+    down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, catalog = [MemoryStore(), MemoryStore()], MemoryCatalog()
+    async with started(catalog, *stores) as engine, started(catalog, *stores) as other:
+        scope = await catalog.scope_create("shop", "test")
+        partition = (await engine.topics.create(scope, "orders", partitions=2)).cells.index(1 - down)
+        await engine.publisher.messages(scope, "orders", [Message(value=b"x", partition=partition)])
+        (lease,) = (await consume(other, scope, "billing", 1.0)).leases
+        assert not (await consume(engine, scope, "billing", 0)).leases
+        monkeypatch.setattr(stores[down].groups, "journals_read", not_there)
+        back = Answer(verb=Verb.RELEASE, partition=partition, token=lease.token, ranges=[(0, 1)])
+        assert await other.leases.answer(scope, "orders", "billing", "billing", [back]) == [Answered()]
+
+        assert len((await consume(engine, scope, "billing", 2.0)).leases) == 1
+
+
+@pytest.mark.parametrize("down", [0, 1])
+async def test_a_server_that_has_just_started_serves_the_cells_that_answer(
+    down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, catalog = [MemoryStore(), MemoryStore()], MemoryCatalog()
+    async with started(catalog, *stores) as engine, started(catalog, *stores) as new:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders", partitions=4)
+        for partition in range(4):
+            await engine.publisher.messages(scope, "orders", [Message(value=b"x", partition=partition)])
+        monkeypatch.setattr(stores[down].groups, "journals_read", not_there)
+
+        assert len((await consume(new, scope, "billing", 2.0, max_messages=100)).leases) == 2

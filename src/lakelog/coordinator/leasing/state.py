@@ -152,7 +152,12 @@ class State:
 
     def next_due_ms(self) -> int | None:
         """When something happens by itself: a retry is due, or a lease is over."""
-        times = [time for time in (self.first_due(), self.first_suspect_due(), self.first_until()) if time is not None]
+        times = [time for time in (self.first_due(), self.first_lost_ms()) if time is not None]
+        return min(times, default=None)
+
+    def first_lost_ms(self) -> int | None:
+        """When the first suspect is due, or the first lease is over, which makes suspects of what it holds."""
+        times = [time for time in (self.first_suspect_due(), self.first_until()) if time is not None]
         return min(times, default=None)
 
     def has_ready(self) -> bool:
