@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from lakelog.errors import LakelogError, OutcomeUnknown, Overloaded, Unavailable
 
@@ -31,6 +32,11 @@ def may_be_written(error: LakelogError) -> bool:
 def is_passing(error: LakelogError) -> bool:
     """Whether the same call may succeed later."""
     return isinstance(error, Unavailable | Overloaded) or may_be_written(error)
+
+
+def is_undecided(result: object) -> TypeGuard[LakelogError]:
+    """Whether one of several things that were said has no definite result, and may be said again."""
+    return isinstance(result, LakelogError) and is_passing(result)
 
 
 # Its own: the application may have seeded the shared one, and would find its numbers changed by our pauses.

@@ -1,7 +1,7 @@
 """What a worker has to say about its leases, sent in as few calls as the server's pace allows.
 
-One call is under way at a time; what is said meanwhile goes together in the next. A call is repeated until it has a
-definite answer: tokens make that safe.
+One call is under way at a time; what is said meanwhile goes together in the next. What has no definite answer is said
+again, until it has one: tokens make that safe.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from lakelog.client import processes
-from lakelog.client.backoff import Pauses, is_passing
+from lakelog.client.backoff import Pauses, is_undecided
 from lakelog.client.group_values import Answer, Answered
 from lakelog.errors import LakelogError
 
 Send = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]
 
 _MOST = 1000
+_SHORT_PAUSE_SECONDS = 0.2
 _Said = tuple[Answer, "asyncio.Future[Answered]"]
 
 
@@ -50,37 +51,47 @@ class Answerer:
     async def _send_all(self) -> None:
         # A turn of the loop: handlers that end together are answered together.
         await asyncio.sleep(0)
+        pauses = Pauses()
         while self._said:
             said, self._said = self._said[:_MOST], self._said[_MOST:]
-            answers, futures = _merged(said)
+            answers, sayings = _merged(said)
             try:
-                results = await self._repeated(answers)
+                results = await self._sent(answers, pauses)
             except BaseException as error:
-                results = [error if isinstance(error, LakelogError) else LakelogError(repr(error))] * len(answers)
+                _resolve(sayings, [LakelogError(repr(error))] * len(answers))
                 if not isinstance(error, Exception):
-                    _resolve(futures, results)
                     raise
-            _resolve(futures, results)
+                continue
+            self._said[:0] = _resolve(sayings, results)
 
-    async def _repeated(self, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
-        pauses = Pauses()
-        while True:
-            try:
-                return await self._send(answers)
-            except LakelogError as error:
-                pause = pauses.next(error)
-                if not is_passing(error) or time.monotonic() + pause > self._give_up_at:
-                    raise
-                if pauses.failed == 3:
-                    processes.log.warning("%d answers wait for the server: %s", len(answers), error.detail)
-            await asyncio.sleep(pause)
+    async def _sent(self, answers: Sequence[Answer], pauses: Pauses) -> Sequence[Answered | LakelogError | None]:
+        """One result each; None, after a pause, for what has to be said again."""
+        results: Sequence[Answered | LakelogError]
+        try:
+            results = await self._send(answers)
+        except LakelogError as error:
+            results = [error] * len(answers)
+        waiting = [each for each in results if is_undecided(each)]
+        if not waiting:
+            pauses.reset()
+            return results
+        pause = pauses.next(waiting[0])
+        if len(waiting) < len(results):
+            # The server answers: others may have something to say.
+            pause = min(pause, _SHORT_PAUSE_SECONDS)
+        if time.monotonic() + pause > self._give_up_at:
+            return results
+        if pauses.failed == 3:
+            processes.log.warning("%d answers wait for the server: %s", len(waiting), waiting[0].detail)
+        await asyncio.sleep(pause)
+        return [None if is_undecided(each) else each for each in results]
 
 
-def _merged(said: Sequence[_Said]) -> tuple[list[Answer], list[list[asyncio.Future[Answered]]]]:
+def _merged(said: Sequence[_Said]) -> tuple[list[Answer], list[list[_Said]]]:
     """Acks of one lease as one answer, and so what is given back without a word; everything else by itself."""
     answers: list[Answer] = []
     offsets: list[list[int]] = []
-    futures: list[list[asyncio.Future[Answered]]] = []
+    sayings: list[list[_Said]] = []
     places: dict[object, int] = {}
     for answer, future in said:
         alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason)
@@ -89,19 +100,22 @@ def _merged(said: Sequence[_Said]) -> tuple[list[Answer], list[list[asyncio.Futu
             places[alike] = len(answers)
             answers.append(answer)
             offsets.append([*answer.offsets])
-            futures.append([future])
+            sayings.append([(answer, future)])
         else:
             offsets[place] += answer.offsets
-            futures[place].append(future)
+            sayings[place].append((answer, future))
     merged = [replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in zip(answers, offsets, strict=True)]
-    return merged, futures
+    return merged, sayings
 
 
-def _resolve(
-    futures: Sequence[Sequence[asyncio.Future[Answered]]], results: Sequence[Answered | BaseException]
-) -> None:
-    for group, result in zip(futures, results, strict=True):
-        for future in group:
+def _resolve(sayings: Sequence[Sequence[_Said]], results: Sequence[Answered | LakelogError | None]) -> list[_Said]:
+    """Those who have no result are returned."""
+    again: list[_Said] = []
+    for each, result in zip(sayings, results, strict=True):
+        if result is None:
+            again += each
+            continue
+        for _, future in each:
             if future.done():
                 continue
             if isinstance(result, Answered):
@@ -110,3 +124,4 @@ def _resolve(
                 future.set_exception(result)
                 # Not everybody waits for what is said while a worker stops.
                 future.exception()
+    return again

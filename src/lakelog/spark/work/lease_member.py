@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from lakelog import Lakelog
 from lakelog.client import processes
-from lakelog.client.backoff import Pauses, is_passing
+from lakelog.client.backoff import Pauses, is_passing, is_undecided
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
 from lakelog.client.work.extending import Source
 from lakelog.client.work.keeping import ThreadKeeper
@@ -109,19 +109,25 @@ class LeaseMember:
 
     def answer(self, answers: Sequence[Answer], give_up: Callable[[], bool]) -> list[Answered | LakelogError]:
         """One result each. Repeated through outages, until it shall be given up."""
-        results: list[Answered | LakelogError] = []
+        results: dict[int, Answered | LakelogError] = {}
+        left = list(range(len(answers)))
         pauses = Pauses()
-        while len(results) < len(answers):
-            some = answers[len(results) : len(results) + _PER_CALL]
-            try:
-                results += self._group.answer(self._topic, self.owner, some)
-            except LakelogError as error:
-                if not is_passing(error) or give_up():
-                    results += [error] * len(some)
-                    continue
-                log.warning("%s: %d answers wait for the server: %s", self._group.name, len(some), error.detail)
+        while left:
+            some, left = left[:_PER_CALL], left[_PER_CALL:]
+            results.update(zip(some, self._answered([answers[each] for each in some]), strict=True))
+            waiting = {each: error for each in some if is_undecided(error := results[each])}
+            if waiting and not give_up():
+                error = waiting[min(waiting)]
+                log.warning("%s: %d answers wait for the server: %s", self._group.name, len(waiting), error.detail)
                 self._leaving.wait(pauses.next(error))
-        return results
+                left = [*waiting, *left]
+        return [results[each] for each in range(len(answers))]
+
+    def _answered(self, answers: Sequence[Answer]) -> Sequence[Answered | LakelogError]:
+        try:
+            return self._group.answer(self._topic, self.owner, answers)
+        except LakelogError as error:
+            return [error] * len(answers)
 
     def lag(self) -> int:
         return self._group.lag(self._topic)

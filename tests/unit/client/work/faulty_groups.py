@@ -16,6 +16,7 @@ from lakelog.client.hub import HubSettings
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 
 LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
+FIRST_LOST = "done, but of the first it is not known"
 
 
 class FaultyGroups(AsyncEmbeddedGroups):
@@ -60,6 +61,8 @@ class FaultyGroups(AsyncEmbeddedGroups):
         results = await super().answer(topic, group, owner, answers, seconds)
         if fault == LOST:
             raise OutcomeUnknown("lost")
+        if fault == FIRST_LOST:
+            results[0] = OutcomeUnknown("lost")
         return results
 
     async def join(self, wish: JoinWish, seconds: float) -> Membership:

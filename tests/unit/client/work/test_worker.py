@@ -10,11 +10,11 @@ from typing import Any
 
 import lakelog
 from lakelog.client.group_values import ConsumeWish
-from lakelog.errors import LeaseLost
+from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
 from tests.kit.waiting import eventually_async
-from tests.unit.client.work.faulty_groups import AWAY, HANGS, LOST, FaultyGroups, faulty_client
+from tests.unit.client.work.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST, FaultyGroups, faulty_client
 
 
 @asynccontextmanager
@@ -56,6 +56,19 @@ async def test_answers_are_repeated_until_they_are_answered() -> None:
     """S10: an ack whose answer was lost, or that could not be sent, is said again, and counts once."""
     async with topic(6) as (log, found, groups):
         groups.answer_faults += [LOST, AWAY, LOST]
+        seen: list[int] = []
+        found.subscribe(seen.append, group="g", concurrency=2, start_from="earliest")
+        await log.start()
+        await finished(log)
+        assert sorted(seen) == list(range(6))
+        await eventually_async(lambda: log.counts["work/g"].acked == 6, what="all were answered")
+        assert log.counts["work/g"].lost == 0
+
+
+async def test_an_answer_without_a_result_of_its_own_is_repeated_beside_others() -> None:
+    """S10: the call succeeds, but the database of one partition did not answer."""
+    async with topic(6) as (log, found, groups):
+        groups.answer_faults += [Unavailable("away"), FIRST_LOST, OutcomeUnknown("lost"), FIRST_LOST]
         seen: list[int] = []
         found.subscribe(seen.append, group="g", concurrency=2, start_from="earliest")
         await log.start()
