@@ -197,12 +197,22 @@ class Worker(Client):
     async def _say_once(self, answers: Sequence[Answer], owner: str) -> list[Outcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
         request = partial(self._request, answers, owner)
+        has_come_again = False
+
+        def again() -> None:
+            nonlocal has_come_again
+            has_come_again = True
+            self._said_again(rows)
+
         try:
-            replies = await self.call(request, again=partial(self._said_again, rows))
+            replies = await self.call(request, again=again)
         except (Lost, LakelogError) as error:
             replies = [error] * len(answers)
         for those, reply in zip(rows, replies, strict=True):
             self._complete(those, reply)
+        if has_come_again:
+            # The repeat may have come first.
+            self._said_again(rows)
         if self.facts.trace is not None:
             said = [f"{a.verb} {a.token} {a.ranges}: {r!r}" for a, r in zip(answers, replies, strict=True)]
             self.facts.say(f"{owner} said {said}")

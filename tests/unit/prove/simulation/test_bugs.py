@@ -41,6 +41,11 @@ def test_nothing_is_cut_while_the_truth_is_told() -> None:
     assert not run_range(700_089, 700_090).violations
 
 
+def test_a_repeat_that_comes_before_the_call_itself_may_have_happened() -> None:
+    """A seed in which the repeat of a nack was first, a seek came next, and the nack was refused then."""
+    assert not run_range(300_177, 300_178).violations
+
+
 def test_S9_an_ack_that_ignores_its_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = answering._lease_of
 
