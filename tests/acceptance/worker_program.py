@@ -12,7 +12,7 @@ import time
 
 import lakelog
 
-LEASE, SECONDS = 2.5, 6.0
+LEASE, SECONDS = 4.0, 9.0
 
 
 def say(text: str) -> None:

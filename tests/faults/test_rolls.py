@@ -20,6 +20,7 @@ from lakelog.model.message import Message
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
+from prove.lab.pulse import Pulse
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
@@ -66,36 +67,20 @@ async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, s
     reader = await asyncpg.connect(database)
     scope = await engine.catalog.scope_create("default", "default")
     await engine.topics.create(scope, "rolled", 4)
-    store = engine.cells[0]
     load = Load(engine, "rolled")
     running = asyncio.create_task(load.run())
-    quiet: list[float] = []
-    rolling: list[float] = []
+    # At ci size a few seconds of an uneven machine weigh too much: it gets another chance.
+    chances = size.pick(ci=3, full=1)
     try:
         await asyncio.sleep(1.0)  # Connections and plans are warm before anything is measured.
-        for _ in range(size.pick(ci=3, full=1)):
-            # At ci size a few seconds of an uneven machine weigh too much: it gets another chance.
-            quiet.clear()
-            rolling.clear()
-            for _ in range(rounds):
-                load.latencies = quiet
-                await asyncio.sleep(ROUND_SECONDS)
-                load.latencies = rolling
-                await reader.execute("begin")
-                for _ in range(ROUND_ROLLS):
-                    roll = await store.roll()
-                    await reader.fetch(f"select count(*) from lakelog.hot_{roll}")
-                    await reader.fetch(f"select count(*) from lakelog.hot_{roll - 1}")
-                    heads = await store.heads_read(
-                        [head.pid for head in (await engine.topics.describe(scope, "rolled")).heads]
-                    )
-                    await store.log_start_raise([(head.pid, head.next_offset) for head in heads])
-                    assert await store.rolls_drop() == [], "a table that somebody has read is not dropped"
-                    await asyncio.sleep(ROUND_SECONDS / ROUND_ROLLS)
-                await reader.execute("rollback")
-                await store.rolls_drop()
-            if p99(rolling) <= 2 * p99(quiet):
-                break
+        with Pulse() as pulse:
+            while chances:
+                began_ns = time.monotonic_ns()
+                quiet, rolling = await measured(load, scope, reader, rounds)
+                if p99(rolling) <= 2 * p99(quiet):
+                    break
+                # One in which the machine was taken away says nothing.
+                chances -= not pulse.seconds(began_ns)
     finally:
         load.stop()
         await running
@@ -111,6 +96,32 @@ async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, s
     rolls = rounds * ROUND_ROLLS
     print(f"{rolls} rolls a time, {len(load.places)} messages: p99 {before:.4f} s quiet, {during:.4f} s rolling")
     assert during <= 2 * before
+
+
+async def measured(
+    load: Load, scope: Scope, reader: asyncpg.Connection, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Latencies without rolls and with them, in turns."""
+    engine = load.engine
+    store = engine.cells[0]
+    quiet: list[float] = []
+    rolling: list[float] = []
+    for _ in range(rounds):
+        load.latencies = quiet
+        await asyncio.sleep(ROUND_SECONDS)
+        load.latencies = rolling
+        await reader.execute("begin")
+        for _ in range(ROUND_ROLLS):
+            roll = await store.roll()
+            await reader.fetch(f"select count(*) from lakelog.hot_{roll}")
+            await reader.fetch(f"select count(*) from lakelog.hot_{roll - 1}")
+            pids = [head.pid for head in (await engine.topics.describe(scope, "rolled")).heads]
+            await store.log_start_raise([(head.pid, head.next_offset) for head in await store.heads_read(pids)])
+            assert await store.rolls_drop() == [], "a table that somebody has read is not dropped"
+            await asyncio.sleep(ROUND_SECONDS / ROUND_ROLLS)
+        await reader.execute("rollback")
+        await store.rolls_drop()
+    return quiet, rolling
 
 
 def p99(latencies: list[float]) -> float:
