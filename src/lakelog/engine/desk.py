@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakelog.coordinator.leasing import Granted
@@ -157,7 +157,7 @@ class Desk:
         state = ledger.state
         if state is None:
             return
-        in_ms = self._due_in_ms(ledger)
+        in_ms = ledger.due_in_ms(self._clock(ledger))
         if in_ms is not None and in_ms <= 0:
             self._heat_due(ledger.partition)
             return
@@ -166,10 +166,8 @@ class Desk:
         if in_ms is not None:
             self._arm(in_ms)
 
-    def _due_in_ms(self, ledger: Ledger) -> int | None:
-        """When something happens there by itself; None where nothing will."""
-        due = ledger.state.next_due_ms() if ledger.state is not None else None
-        return None if due is None else due - self._room.clocks[ledger.cell].now_ms()
+    def _clock(self, ledger: Ledger) -> Clock:
+        return self._room.clocks[ledger.cell]
 
     def _arm(self, in_ms: int) -> None:
         """Makes sure that somebody looks when that time has come."""
@@ -186,7 +184,7 @@ class Desk:
         self._timer = None
         later: list[int] = []
         for partition, place in enumerate(self._places):
-            in_ms = self._due_in_ms(place.ledger)
+            in_ms = place.ledger.due_in_ms(self._clock(place.ledger))
             if in_ms is None:
                 continue
             if in_ms <= 0:
@@ -220,11 +218,15 @@ class Desk:
                 if place.ledger.state is None:
                     self._heat(partition)
             self._due()
+            # A cell may answer again.
+            self._kick()
 
     async def _look_for_growth(self) -> None:
         """Where the log reaches further than this desk knew: the shelf may know it already, from another group."""
         refusal: LakelogError | None = None
         for cell, pids in self.topic.pids_by_cell().items():
+            if self._room.ledgers.is_silent(cell):
+                continue
             try:
                 found = await self._room.shelf.ends(cell, pids)
             except LakelogError as error:
@@ -262,10 +264,10 @@ class Desk:
     def _match(self) -> dict[Ask, dict[int, int]]:
         """Who tries which partitions, and for how many messages."""
         line = {ask: None for ask in self._line if not ask.is_tried and not ask.done.done()}
-        if not line or not self._hot:
-            return {}
         # First where an owner was lost: among many partitions, their turns would come too late for what it held.
-        hot = [*self._urgent, *(partition for partition in self._hot if partition not in self._urgent)]
+        hot = [each for each in {**self._urgent, **self._hot} if self._is_open(each)] if line else []
+        if not hot:
+            return {}
         hand_out = HandOut(self, len(hot))
         busy = self._match_own(hand_out, hot, line)
         # A member helps out elsewhere only while there is nothing in its own partitions.
@@ -300,22 +302,21 @@ class Desk:
 
     def may_get_suspect(self, ask: Ask, partition: int) -> bool:
         """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
-        state, owner = self._places[partition].ledger.state, ask.take.owner
-        if state is None or ask.take.isolates or not self._is_suspect_due(partition):
+        ledger, owner = self._places[partition].ledger, ask.take.owner
+        state = ledger.state
+        if state is None or ask.take.isolates or not ledger.is_suspect_due(self._clock(ledger)):
             return False
         return not state.held_by(owner) and not in_hand(self._places, owner, partition)[0]
 
-    def _is_suspect_due(self, partition: int) -> bool:
-        """Or will be with the next decision, because a lease is over."""
-        ledger = self._places[partition].ledger
-        due = ledger.state.first_lost_ms() if ledger.state is not None else None
-        return due is not None and due <= self._room.clocks[ledger.cell].now_ms()
-
     def _is_hot_for(self, ask: Ask) -> bool:
-        return any(
-            (not ask.strict or partition in ask.own) and ask.seen.get(partition) != self._places[partition].marks
-            for partition in self._hot
-        )
+        return any(ask.seen.get(partition) != self._places[partition].marks for partition in self._hot_for(ask))
+
+    def _hot_for(self, ask: Ask) -> Iterator[int]:
+        return (each for each in self._hot if (not ask.strict or each in ask.own) and self._is_open(each))
+
+    def _is_open(self, partition: int) -> bool:
+        """Whether its cell answers: nobody waits there who may get something elsewhere."""
+        return not self._room.ledgers.is_silent(self._places[partition].ledger.cell)
 
     async def _try(self, ask: Ask, shares: Mapping[int, int]) -> None:
         refusal: LakelogError | None = None
@@ -358,8 +359,7 @@ class Desk:
         """If it would try where nothing is known yet: all such places that it may try, up to a number."""
         if all(self._places[partition].ledger.state is not None for partition in shares):
             return []
-        near = (partition for partition in self._hot if not ask.strict or partition in ask.own)
-        return unknown(self._places[partition] for partition in dict.fromkeys((*shares, *near)))
+        return unknown(self._places[each] for each in dict.fromkeys((*shares, *self._hot_for(ask))))
 
     def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Try | None:
         place = self._places[partition]
@@ -392,7 +392,8 @@ class Desk:
 
     def _cool(self, ask: Ask, partition: int, *, alone: bool) -> None:
         """Nothing here, for anybody; or only a suspect, which somebody else may take, or this one when tried apart."""
-        if ask.take.isolates or not self._is_suspect_due(partition):
+        place = self._places[partition]
+        if ask.take.isolates or not place.ledger.is_suspect_due(self._clock(place.ledger)):
             self._hot.pop(partition, None)
         elif alone or not self.may_get_suspect(ask, partition):
-            ask.seen[partition] = self._places[partition].marks
+            ask.seen[partition] = place.marks

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakelog.coordinator.leasing import Config, Granted, Operation, Reply, State, Step, begin, decode_state, replay
+from lakelog.engine.clock import Clock
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
@@ -95,6 +96,16 @@ class Ledger:
     @property
     def cell(self) -> int:
         return self.topic.cells[self.partition]
+
+    def due_in_ms(self, clock: Clock) -> int | None:
+        """When something happens here by itself; None if nothing will, or nothing is known."""
+        due = self.state.next_due_ms() if self.state is not None else None
+        return None if due is None else due - clock.now_ms()
+
+    def is_suspect_due(self, clock: Clock) -> bool:
+        """Or will be with the next decision, because a lease is over."""
+        due = self.state.first_lost_ms() if self.state is not None else None
+        return due is not None and due <= clock.now_ms()
 
 
 @dataclass(slots=True, eq=False)

@@ -31,14 +31,16 @@ from lakelog.coordinator.leasing import (
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.deciding import Decider
-from lakelog.engine.ledger import Asked, Ledger, Turn, alive, fail, replayed, reply_to
+from lakelog.engine.ledger import Asked, Ledger, Turn, alive, fail, reply_to
 from lakelog.engine.letters import Letters
+from lakelog.engine.loading import Loader
 from lakelog.engine.shelf import Shelf
+from lakelog.engine.silence import Silences
 from lakelog.engine.states import States
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
-from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import CommitStatus, Committed, JournalAsk
+from lakelog.storage.groups import CommitStatus, Committed
 from lakelog.storage.store import PartitionStore
 
 COMMITS_IN_FLIGHT = 2
@@ -62,6 +64,7 @@ class Ledgers:
         self._cells = cells
         self._shelf = shelf
         self._clocks = clocks
+        self._loader = Loader(cells, shelf, clocks)
         self._letters = Letters(shelf)
         self._states = States(cells)
         self._ledgers: dict[tuple[int, int], Ledger] = {}
@@ -69,6 +72,9 @@ class Ledgers:
         """Groups as they were last altered in this process: whoever looked for one before may come later."""
         self._ready: dict[int, dict[Ledger, None]] = {cell: {} for cell in cells}
         self._running: dict[int, int] = dict.fromkeys(cells, 0)
+        self._turns: dict[int, set[Turn]] = {cell: set() for cell in cells}
+        """On their way."""
+        self._silences = Silences(cells, self._fell_silent)
         self._pumping: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._random = random.Random(secrets.randbits(64))
@@ -121,6 +127,9 @@ class Ledgers:
             # So that a commit of unknown outcome can be found again.
             operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if self.is_silent(ledger.cell):
+            done.set_exception(_silent())
+            return done
         ledger.asked.append(Asked(operation, done))
         self._ready[ledger.cell][ledger] = None
         self._pump_soon(ledger.cell)
@@ -132,16 +141,17 @@ class Ledgers:
 
     async def load(self, ledgers: Sequence[Ledger]) -> None:
         """Reads what this process does not know yet, where nothing is on its way."""
-        await self._read(self._load, ledgers, lambda ledger: ledger.state is None)
+        await self._read(self._loader.load, ledgers, lambda ledger: ledger.state is None)
 
     async def refresh(self, ledgers: Sequence[Ledger]) -> None:
         """Reads on where others may have written: those that have a state and nothing on its way."""
-        await self._read(self._catch_up, ledgers, lambda ledger: ledger.state is not None)
+        await self._read(self._loader.catch_up, ledgers, lambda ledger: ledger.state is not None)
 
     async def drain(self) -> None:
         """Waits until nothing is on its way."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+        self._silences.close()
 
     # The pump ---------------------------------------------------------------------------------------------------------
 
@@ -168,8 +178,10 @@ class Ledgers:
 
     async def _round(self, cell: int, ledgers: list[Ledger]) -> None:
         turns = [Turn(ledger, alive(ledger)) for ledger in ledgers]
+        self._turns[cell].update(turns)
         try:
-            await self._decide_and_commit(cell, [turn for turn in turns if turn.asked])
+            with self._silences.awaiting(cell):
+                await self._decide_and_commit(cell, [turn for turn in turns if turn.asked])
         except LakelogError as error:
             for turn in turns:
                 fail(turn, error)
@@ -179,6 +191,7 @@ class Ledgers:
                 fail(turn, LakelogError(f"The decision failed: {error!r}."))
         finally:
             self._running[cell] -= 1
+            self._turns[cell].difference_update(turns)
             for ledger in ledgers:
                 self._free(ledger)
             self._pump_soon(cell)
@@ -194,8 +207,8 @@ class Ledgers:
             self._pump_soon(ledger.cell)
 
     async def _decide_and_commit(self, cell: int, turns: list[Turn]) -> None:
-        await self._load(cell, [turn.ledger for turn in turns if turn.ledger.state is None])
-        await self._fill(turns)
+        await self._loader.load(cell, [turn.ledger for turn in turns if turn.ledger.state is None])
+        await self._loader.fill(turns)
         for turn in turns:
             if turn.asked:
                 self._decider.decide(turn)
@@ -218,12 +231,16 @@ class Ledgers:
         for cell in {ledger.cell: None for ledger in ledgers}:
             # Looked at only now: while another cell was read, somebody may have begun.
             idle = [each for each in ledgers if each.cell == cell and is_meant(each) and not each.busy]
+            if self.is_silent(cell):
+                refusal = _silent()
+                continue
             if not idle:
                 continue
             for ledger in idle:
                 ledger.busy = True
             try:
-                await read(cell, idle)
+                with self._silences.awaiting(cell):
+                    await read(cell, idle)
             except LakelogError as error:
                 refusal = error
             finally:
@@ -231,63 +248,6 @@ class Ledgers:
                     self._free(ledger)
         if refusal is not None:
             raise refusal
-
-    async def _load(self, cell: int, ledgers: list[Ledger]) -> None:
-        if not self._clocks[cell].known:
-            self._clocks[cell].heard(int((await self._cells[cell].clock()).timestamp() * 1000))
-        if not ledgers:
-            return
-        asks = [JournalAsk(group_id=ledger.group.group_id, pid=ledger.pid) for ledger in ledgers]
-        reads = await self._cells[cell].groups.journals_read(asks)
-        for ledger, read in zip(ledgers, reads, strict=True):
-            self._clocks[cell].heard(read.clock_ms)
-            ledger.state, ledger.since_snapshot = replayed(ledger.beginning(), read)
-            ledger.version = read.rows[-1].version if read.rows else 0
-            ledger.seen_at = time.monotonic()
-            if ledger.changed:
-                # Another server granted what is open: somebody here has to know when it is over.
-                ledger.changed(ledger)
-
-    async def _catch_up(self, cell: int, ledgers: list[Ledger]) -> list[bool]:
-        """Whether each had missed something."""
-        asks = [JournalAsk(group_id=each.group.group_id, pid=each.pid, after=each.version) for each in ledgers]
-        reads = await self._cells[cell].groups.journals_read(asks)
-        missed = []
-        for ledger, read in zip(ledgers, reads, strict=True):
-            self._clocks[cell].heard(read.clock_ms)
-            ledger.seen_at = time.monotonic()
-            missed.append(bool(read.rows))
-            if read.rows and ledger.state is not None:
-                ledger.state, ledger.since_snapshot = replayed(ledger.state, read, ledger.since_snapshot)
-                ledger.version = read.rows[-1].version
-                if ledger.changed:
-                    ledger.changed(ledger)
-        return missed
-
-    async def _fill(self, turns: list[Turn]) -> None:
-        """Reads the log where somebody wants messages of it. What cannot be read fails its own askers."""
-        by_topic: dict[tuple[int, int], list[Turn]] = {}
-        for turn in turns:
-            ledger = turn.ledger
-            if ledger.group.kind is GroupKind.CURSOR or any(isinstance(each.operation, Take) for each in turn.asked):
-                by_topic.setdefault((ledger.group.group_id, ledger.topic.incarnation), []).append(turn)
-        await asyncio.gather(*(self._fill_topic(each) for each in by_topic.values()))
-
-    async def _fill_topic(self, turns: list[Turn]) -> None:
-        # Some may have been asked before partitions were added.
-        topic = max((turn.ledger.topic for turn in turns), key=lambda each: each.partitions)
-        try:
-            if turns[0].ledger.group.kind is GroupKind.CURSOR:
-                await self._shelf.look(topic, [turn.ledger.partition for turn in turns])
-                return
-            frontiers = {turn.ledger.partition: turn.ledger.frontier for turn in turns}
-            await self._shelf.fill(topic, frontiers)
-            # Where retention took what was to come next, the decision will move to the log start.
-            starts = {partition: self._shelf.row(topic.pid(partition)).log_start for partition in frontiers}
-            await self._shelf.fill(topic, {n: start for n, start in starts.items() if start > frontiers[n]})
-        except LakelogError as error:
-            for turn in turns:
-                fail(turn, error)
 
     async def _write_letters(self, turn: Turn) -> None:
         assert turn.entry is not None and turn.step is not None
@@ -304,6 +264,7 @@ class Ledgers:
             if failpoints.armed:
                 failpoints.hit("leases.before_commit")
             answers = await self._cells[cell].groups.journals_commit(entries)
+            self._silences.heard(cell)
             if failpoints.armed:
                 failpoints.hit("leases.after_commit")
         except (OutcomeUnknown, Unavailable) as error:
@@ -364,7 +325,7 @@ class Ledgers:
 
     async def _check(self, cell: int, turns: list[Turn]) -> None:
         """What the cache alone says proves nothing: looks at the journal first."""
-        missed = await self._catch_up(cell, [turn.ledger for turn in turns])
+        missed = await self._loader.catch_up(cell, [turn.ledger for turn in turns])
         for turn, has_missed in zip(turns, missed, strict=True):
             if has_missed:
                 turn.ledger.asked.extendleft(reversed(turn.asked))
@@ -372,6 +333,21 @@ class Ledgers:
                 reply_to(turn)
 
     # Callers that gave up ---------------------------------------------------------------------------------------------
+
+    def is_silent(self, cell: int) -> bool:
+        """Whether the cell does not answer, and what is asked of it is refused."""
+        return cell in self._silences
+
+    def _fell_silent(self, cell: int) -> None:
+        """Nobody waits any longer. What is being written goes on; who finds nobody there gives its leases back."""
+        unknown = OutcomeUnknown.after(_silent())
+        for turn in self._turns[cell]:
+            for asked in turn.asked:
+                asked.refuse(unknown)
+        for ledger in self._ledgers.values():
+            if ledger.cell == cell:
+                for asked in alive(ledger):
+                    asked.refuse(_silent())
 
     def _give_back(self, ledger: Ledger, operation: Operation, reply: Reply) -> None:
         if isinstance(operation, Take) and isinstance(reply, Granted):
@@ -397,3 +373,7 @@ class Ledgers:
         idle = [place for place, each in self._ledgers.items() if not (each.busy or each.asked or each.changed)]
         for place in idle[: KEEP_LEDGERS // 10]:
             del self._ledgers[place]
+
+
+def _silent() -> Unavailable:
+    return Unavailable("The database of this partition does not answer; try again.")

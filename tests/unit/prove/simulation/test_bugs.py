@@ -10,7 +10,7 @@ import pytest
 from lakelog.coordinator.leasing import answering, taking
 from lakelog.coordinator.leasing.state import Lease, State
 from lakelog.coordinator.leasing.step import Decision
-from lakelog.engine import ledgers
+from lakelog.engine import ledgers, silence
 from lakelog.engine.ledger import Turn, reply_to
 from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
@@ -44,6 +44,23 @@ def test_nothing_is_cut_while_the_truth_is_told() -> None:
 def test_a_repeat_that_comes_before_the_call_itself_may_have_happened() -> None:
     """A seed in which the repeat of a nack was first, a seek came next, and the nack was refused then."""
     assert not run_range(300_177, 300_178).violations
+
+
+def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow answers are taken for silence here: who waits for them is sent away, and they come all the same."""
+    monkeypatch.setattr(silence, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(silence, "QUESTION_SECONDS", 0.0)
+    fell: list[int] = []
+    right = ledgers.Ledgers._fell_silent
+
+    def counted(self: ledgers.Ledgers, cell: int) -> None:
+        fell.append(cell)
+        right(self, cell)
+
+    monkeypatch.setattr(ledgers.Ledgers, "_fell_silent", counted)
+
+    assert not run_range(600_000, 600_200).violations
+    assert len(fell) > 20
 
 
 def test_S9_an_ack_that_ignores_its_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
