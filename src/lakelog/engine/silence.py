@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 
 from lakelog.storage.store import PartitionStore
 
@@ -31,6 +32,7 @@ class Silences:
         self._fell_silent = fell_silent
         self._silent: set[int] = set()
         self._questions: dict[int, asyncio.Task[None]] = {}
+        self._asked: set[asyncio.Future[datetime]] = set()
 
     def __contains__(self, cell: int) -> bool:
         return cell in self._silent
@@ -73,13 +75,22 @@ class Silences:
 
     async def _answers(self, cell: int) -> bool:
         question = asyncio.ensure_future(self._cells[cell].clock())
+        self._asked.add(question)
+        question.add_done_callback(self._forget)
         try:
             await asyncio.wait([question], timeout=QUESTION_SECONDS)
-            if (not question.done() or question.exception() is not None) and cell not in self._silent:
-                _log.warning("cell %d does not answer: its partitions stand still, and others go on", cell)
-                self._silent.add(cell)
-                self._fell_silent(cell)
-            await asyncio.wait([question])
+            if question.done() and question.exception() is None:
+                return True
         finally:
+            # Its connection may be one that will never answer: the next question gets another.
             question.cancel()
-        return question.exception() is None
+        if cell not in self._silent:
+            _log.warning("cell %d does not answer: its partitions stand still, and others go on", cell)
+            self._silent.add(cell)
+            self._fell_silent(cell)
+        return False
+
+    def _forget(self, question: asyncio.Future[datetime]) -> None:
+        self._asked.discard(question)
+        if not question.cancelled():
+            question.exception()

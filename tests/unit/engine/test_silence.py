@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -194,3 +195,25 @@ async def test_the_only_cell_is_waited_for() -> None:
         await asyncio.sleep(0.5)
         it.gates[0].open()
         assert places(await waiting) == [0, 1]
+
+
+async def test_a_question_without_an_answer_is_asked_again() -> None:
+    """A connection may be dead while the cell is back, and then its calls never end."""
+
+    class HalfOpen(MemoryStore):
+        asked = 0
+
+        async def clock(self) -> datetime:
+            self.asked += 1
+            if self.asked < 3:
+                await asyncio.sleep(600)
+            return await super().clock()
+
+    fell: list[int] = []
+    store = HalfOpen()
+    silences = silence.Silences({0: store, 1: MemoryStore()}, fell.append)
+    with silences.awaiting(0):
+        await eventually_async(lambda: 0 in silences, what="it is silent")
+        await eventually_async(lambda: 0 not in silences, within=5.0, what="it is heard")
+    assert (fell, store.asked) == ([0], 3)
+    silences.close()

@@ -49,7 +49,7 @@ def test_a_repeat_that_comes_before_the_call_itself_may_have_happened() -> None:
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow answers are taken for silence here: who waits for them is sent away, and they come all the same."""
     monkeypatch.setattr(silence, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(silence, "QUESTION_SECONDS", 0.0)
+    monkeypatch.setattr(silence, "QUESTION_SECONDS", 0.002)
     fell: list[int] = []
     right = ledgers.Ledgers._fell_silent
 
