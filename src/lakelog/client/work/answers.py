@@ -7,6 +7,7 @@ again, until it has one: tokens make that safe.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ class Answerer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._said: list[_Said] = []
+        self._news = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._give_up_at = float("inf")
 
@@ -36,6 +38,7 @@ class Answerer:
         """Ends when the server has answered: with an error if it refused."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._said.append((answer, future))
+        self._news.set()
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_all(), name="lakelog-answers")
         return future
@@ -43,6 +46,7 @@ class Answerer:
     def give_up_after(self, seconds: float) -> None:
         """The worker ends: what has no answer by then is left to the lease's end."""
         self._give_up_at = time.monotonic() + seconds
+        self._news.set()
 
     async def flush(self) -> None:
         while self._sending is not None and not self._sending.done():
@@ -52,39 +56,46 @@ class Answerer:
         # A turn of the loop: handlers that end together are answered together.
         await asyncio.sleep(0)
         pauses = Pauses()
-        while self._said:
-            said, self._said = self._said[:_MOST], self._said[_MOST:]
-            answers, sayings = _merged(said)
-            try:
-                results = await self._sent(answers, pauses)
-            except BaseException as error:
-                _resolve(sayings, [LakelogError(repr(error))] * len(answers))
-                if not isinstance(error, Exception):
-                    raise
-                continue
-            self._said[:0] = _resolve(sayings, results)
+        try:
+            while self._said:
+                await self._send_some(pauses)
+        except BaseException as error:
+            said, self._said = self._said, []
+            _resolve([said], [LakelogError(repr(error))])
+            raise
 
-    async def _sent(self, answers: Sequence[Answer], pauses: Pauses) -> Sequence[Answered | LakelogError | None]:
-        """One result each; None, after a pause, for what has to be said again."""
+    async def _send_some(self, pauses: Pauses) -> None:
+        said, self._said = self._said[:_MOST], self._said[_MOST:]
+        answers, sayings = _merged(said)
         results: Sequence[Answered | LakelogError]
         try:
             results = await self._send(answers)
         except LakelogError as error:
             results = [error] * len(answers)
+        except BaseException as error:
+            _resolve(sayings, [LakelogError(repr(error))] * len(answers))
+            if not isinstance(error, Exception):
+                raise
+            return
         waiting = [each for each in results if is_undecided(each)]
         if not waiting:
             pauses.reset()
-            return results
-        pause = pauses.next(waiting[0])
-        if len(waiting) < len(results):
-            # The server answers: others may have something to say.
-            pause = min(pause, _SHORT_PAUSE_SECONDS)
-        if time.monotonic() + pause > self._give_up_at:
-            return results
+        pause = pauses.next(waiting[0]) if waiting else 0.0
+        if not waiting or time.monotonic() + pause > self._give_up_at:
+            _resolve(sayings, results)
+            return
         if pauses.failed == 3:
             processes.log.warning("%d answers wait for the server: %s", len(waiting), waiting[0].detail)
-        await asyncio.sleep(pause)
-        return [None if is_undecided(each) else each for each in results]
+        self._said[:0] = _resolve(sayings, [None if is_undecided(each) else each for each in results])
+        await self._rest(pause)
+
+    async def _rest(self, seconds: float) -> None:
+        """Shorter, if there is something new to say: it may be for a database that answers."""
+        short = min(seconds, _SHORT_PAUSE_SECONDS)
+        self._news.clear()
+        await asyncio.sleep(short)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds - short)
 
 
 def _merged(said: Sequence[_Said]) -> tuple[list[Answer], list[list[_Said]]]:

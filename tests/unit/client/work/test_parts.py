@@ -20,6 +20,7 @@ from lakelog.client.backoff import Pauses
 from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.group_values import Answer, Answered
 from lakelog.client.keeper import Lines, Parent, keep, note
+from lakelog.client.work import answers
 from lakelog.client.work.extending import Extender, Kept, Source, send_due
 from lakelog.client.work.handlers import Handler, reason_of
 from lakelog.client.work.held import clipped
@@ -28,7 +29,7 @@ from lakelog.client.work.quarantine import Quarantine
 from lakelog.client.work.threads import HandlerThreads
 from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, Overloaded, Unavailable
 from lakelog.model.filter import parse
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, eventually_async
 
 SOURCE = Source("t", "g", "o")
 
@@ -247,3 +248,24 @@ def test_filters_of_dead_letters(given: tuple[str | None, ...], expected: str | 
     assert found == expected
     if found and "a.b" not in found:
         parse(found)
+
+
+async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "Pauses", functools.partial(Pauses, first_seconds=30.0, longest_seconds=30.0))
+    said: list[list[int]] = []
+
+    async def send(some: Sequence[Answer]) -> list[Answered | LakelogError]:
+        said.append([each.partition for each in some])
+        if said[-1] == [0]:
+            raise Unavailable("away")
+        return [Unavailable("away") if each.partition == 0 else Answered() for each in some]
+
+    answerer = answers.Answerer(send)
+    stuck = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(0,)))
+    await eventually_async(lambda: said == [[0]], what="it was said once")
+    await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(0,))), 5.0)
+    assert said == [[0], [0, 1]] and not stuck.done()
+    answerer.give_up_after(0.0)
+    await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(1,))), 5.0)
+    with pytest.raises(Unavailable):
+        await stuck
