@@ -72,7 +72,7 @@ class Scene:
         wish = ConsumeWish(
             topic="work", group="group", owner="other", request_id="r", wait_seconds=seconds, isolates=True
         )
-        return self.log._calls.transport.groups.consume(wish, seconds + 10)
+        return self.log.group("group").consume(wish)
 
 
 @pytest.mark.parametrize("mode", ["holds", "blocks-the-loop"])
