@@ -231,10 +231,10 @@ class Ledgers:
         for cell in {ledger.cell: None for ledger in ledgers}:
             # Looked at only now: while another cell was read, somebody may have begun.
             idle = [each for each in ledgers if each.cell == cell and is_meant(each) and not each.busy]
+            if not idle:
+                continue
             if self.is_silent(cell):
                 refusal = _silent()
-                continue
-            if not idle:
                 continue
             for ledger in idle:
                 ledger.busy = True

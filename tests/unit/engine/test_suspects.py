@@ -16,19 +16,15 @@ from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.kit.waiting import eventually_async
+from tests.unit.engine.support import started
 
 WISH = GroupWish(start=Earliest(), retries=Fixed(max=0, seconds=0.0))
 
 
-async def server(catalog: MemoryCatalog, store: MemoryStore) -> Engine:
-    engine = Engine(catalog, {0: store})
-    await engine.start()
-    return engine
-
-
 async def begin(partitions: int = 3, each: int = 1) -> tuple[Engine, Scope]:
     """So many messages in each partition."""
-    engine = await server(MemoryCatalog(), MemoryStore())
+    engine = Engine(MemoryCatalog(), {0: MemoryStore()})
+    await engine.start()
     scope = await engine.catalog.scope_create("default", "default")
     await engine.topics.create(scope, "t", partitions)
     for partition in range(partitions):
@@ -89,16 +85,14 @@ async def test_L5_an_owner_that_always_has_something_gets_what_a_lost_one_had(mo
 async def test_L5_a_server_that_has_just_started_hands_out_first_what_a_lost_owner_had(max_messages: int) -> None:
     """It knows of no lease yet: whoever asks would get messages of other partitions, and this one with the next ask."""
     catalog, store = MemoryCatalog(), MemoryStore()
-    before = await server(catalog, store)
-    scope = await before.catalog.scope_create("default", "default")
-    await before.topics.create(scope, "t", 12)
-    await before.publisher.messages(scope, "t", [Message(value=b"x", partition=7)])
-    (lost,) = await consume(before, scope, "lost", 100)
-    for partition in range(12):
-        await before.publisher.messages(scope, "t", [Message(value=b"x", partition=partition)] * 5)
-    await before.close()
+    async with started(catalog, store) as before:
+        scope = await catalog.scope_create("default", "default")
+        await before.topics.create(scope, "t", 12)
+        await before.publisher.messages(scope, "t", [Message(value=b"x", partition=7)])
+        (lost,) = await consume(before, scope, "lost", 100)
+        for partition in range(12):
+            await before.publisher.messages(scope, "t", [Message(value=b"x", partition=partition)] * 5)
     await eventually_async(lambda: time.time() * 1000 > lost.expires_ms + 20, what="the lease is over")
-    after = await server(catalog, store)
-    leases = await consume(after, scope, "next", 60_000, max_messages)
+    async with started(catalog, store) as after:
+        leases = await consume(after, scope, "next", 60_000, max_messages)
     assert [(each.partition, list(each.offsets), each.suspect) for each in leases] == [(7, [0], True)]
-    await after.close()
