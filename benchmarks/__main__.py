@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -27,6 +28,9 @@ _MODULES = (
     "consume_objects",
     "consume_arrow",
     "consume_handler",
+    "consume_handler_delivery",
+    "consume_handler_sync",
+    "consume_default",
     "delivery_latency",
     "fan_out",
     "consume_held_snapshot",
@@ -71,11 +75,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often ours and the peers take turns")
     parser.add_argument("--messages", type=int, help="messages of a leg, where a leg is counted")
     parser.add_argument("--seconds", type=float, help="seconds of a leg, where a leg is timed")
+    parser.add_argument("--flames", type=Path, help="folder for flame graphs of our legs; sampling slows them down")
     return parser.parse_args()
 
 
 def _plan(benchmark: Benchmark, arguments: argparse.Namespace) -> Plan:
-    given = {name: getattr(arguments, name) for name in ("rounds", "messages", "seconds")}
+    given = {name: getattr(arguments, name) for name in ("rounds", "messages", "seconds", "flames")}
     return replace(
         benchmark.plans[Size(arguments.size)], **{name: value for name, value in given.items() if value is not None}
     )
@@ -92,7 +97,7 @@ def _target(benchmark: Benchmark, name: str) -> str:
     if "/" in name:
         one, other = name.split("/")
         return f"{one} >= {target:g} x {other}"
-    return f"{name} <= {target:g}" if name.endswith("_ms") else f">= {target:g} x {name}"
+    return f"{name} <= {target:g}" if name.endswith(("_ms", "_us")) else f">= {target:g} x {name}"
 
 
 def _print(benchmark: Benchmark, report: Report) -> None:

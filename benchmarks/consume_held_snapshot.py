@@ -73,7 +73,7 @@ async def _consumed(url: str, topic: str, seconds: float) -> Measured:
                 await turn.work(consumer, group)
 
     await asyncio.gather(*map(own, range(OWNERS)))
-    return Measured(figure=turn.acked / (perf_counter() - turn.begin))
+    return Measured(figure=turn.acked / (perf_counter() - turn.begin), messages=turn.acked)
 
 
 BENCHMARK = Benchmark(
@@ -85,5 +85,5 @@ BENCHMARK = Benchmark(
         Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=2),
         Size.FULL: Plan(size=Size.FULL, rounds=2, messages=0, seconds=60),
     },
-    targets={"undisturbed": 0.7},
+    targets={"undisturbed": 0.85},
 )

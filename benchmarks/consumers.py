@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +17,8 @@ import pyarrow as pa
 from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client.codec import Codec
-from lakelog.client.group_values import Answer, Consumed, ConsumeWish
-from lakelog.client.messages import leased_messages
+from lakelog.client.decoding import leased_messages
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
 from lakelog.client.urls import servers_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish
@@ -49,7 +49,7 @@ async def transport_to(url: str) -> AsyncIterator[AsyncHttpTransport]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """One owner that takes a lease, looks at its messages, and acks them all; from the earliest message on."""
+    """One owner that takes a lease, looks at its messages, and acks them with the next take; from the earliest on."""
 
     transport: AsyncHttpTransport
     topic: str
@@ -58,7 +58,8 @@ class Consumer:
     wait_seconds: float = 0.0
     owner: str = "bench"
 
-    async def lease(self) -> Consumed:
+    async def lease(self, done: Consumed | None = None) -> Consumed:
+        """Takes messages, and acks what is done in the same call, which then does not wait."""
         wish = ConsumeWish(
             topic=self.topic,
             group=self.group,
@@ -67,9 +68,12 @@ class Consumer:
             max_messages=self.batch,
             wait_seconds=self.wait_seconds,
             isolates=True,
+            answers=_acks(done),
             wish=GroupWish(start=Earliest()),
         )
-        return await self.transport.groups.consume(wish, SECONDS)
+        consumed = await self.transport.groups.consume(wish, SECONDS)
+        _raise_refusal(consumed.answered)
+        return consumed
 
     async def begin(self) -> None:
         """Makes the group and its start, where it is new; gives back nothing, for there is nothing yet."""
@@ -77,23 +81,32 @@ class Consumer:
         assert not consumed.leases, "the topic was not empty"
 
     async def ack(self, consumed: Consumed) -> None:
-        answers = [
-            Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
-            for lease in consumed.leases
-        ]
-        for result in await self.transport.groups.answer(self.topic, self.group, self.owner, answers, SECONDS):
-            if isinstance(result, LakelogError):
-                raise result
+        answers = _acks(consumed)
+        _raise_refusal(await self.transport.groups.answer(self.topic, self.group, self.owner, answers, SECONDS))
 
     async def run(self, look: Look, messages: int) -> None:
         """Until so many were acked, no more and no less."""
-        count = 0
+        count, consumed = 0, None
         while count < messages:
-            consumed = await self.lease()
+            consumed = await self.lease(consumed)
             if consumed.leases:
                 count += look(consumed, self.topic)
-                await self.ack(consumed)
+        if consumed is not None:
+            await self.ack(consumed)
         assert count == messages, f"consumed {count} of {messages} messages"
+
+
+def _acks(consumed: Consumed | None) -> tuple[Answer, ...]:
+    return tuple(
+        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        for lease in (consumed.leases if consumed is not None else ())
+    )
+
+
+def _raise_refusal(results: Sequence[Answered | LakelogError]) -> None:
+    for result in results:
+        if isinstance(result, LakelogError):
+            raise result
 
 
 def objects(consumed: Consumed, topic: str) -> int:

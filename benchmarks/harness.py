@@ -10,12 +10,13 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from benchmarks import cpu, flame
 from benchmarks.corpus import PARTITIONS, Corpus, corpus
 from benchmarks.stage import Stage
 from tests.kit.size import Size
@@ -34,6 +35,8 @@ class Plan:
     rounds: int
     messages: int
     seconds: float
+    flames: Path | None = None
+    """Where to write flame graphs of our legs."""
 
     @property
     def corpus(self) -> Corpus:
@@ -42,10 +45,14 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one leg gave: the figure, and whatever else should stand in the conditions (`p99_ms`, …)."""
+    """What one leg gave: the figure, and whatever else should stand in the conditions (`p99_ms`, …).
+
+    `messages` is how many the leg moved, where that is not the plan's number.
+    """
 
     figure: float
     notes: Mapping[str, float] = field(default_factory=dict)
+    messages: int = 0
 
 
 Leg = Callable[[], Measured]
@@ -56,8 +63,8 @@ Legs = Callable[[Stage, Plan], AbstractContextManager[Mapping[str, Leg]]]
 class Benchmark:
     """One benchmark. `legs` yields `ours` and the peers, ready to be run again and again.
 
-    `targets`: for `ours` the figure, for a peer the ratio, for `a/b` the ratio of one peer to another, for `p99_ms` and
-    the like our note at most.
+    `targets`: for `ours` the figure, for a peer the ratio, for `a/b` the ratio of one peer to another, for `p99_ms`,
+    `client_us` and the like our note at most.
     """
 
     name: str
@@ -91,13 +98,26 @@ def run(benchmark: Benchmark, plan: Plan, progress: Callable[[str], None]) -> Re
             measured: dict[str, list[Measured]] = {name: [] for name in legs}
             for number, (name, leg) in _alternate(plan.rounds, legs):
                 stage.settle()
-                result = leg()
+                flames = plan.flames if name == OURS else None
+                with flame.drawn(flames, benchmark.name, stage.servers) if flames else nullcontext():
+                    result = _metered(leg, stage, plan)
                 measured[name].append(result)
                 figure = f"{result.figure:,.0f} {benchmark.unit} {_text(result)}"
                 progress(f"round {number} of {plan.rounds}: {name} {figure}")
         # A peer that is not installed is known only now.
         conditions |= stage.notes
     return _report(benchmark, measured, conditions)
+
+
+def _metered(leg: Leg, stage: Stage, plan: Plan) -> Measured:
+    """Run the leg, and note the processor time that each part used per message."""
+    before = cpu.used(stage.servers, stage.cluster.process)
+    result = leg()
+    messages = result.messages or plan.messages
+    if not messages:
+        return result
+    used = cpu.used(stage.servers, stage.cluster.process).per_message(before, messages)
+    return replace(result, notes={**result.notes, **used})
 
 
 def _alternate(rounds: int, legs: Mapping[str, Leg]) -> Iterator[tuple[int, tuple[str, Leg]]]:
@@ -117,8 +137,8 @@ def _report(benchmark: Benchmark, measured: Mapping[str, list[Measured]], condit
     return Report(
         name=benchmark.name,
         unit=benchmark.unit,
-        ours=round(ours, 1),
-        peers={name: round(figure, 1) for name, figure in figures.items()},
+        ours=round(ours, 3),
+        peers={name: round(figure, 3) for name, figure in figures.items()},
         ratios={name: round(ratio, 3) for name, ratio in ratios.items()},
         conditions=conditions,
     )

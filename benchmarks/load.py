@@ -39,10 +39,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class HttpSingle(Load, frozen=True, kw_only=True):
-    """One message a request, as JSON."""
+    """One message a request, as JSON; without a token if that is None."""
 
     port: int
     topic: str
+    token: str | None
 
 
 class HttpBatches(Load, frozen=True, kw_only=True):
@@ -70,8 +71,11 @@ AnyLoad = HttpSingle | HttpBatches | RedisSingle | InsertSingle
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """`requests` and `seconds` are those that are measured; `answered` has the ones before them, too."""
+
     requests: int
     seconds: float
+    answered: int
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -83,7 +87,8 @@ def generate(load: AnyLoad, *, messages: int = 1) -> Measured:
     done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=load.seconds + 120, check=True)
     outcome = msgspec.json.decode(done.stdout, type=Outcome)
     notes = {"p50_ms": outcome.p50_ms, "p99_ms": outcome.p99_ms, "max_ms": outcome.max_ms}
-    return Measured(figure=outcome.requests * messages / outcome.seconds, notes=notes)
+    rate = outcome.requests * messages / outcome.seconds
+    return Measured(figure=rate, notes=notes, messages=outcome.answered * messages)
 
 
 class _Tally:
@@ -94,10 +99,12 @@ class _Tally:
         self._until = self._from + seconds
         self._last = self._from
         self._taken: list[float] = []
+        self._answered = 0
 
     def answered(self, sent: float) -> float | None:
         """The time now, or None when it is enough."""
         now = perf_counter()
+        self._answered += 1
         if sent >= self._from:
             self._taken.append(now - sent)
             self._last = now
@@ -109,8 +116,14 @@ class _Tally:
         def at(share: float) -> float:
             return taken[min(len(taken) - 1, math.ceil(len(taken) * share) - 1)] * 1000
 
-        seconds = self._last - self._from
-        return Outcome(requests=len(taken), seconds=seconds, p50_ms=at(0.5), p99_ms=at(0.99), max_ms=at(1.0))
+        return Outcome(
+            requests=len(taken),
+            seconds=self._last - self._from,
+            answered=self._answered,
+            p50_ms=at(0.5),
+            p99_ms=at(0.99),
+            max_ms=at(1.0),
+        )
 
 
 class _Connection(asyncio.Protocol):
@@ -177,9 +190,10 @@ def _redis_whole(answer: bytes) -> bool:
     return answer.count(b"\r\n") >= 2
 
 
-def _post(topic: str, content_type: str, body: bytes) -> bytes:
+def _post(topic: str, content_type: str, body: bytes, token: str | None = None) -> bytes:
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
     head = (
-        f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"POST /v1/topics/{topic}/messages HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}"
         f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -190,7 +204,7 @@ def _single_requests(load: HttpSingle, made: Corpus) -> list[bytes]:
         msgspec.json.encode({"messages": [{"key": key.decode(), "value": order}]})
         for key, order in zip(made.keys, made.objects, strict=True)
     ]
-    return [_post(load.topic, "application/json", body) for body in bodies]
+    return [_post(load.topic, "application/json", body, load.token) for body in bodies]
 
 
 def _redis_requests(made: Corpus) -> list[bytes]:

@@ -23,8 +23,8 @@ from benchmarks import redis_streams
 from benchmarks.consumers import Consumer, transport_to
 from benchmarks.harness import Measured
 from lakelog.client.codec import Codec
+from lakelog.client.decoding import leased_messages
 from lakelog.client.group_values import Consumed
-from lakelog.client.messages import leased_messages
 
 CONCURRENCY = 32
 BATCH = 500
@@ -98,7 +98,7 @@ def measured(outcome: Outcome, expected: int, *, figure: str) -> Measured:
     """The named figure of an outcome; nothing may be missing."""
     assert outcome.count == expected, f"{outcome.count} of {expected} messages came"
     notes = {"p50_ms": outcome.p50_ms, "p99_ms": outcome.p99_ms, "max_ms": outcome.max_ms}
-    return Measured(figure=notes[figure], notes=notes)
+    return Measured(figure=notes[figure], notes=notes, messages=expected)
 
 
 class _Ages:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import psutil
 
+from lakelog.model.token import Right
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
@@ -28,7 +31,7 @@ SETTINGS: Mapping[str, str] = {
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
 }
-SERVE = (str(Path(sys.executable).with_name("lakelog")), "serve", "--no-auth", "--port")
+LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
 
@@ -40,6 +43,8 @@ class Served:
     port: int
     database: str
     process: Process
+    token: str | None = None
+    """With all rights, if the server asks for tokens."""
 
 
 class Stage:
@@ -51,6 +56,7 @@ class Stage:
         tempfile.tempdir = _disk_folder()
         self.cluster = Cluster(settings=SETTINGS)
         self._supervisor = Supervisor()
+        self.servers: list[Process] = []
         self.notes: dict[str, Any] = {}
 
     @property
@@ -62,28 +68,34 @@ class Stage:
         self.cluster.execute("checkpoint")
 
     @contextmanager
-    def serve(self, env: Mapping[str, str] | None = None) -> Iterator[Served]:
+    def serve(self, env: Mapping[str, str] | None = None, *, authenticate: bool = False) -> Iterator[Served]:
         """One server process on a new, migrated database; `env` has further settings."""
         from lakelog.storage.postgres import migrate
 
         database = self.cluster.create_database()
         asyncio.run(migrate(database))
         try:
-            with self.serve_on(database, env) as served:
+            with self.serve_on(database, env, authenticate=authenticate) as served:
                 yield served
         finally:
             self.cluster.drop_database(database)
 
     @contextmanager
-    def serve_on(self, database: str, env: Mapping[str, str] | None = None) -> Iterator[Served]:
+    def serve_on(
+        self, database: str, env: Mapping[str, str] | None = None, *, authenticate: bool = False
+    ) -> Iterator[Served]:
         """One server process on a database that has others, or none yet."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         settings = {"LAKELOG_DATABASE_URL": database, **(env or {})}
-        process = self._supervisor.start([*SERVE, str(port)], env=settings, ready=f"{url}/readyz", name="server")
+        argv = [LAKELOG, "serve", *(() if authenticate else ("--no-auth",)), "--port", str(port)]
+        process = self._supervisor.start(argv, env=settings, ready=f"{url}/readyz", name="server")
+        self.servers.append(process)
         try:
-            yield Served(url=url, port=port, database=database, process=process)
+            token = _make_token(database) if authenticate else None
+            yield Served(url=url, port=port, database=database, process=process, token=token)
         finally:
+            self.servers.remove(process)
             process.terminate()
 
     @contextmanager
@@ -125,6 +137,12 @@ class Stage:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._supervisor.close()
         self.cluster.close()
+
+
+def _make_token(database: str) -> str:
+    argv = [LAKELOG, "tokens", "create", "--name", "benchmark", "--rights", ",".join(Right), "--json"]
+    made = subprocess.run([*argv, "--database-url", database], stdout=subprocess.PIPE, check=True)
+    return str(msgspec.json.decode(made.stdout)["secret"])
 
 
 def _disk_folder() -> str:

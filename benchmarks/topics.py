@@ -19,7 +19,7 @@ _names = itertools.count(1)
 @contextmanager
 def fresh_topic(served: Served) -> Iterator[Any]:
     """An empty topic of its own client; deleted afterwards."""
-    with lakelog.connect(served.url) as log:
+    with lakelog.connect(served.url, token=served.token) as log:
         topic = log.topic(f"orders-{next(_names)}")
         topic.create(partitions=PARTITIONS)
         try:

@@ -13,6 +13,8 @@ from prove.checker import (
     l5,
     l6,
     l7,
+    l8,
+    l9,
     s01,
     s02,
     s03,
@@ -43,7 +45,7 @@ from prove.checker.basis import Invariant
 _MODULES = (
     s01, s02, s03, s04, s05, s06, s07, s08, s09, s10, s11, s12,
     s13, s14, s15, s16, s17, s18, s19, s20, s21, s22, s23, s24,
-    l1, l2, l3, l4, l5, l6, l7,
+    l1, l2, l3, l4, l5, l6, l7, l8, l9,
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """S9: an answer with a stale token, of another owner or after the lease's end is refused, which changes nothing.
 
 A repeat of what was said before gets the same answer again, also when the lease is closed; after a seek it does not.
+An ack that was accepted is never refused later: its owner would take the message for another's.
 What a refused nack would have changed shows in the failures (S12).
 """
 
@@ -11,14 +12,14 @@ import numpy as np
 from prove.checker.basis import MOST, Invariant, Run, Scope, Violation, rows_of
 from prove.checker.codes import OUTCOME
 from prove.checker.grouping import NEVER, Array, Groups, looked_up, running_least, some
-from prove.checker.leases import FINISHING, RETURNING, Leases, doubt, leases_of
-from prove.checker.matching import true_at
+from prove.checker.leases import FINISHING, RETURNING, SETTLING, Leases, doubt, leases_of
+from prove.checker.matching import mixed, true_at
 from prove.history.tables import Tables, Verb
 
 
 def check(tables: Tables, run: Run) -> list[Violation]:
     leases = leases_of(tables, run)
-    return (_accepted(leases) + _extended(leases) + _refused(leases))[:MOST]
+    return (_accepted(leases) + _extended(leases) + _refused(leases) + _denied(leases))[:MOST]
 
 
 # Answers that were accepted -------------------------------------------------------------------------------------------
@@ -156,6 +157,31 @@ def _refused(leases: Leases) -> list[Violation]:
     ]
 
 
+def _denied(leases: Leases) -> list[Violation]:
+    """Acks and discards that were refused, though the same owner's same answer had been accepted before."""
+    said = leases.said
+    refused = (said.outcome == OUTCOME.FAIL) & (said.completed_ns != 0) & SETTLING[said.verb] & (said.delivery >= 0)
+    if not refused.any() or leases.seeks.count:
+        return []
+    own = looked_up(leases.given.owner, said.delivery, 0) == said.owner
+    alike = Groups(said.leases.number * len(Verb) + said.verb)
+    accepted_ns = alike.least(np.where(said.ok & own, said.completed_ns, NEVER))[alike.number]
+    denied = refused & own & (accepted_ns < said.invoked_ns)
+    # A call is refused as a whole: one of its messages may be the reason.
+    calls = Groups(mixed(said.process, said.counter))
+    denied &= ~calls.any(refused & ~denied)[calls.number]
+    return [
+        leases.wrong(
+            "S9",
+            f"{Verb(said.verb[row]).name.lower()} by {leases.run.name(said.owner[row])} with token {said.token[row]} "
+            "was refused, though it had been accepted before",
+            leases.call(said, row),
+            offset=said.offset[row],
+        )
+        for row in some(denied)
+    ]
+
+
 def _finished(leases: Leases, row: int) -> int:
     names = ("acked", "dead", "discarded", "filtered", "expired", "cut")
     return sum(int(getattr(leases.samples, name)[row]) for name in names)
@@ -163,7 +189,8 @@ def _finished(leases: Leases, row: int) -> int:
 
 INVARIANT = Invariant(
     name="S9",
-    says="an answer with a stale token, of another owner or after the lease's end is refused, and changes nothing",
+    says="an answer with a stale token, of another owner or after the lease's end is refused, and changes nothing; "
+    "what was accepted is never refused later",
     scope=Scope.LEASE,
     check=check,
     doubt=doubt,

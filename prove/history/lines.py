@@ -25,7 +25,19 @@ Op = Literal[
 ]  # fmt: skip
 OPS: tuple[str, ...] = get_args(Op)
 ReadBy = Literal["final", "fetch", "delivery", "replay", "spark", "cold"]
-Sampled = Literal["lag", "oldest_age_ms", "memory", "serving", "overload", "canary", "rebalances", "driver", "tiering"]
+Sampled = Literal[
+    "lag",
+    "oldest_age_ms",
+    "memory",
+    "serving",
+    "overload",
+    "canary",
+    "rebalances",
+    "driver",
+    "tiering",
+    "repeat",
+    "beside",
+]
 
 
 def value_hash(value: bytes) -> int:

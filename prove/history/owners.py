@@ -144,4 +144,6 @@ def _answered(result: dict[str, Any]) -> Line:
         expires = milliseconds(result["expires_at"]) if "expires_at" in result else None
         return Line(kind="ok", expires_ms=expires, dead=tuple(result.get("dead", ())))
     error = result["error"]
-    return Line(kind="fail" if is_refusal(error["status"]) else "info", reason=json.dumps(error)[:300])
+    # A forgotten outcome may be that of an ack that was accepted.
+    refused = is_refusal(error["status"]) and error.get("code") != "outcome_forgotten"
+    return Line(kind="fail" if refused else "info", reason=json.dumps(error)[:300])

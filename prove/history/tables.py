@@ -166,6 +166,12 @@ class Sample(IntEnum):
     TIERING = 8
     """A pass of it: told is how many segments it found begun, taken or damaged, truth how many it made; or it failed,
     which `stale` says."""
+    REPEAT = 9
+    """A consume repeated under its request id: told is how many messages of the first answer's leases it returned,
+    truth how many of them were leased still."""
+    BESIDE = 10
+    """While another group or partition cannot be read, or only slowly: told is the milliseconds that a call took, or
+    the partitions that got stuck, truth the most that may be; or the call failed, which `stale` says."""
 
 
 class Columns:

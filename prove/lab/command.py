@@ -10,6 +10,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,12 @@ from prove.lab.laboratory import Laboratory, Wish
 from prove.lab.sizes import SIZES, Size, cut_to
 from prove.lab.verdict import Concluded, conclude
 
+_NOT_INSTALLED = 3
+"""The exit code of `scripts/test --python` where that Python is not installed."""
+
 ABOUT = {
     "ci": "Load with faults, and the simulation, as for every change: minutes.",
-    "nightly": "The same for a night, with every kind of fault.",
+    "nightly": "The same for a night, with every kind of fault; then the tests with other versions of Python.",
     "release": "The same for three days.",
 }
 
@@ -52,9 +56,10 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     show(concluded.judged, seconds=time.monotonic() - began)
     _tell(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
+    tested = [] if asked.no_simulation else [_test(version) for version in size.pythons]
     say(f"all of it took {time.monotonic() - began:.0f} s")
-    both = (concluded.status, simulated)
-    return 1 if 1 in both else max(both)
+    results = (concluded.status, simulated, *tested)
+    return 1 if 1 in results else max(results)
 
 
 def _possible(size: Size) -> list[str]:
@@ -90,18 +95,30 @@ def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
 
 
 def _simulate(size: Size, seed: int) -> int:
-    """In a process of its own: it takes the machine's clock and loop apart."""
-    asked = ["--seeds", str(size.seeds), "--first", str(seed % 1_000_000)]
-    argv = [sys.executable, "-m", "prove", "simulate", *asked]
+    """Simulate in a process of its own, because the simulation replaces the clock and the event loop."""
+    # A long run looks for what no seed has shown yet, also where its laboratory is repeated.
+    first = ["--fresh"] if size.is_hard else ["--first", str(seed % 1_000_000)]
+    asked = ["--known", "--seeds", str(size.seeds), *first]
     say(f"simulation of {size.seeds:,} seeds")
+    status = _run([sys.executable, "-m", "prove", "simulate", *asked])
+    return status if status in (0, 1) else 2
+
+
+def _test(version: str) -> int:
+    """Run the tests that depend on the Python version. A version that is not installed is skipped with a message."""
+    say(f"tests with Python {version}")
+    status = _run(["scripts/test", "--python", version, "-q"])
+    return 0 if status in (0, _NOT_INSTALLED) else 1
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run a command in a process group of its own, and end the group where this process is interrupted."""
     process = subprocess.Popen(argv, start_new_session=True)
     try:
-        status = process.wait()
+        return process.wait()
     finally:
-        # Its own processes too, where this one is interrupted.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    return status if status in (0, 1) else 2
 
 
 COMMANDS = tuple(

@@ -44,6 +44,8 @@ class Size:
     most_lag: int = 8_000
     """Producers slow down while a group is further behind, and wait while it is twice as far: what it cannot do in time
     proves nothing."""
+    pythons: tuple[str, ...] = ()
+    """Other versions of Python with which the tests run afterwards."""
 
     @property
     def scheduled(self) -> int:
@@ -101,6 +103,7 @@ SIZES = {
         members=8,
         churners=64,
         is_hard=True,
+        pythons=("3.12", "3.13"),
         **_MUCH,
     ),
     "release": Size(
@@ -115,6 +118,7 @@ SIZES = {
         members=8,
         churners=64,
         is_hard=True,
+        pythons=("3.12", "3.13"),
         **_MUCH,
     ),
 }

@@ -30,6 +30,10 @@ class World:
         self.crashed: set[int] = set()
         """Processes that died."""
         self.is_draining = False
+        self.before_ack: Callable[[str], None] | None = None
+        """Told the server that is about to get an ack: the next fault is aimed at it."""
+        self.is_quiet: Callable[[float], bool] = lambda since: False
+        """Whether no fault has lasted into the time since then, but those that concern others."""
         self.faults: Counter[str] = Counter()
         self._serial: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""`simulate`: runs seeds, judges them, and says how to run a failing one again."""
+"""`simulate`: runs seeds, judges them, and prints the command that repeats a failing one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from prove.commands import Command
+from prove.commands import Command, seeded
+from prove.simulation.known import KNOWN
 
 _PER_TASK = 50
 _SHOWN = 20
@@ -30,14 +31,23 @@ class Share:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=20_000, help="how many seeds to run (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
+    first = parser.add_mutually_exclusive_group()
+    first.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
+    first.add_argument("--fresh", action="store_true", help="draw the first of them by chance, and print it")
+    parser.add_argument("--known", action="store_true", help="run the seeds that once failed before the others")
     parser.add_argument("--seed", type=int, help="run this one, and print all that happened in it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
     """The exit code: 1 if anything was violated."""
-    return show(options.seed) if options.seed is not None else run_many(options.first, options.seeds, options.jobs)
+    if options.seed is not None:
+        return show(options.seed)
+    known = run_known() if options.known else 0
+    first = seeded(None) if options.fresh else options.first
+    if options.fresh:
+        print(f"fresh seeds; again: scripts/prove simulate --first {first} --seeds {options.seeds}", flush=True)
+    return max(known, run_many(first, options.seeds, options.jobs))
 
 
 def show(seed: int) -> int:
@@ -54,6 +64,18 @@ def show(seed: int) -> int:
     for each in found:
         print(f"VIOLATION {each}")
     return int(bool(found))
+
+
+def run_known() -> int:
+    """Run the seeds that once failed, and print what each of them showed if it fails again."""
+    failed = 0
+    for seed, what in KNOWN.items():
+        for _, violation in run_range(seed, seed + 1).violations:
+            print(f"VIOLATION seed {seed}: {violation}\n  known for {what}", flush=True)
+            print(f"  again: scripts/prove simulate --seed {seed}", flush=True)
+            failed = 1
+    print(f"{len(KNOWN)} known seeds: {'violations' if failed else 'no violations'}", flush=True)
+    return failed
 
 
 def run_many(first: int, seeds: int, jobs: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, cast
@@ -18,7 +18,8 @@ from typing import Any, cast
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Catalog, PartitionStore
-from prove.simulation.loop import Node, VirtualLoop
+from prove.simulation.cold import Cold
+from prove.simulation.loop import Node, VirtualLoop, driven
 
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
 BIRTH_MS = round(BIRTH.timestamp() * 1000)
@@ -31,6 +32,26 @@ class Trouble:
     def __init__(self, kind: str, until: float, share: float) -> None:
         self.kind, self.until, self.share = kind, until, share
 
+    def of(self, verb: str, now: float) -> str | None:
+        """What happens to that call, if it meets the trouble."""
+        return self.kind
+
+
+class LostThenLate(Trouble):
+    """One commit of leases is written and its answer lost. From then on reads of journals answer only at the end."""
+
+    def __init__(self, until: float, seconds: float) -> None:
+        super().__init__("commit lost, journal late", until, 1.0)
+        self._seconds = seconds
+        self._has_lost = False
+
+    def of(self, verb: str, now: float) -> str | None:
+        if verb == "journals_commit" and not self._has_lost:
+            self._has_lost = True
+            self.until = now + self._seconds
+            return "lost after"
+        return self.kind if verb == "journals_read" and self._has_lost else None
+
 
 class Database:
     """Catalog and cells. Its clock is the virtual one, ahead by what faults made of it."""
@@ -42,6 +63,7 @@ class Database:
         self.ahead_ms = 0
         self.catalog = MemoryCatalog(self.now)
         self.cells = {cell: MemoryStore(self.now) for cell in range(cells)}
+        self.cold = Cold(chance)
         self.troubles: dict[str, Trouble] = {}
         """By server; "" for all."""
         self.faults: Counter[str] = Counter()
@@ -55,22 +77,22 @@ class Database:
     def now_ms(self) -> int:
         return BIRTH_MS + int(self.loop.now * 1000) + self.ahead_ms
 
-    def trouble(self, server: str) -> str | None:
-        """What happens to this call, if anything."""
+    def trouble(self, server: str, verb: str) -> tuple[str | None, float]:
+        """What happens to this call, if anything, and until when that lasts."""
         for name in (server, ""):
             found = self.troubles.get(name)
             if found is None:
                 continue
             if found.until <= self.loop.now:
                 del self.troubles[name]
-            elif self.chance.random() < found.share:
-                return found.kind
-        return None
+            elif self.chance.random() < found.share and (kind := found.of(verb, self.loop.now)):
+                return kind, found.until
+        return None, 0.0
 
-    def cable(self, node: Node) -> tuple[Catalog, dict[int, PartitionStore]]:
-        """The database as that server sees it."""
+    def cable(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
+        """The database as that server sees it; without `seals` no partition is cold."""
         catalog = _Catalog(self, node, self.catalog)
-        cells = {cell: _Store(self, node, store) for cell, store in self.cells.items()}
+        cells = {cell: (_Sealing if seals else _Store)(self, node, store) for cell, store in self.cells.items()}
         return cast("Catalog", catalog), cast("dict[int, PartitionStore]", cells)
 
     def delay(self) -> float:
@@ -78,15 +100,6 @@ class Database:
         if number < 0.8:
             return 0.0002 + 0.002 * number
         return 0.02 * (number - 0.75) if number < 0.98 else 4 * (number - 0.975)
-
-
-def driven(coro: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that only ever yields to others: done here in one moment."""
-    try:
-        while True:
-            coro.send(None)
-    except StopIteration as end:
-        return end.value
 
 
 @cache
@@ -110,10 +123,10 @@ class _Cable:
     async def _call(self, verb: str, method: Any, is_read: bool, *args: Any, **kwargs: Any) -> Any:
         database = self._database
         done = database.loop.create_future()
-        kind = database.trouble(self._node.name) if database.troubles else None
+        kind, until = database.trouble(self._node.name, verb) if database.troubles else (None, 0.0)
         late = database.delay()
         if kind is not None:
-            late = self._begin_trouble(kind, late)
+            late = self._begin_trouble(kind, late, until)
         database.loop.call_later(
             late,
             self._arrive,
@@ -124,8 +137,10 @@ class _Cable:
         )
         return await done
 
-    def _begin_trouble(self, kind: str, late: float) -> float:
+    def _begin_trouble(self, kind: str, late: float, until: float) -> float:
         self._database.faults[f"store: {kind}"] += 1
+        if kind == "commit lost, journal late":
+            return until - self._database.loop.now
         return late + self._database.chance.random() if kind == "slow" else late
 
     def _arrive(self, asked: tuple[str, Any, Any, Any], kind: str | None, done: asyncio.Future[Any]) -> None:
@@ -173,6 +188,18 @@ class _Store(_Cable):
 
     async def close(self) -> None:
         """The database goes on."""
+
+
+class _Sealing(_Store):
+    """With the partitions that are cold."""
+
+    async def read(self, pid: int, offset: int, **limits: int) -> Any:
+        read = await self._call("read", self._there.read, True, pid, offset, **limits)
+        return self._database.cold.sealed(pid, read)
+
+    async def read_many(self, asks: Sequence[tuple[int, int]], **limits: int) -> Any:
+        reads = await self._call("read_many", self._there.read_many, True, asks, **limits)
+        return [self._database.cold.sealed(pid, read) for (pid, _), read in zip(asks, reads, strict=True)]
 
 
 class _Catalog(_Cable):

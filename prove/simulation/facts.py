@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lakelog.batches import decode, to_messages
+from lakelog.errors import OutcomeForgotten
 from lakelog.model.message import Message
 from prove.history.lines import identity_of
 from prove.history.recorder import REFUSALS
@@ -34,8 +35,9 @@ identified = lru_cache(maxsize=20_000)(identity_of)
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Only a definite refusal of ours had no effect."""
-    return Outcome.FAIL if isinstance(error, REFUSALS) else Outcome.INFO
+    """Only a definite refusal of ours had no effect. A forgotten outcome may be that of an ack that was accepted."""
+    is_refusal = isinstance(error, REFUSALS) and not isinstance(error, OutcomeForgotten)
+    return Outcome.FAIL if is_refusal else Outcome.INFO
 
 
 class Facts:
@@ -63,6 +65,14 @@ class Facts:
     def now_ns(self) -> int:
         # A second more, because 0 is a time that never came.
         return int(self._loop.now * 1e9) + 1_000_000_000
+
+    def database_ms(self) -> int:
+        """What the database's clock says."""
+        return self._database.now_ms()
+
+    def is_in_reach(self) -> bool:
+        """Whether the database answers every server at once."""
+        return not self._database.troubles
 
     def row(self, table: str, **columns: Any) -> Row:
         row = {**_EMPTY[table], **columns}

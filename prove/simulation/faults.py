@@ -8,9 +8,9 @@ from typing import Any
 
 from prove.checker.basis import Fault
 from prove.simulation.clients import Client, World
-from prove.simulation.database import Database, Trouble
+from prove.simulation.database import Database, LostThenLate, Trouble
 from prove.simulation.network import Weather
-from prove.simulation.plan import PlannedFault
+from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, NEIGHBOURS, PlannedFault
 
 Replace = Callable[[Client], None]
 """Begins another client in the place of one that died."""
@@ -19,7 +19,11 @@ Replace = Callable[[Client], None]
 class Faults:
     """The faults of one run. `clients` is the crew, which changes as its members die and are replaced."""
 
-    def __init__(self, world: World, database: Database, clients: list[Client], replace: Replace) -> None:
+    def __init__(
+        self, world: World, database: Database, clients: list[Client], replace: Replace, harm: Callable[[str], None]
+    ) -> None:
+        """`harm` begins what concerns only one partition, or a neighbour."""
+        self._harm = harm
         self._world = world
         self._database = database
         self._clients = clients
@@ -40,6 +44,7 @@ class Faults:
         world.network.weather = Weather()
         world.network.is_healed = True
         self._database.troubles.clear()
+        world.before_ack = None
         for server in world.servers:
             if server.node is not None:
                 server.node.drift(loop.time(), 1.0)
@@ -48,8 +53,18 @@ class Faults:
                     loop._thaw(server.node)
             await server.start()
 
+    def is_quiet(self, since: float) -> bool:
+        """Whether no fault has lasted into the time since then, but those that concern others."""
+        since_ns = int(since * 1e9) + 1_000_000_000
+        return all(fault.ended_ns < since_ns for fault in self.noted)
+
     def _happen(self, fault: PlannedFault) -> None:
         kind = fault.kind
+        if kind in (DAMAGED, *NEIGHBOURS):
+            self._world.faults[kind] += 1
+            self._world.facts.say(f"FAULT {kind}")
+            self._harm(kind)
+            return
         if kind.startswith("store: "):
             self._store(kind.removeprefix("store: "), fault.seconds)
             about = ""
@@ -137,8 +152,22 @@ class Faults:
     def _store(self, kind: str, seconds: float) -> None:
         running = [server.node.name for server in self._world.servers if server.node is not None]
         whose = self._world.chance.choice([*running, ""])
+        now = self._world.loop.time()
+        if f"store: {kind}" == LOST_THEN_LATE:
+            if self._world.chance.random() < 0.3:
+                self._lose(whose, seconds)
+            else:
+                # Aimed at an ack, of which there are fewer than of leases.
+                self._world.before_ack = lambda server: self._lose(server, 0.1)
+            return
         share = self._world.chance.choice((0.2, 0.5, 1.0))
-        self._database.troubles[whose] = Trouble(kind, self._world.loop.time() + seconds, share)
+        self._database.troubles[whose] = Trouble(kind, now + seconds, share)
+
+    def _lose(self, whose: str, seconds: float) -> None:
+        world = self._world
+        world.before_ack = None
+        late = world.plan.lease_ms / 1000 * (0.5 + world.chance.random())
+        self._database.troubles[whose] = LostThenLate(world.loop.time() + seconds, late)
 
     def _network(self, seconds: float) -> str:
         world = self._world

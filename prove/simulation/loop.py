@@ -253,6 +253,15 @@ class VirtualLoop:
         """Exceptions that nobody fetched: those who waited for them are dead."""
 
 
+def driven(coro: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that only ever yields to others: done here in one moment."""
+    try:
+        while True:
+            coro.send(None)
+    except StopIteration as end:
+        return end.value
+
+
 def _close(coro: Generator[Any, Any, Any] | Coroutine[Any, Any, Any] | None) -> None:
     if coro is not None:
         # What it does on its way out is of no account: a process that was killed does nothing.

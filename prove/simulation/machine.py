@@ -9,14 +9,19 @@ import logging
 import random
 import secrets
 import time
+from importlib import import_module
 from types import TracebackType
+from typing import Any
 
 # Takes from the dice when it is first imported, which must not happen within a run.
 import numpy.random  # noqa: F401
 
+from lakelog.coordinator.leasing import closed
 from lakelog.maintenance import agent
 from prove.simulation.loop import VirtualLoop
 
+_step: Any = import_module("lakelog.coordinator.leasing.step")
+"""The module: its package has a function of the same name."""
 _log = logging.getLogger("lakelog")
 
 
@@ -33,9 +38,13 @@ class _Unexpected(logging.Handler):
 
 
 class Machine:
-    """The machine of one run, as a context: `with Machine(loop, chance): …`."""
+    """The machine of one run, as a context: `with Machine(loop, chance): …`.
 
-    def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
+    `remembered_bytes`: so few closed leases are remembered that outcomes are forgotten also in a small run.
+    """
+
+    def __init__(self, loop: VirtualLoop, chance: random.Random, remembered_bytes: int | None = None) -> None:
+        self._remembered_bytes = remembered_bytes
         self._loop = loop
         self._chance = chance
         self._handler = _Unexpected()
@@ -47,17 +56,21 @@ class Machine:
     def __enter__(self) -> Machine:
         chance = self._chance
         self._kept = (time.monotonic, secrets.randbits, secrets.randbelow, secrets.token_hex, agent._chance)
+        self._limits = (closed.CHECK_AFTER, _step.REMEMBER_BYTES)
         self._logs = (_log.level, _log.propagate, _log.handlers)
         time.monotonic = self._loop.monotonic
         secrets.randbits = lambda k: chance.getrandbits(k)
         secrets.randbelow = lambda exclusive_upper_bound: chance.randrange(exclusive_upper_bound)
         secrets.token_hex = lambda nbytes=None: chance.randbytes(nbytes or 16).hex()
         agent._chance = chance
+        if self._remembered_bytes is not None:
+            closed.CHECK_AFTER, _step.REMEMBER_BYTES = 1, self._remembered_bytes
         _log.setLevel(logging.ERROR)
         _log.propagate, _log.handlers = False, [self._handler]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         time.monotonic, secrets.randbits, secrets.randbelow, secrets.token_hex, agent._chance = self._kept
+        closed.CHECK_AFTER, _step.REMEMBER_BYTES = self._limits
         _log.setLevel(self._logs[0])
         _log.propagate, _log.handlers = self._logs[1:]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
 from prove.checker.basis import DATABASE_CLOCK_JUMPS
 
 LEASE_GROUP = "billing"
 CURSOR_GROUP = "audit"
+CANARY = "rival"
+"""In a neighbour's names and paths, and in no text of the run's own project."""
 
 FAULTS: Mapping[str, int] = {
     "server crash": 5,
@@ -29,6 +31,13 @@ FAULTS: Mapping[str, int] = {
     "store: slow": 2,
 }
 """Kinds, and how often each is drawn."""
+DAMAGED = "segment damaged"
+"""One partition of a topic cannot be read, until some seconds after everything else is healed."""
+SLOW_NEIGHBOUR = "neighbour: object store slow"
+NEIGHBOURS = ("neighbour: segment damaged", "neighbour: unknown journal event", SLOW_NEIGHBOUR)
+"""What happens to another project on the same servers, until the run ends."""
+LOST_THEN_LATE = "store: commit lost, journal late"
+"""A commit of leases is written and its answer lost; the journal is read only after the lease's end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +75,22 @@ class Plan:
     max_count: int | None
     """What retention keeps of a partition of the first topic."""
     seconds: float
+    forgets: float = 0.0
+    """The share of consumes that a worker repeats as if the answer had been lost."""
+    says_late: bool = False
+    """Workers repeat what was accepted, up to minutes later."""
+    remembered_bytes: int | None = None
+    """What is remembered of closed leases in a partition, where that is less than usual."""
+    neighbour: bool = False
+    """There is another project on the same servers."""
     faults: tuple[PlannedFault, ...] = field(default=())
 
 
 def drawn(seed: int) -> Plan:
+    return _with_more(_drawn_first(seed), random.Random(f"more {seed}"))
+
+
+def _drawn_first(seed: int) -> Plan:
     chance = random.Random(seed)
     seconds = chance.choice((1.0, 1.5, 2.0, 4.0))
     names = ("orders", "events")[: chance.choice((1, 1, 1, 1, 1, 2))]
@@ -97,6 +118,35 @@ def drawn(seed: int) -> Plan:
         max_count=retained,
         seconds=seconds,
         faults=_faults(chance, seconds),
+    )
+
+
+def _with_more(plan: Plan, chance: random.Random) -> Plan:
+    """Adds what came to the simulation later. It is drawn apart, so that the older draws of a seed stay the same."""
+    faults = list(plan.faults)
+    neighbour = chance.choice(NEIGHBOURS) if chance.random() < 0.035 else None
+    damages = neighbour is None and chance.random() < 0.1 and max(plan.topics.values()) > 1
+    # What these must not hold up is seen where little else goes wrong.
+    if damages:
+        faults = faults[:2]
+    if neighbour:
+        faults = [PlannedFault(at=0.3 * plan.seconds * chance.random(), kind=neighbour, seconds=0.0)]
+        if neighbour != SLOW_NEIGHBOUR:
+            # Slow commits are shared by more groups.
+            faults.append(PlannedFault(at=0.0, kind="store: slow", seconds=plan.seconds))
+    if damages:
+        faults.append(PlannedFault(at=plan.seconds * chance.random(), kind=DAMAGED, seconds=0.0))
+    if not neighbour and chance.random() < 0.3:
+        faults.append(PlannedFault(at=plan.seconds * chance.random(), kind=LOST_THEN_LATE, seconds=2.0))
+    forgets = chance.choice((0.0, 0.0, 0.0, 0.5))
+    says_late = chance.random() < 0.03
+    return replace(
+        plan,
+        forgets=forgets,
+        says_late=says_late,
+        remembered_bytes=chance.choice((50, 300, 64 * 1024)) if says_late else None,
+        neighbour=neighbour is not None,
+        faults=tuple(sorted(faults, key=lambda each: each.at)),
     )
 
 

@@ -7,14 +7,15 @@ import gc
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
 from lakelog.model.message import PARTITION_BITS, partition_of_id
-from lakelog.model.topic import Retention, TopicSettings
+from lakelog.model.topic import Retention, Topic, TopicSettings
 from lakelog.storage.memory import MemoryStore
 from prove.checker.basis import Rules, Run
-from prove.history.tables import Tables
+from prove.history.tables import Sample, Tables, Verb
 from prove.simulation.clients import Client, World
 from prove.simulation.database import Database
 from prove.simulation.facts import Facts, Process
@@ -22,9 +23,10 @@ from prove.simulation.faults import Faults
 from prove.simulation.loop import Node, VirtualLoop
 from prove.simulation.machine import Machine
 from prove.simulation.members import Member
+from prove.simulation.neighbours import Neighbourhood
 from prove.simulation.network import Network
 from prove.simulation.operators import Operator
-from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, Plan, drawn
+from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, NEIGHBOURS, Plan, drawn
 from prove.simulation.producers import Producer
 from prove.simulation.servers import Server
 from prove.simulation.truth import Truth, progress
@@ -34,6 +36,8 @@ DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
 """What was on its way to the database when the faults ended has arrived by then."""
 SETTLED_SECONDS = 0.5
+BESIDE_SECONDS = 15.0
+"""Within this time a group is done with all other partitions, while one of them cannot be read."""
 _ENDING = ("producer", "operator")
 """Those who come to an end by themselves."""
 
@@ -58,7 +62,7 @@ def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simu
     plan = drawn(seed)
     chance = random.Random(f"run {seed}")
     loop = VirtualLoop(random.Random(f"order {seed}").random if plan.is_shuffled else None)
-    machine = Machine(loop, random.Random(f"machine {seed}"))
+    machine = Machine(loop, random.Random(f"machine {seed}"), plan.remembered_bytes)
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -93,10 +97,13 @@ class _Story:
         self.network = Network(loop, chance)
         self.world = World(plan, loop, self.network, self.facts, chance)
         self.clients: list[Client] = []
-        self.faults = Faults(self.world, self.database, self.clients, self._replace)
+        self.faults = Faults(self.world, self.database, self.clients, self._replace, self._harm)
+        self.world.is_quiet = self.faults.is_quiet
+        self.neighbourhood = Neighbourhood(self.world, self.database)
         self._times = [0, 0, 0, 0]
         self._observer: Engine
-        self._topics: dict[int, str] = {}
+        self._topics: dict[int, Topic] = {}
+        self._damaged: tuple[str, int] | None = None
         self.database.watchers["log_start_raise"] = self._cut
 
     def _cut(self, store: MemoryStore, args: tuple[Any, ...], answer: list[tuple[int, int]]) -> None:
@@ -106,12 +113,28 @@ class _Story:
             if head is not None and count:
                 self.facts.row(
                     "cut",
-                    topic=self.facts.id(self._topics[pid >> PARTITION_BITS]),
+                    topic=self.facts.id(self._topics[pid >> PARTITION_BITS].name),
                     partition=partition_of_id(pid),
                     first=head.log_start - count,
                     end=head.log_start,
                     at_ns=self.facts.now_ns(),
                 )
+
+    def _harm(self, kind: str) -> None:
+        if kind in NEIGHBOURS:
+            self.neighbourhood.suffer(kind)
+            return
+        topic = max(self._topics.values(), key=lambda each: each.partitions)
+        partition = self.world.chance.randrange(topic.partitions)
+        file = self.database.cold.seal(topic.pid(partition), "segment", self.database.cells[topic.cells[partition]])
+        file.damaged = 1.0
+        self._damaged = (topic.name, partition)
+        self.database.cold.found_damaged = partial(self._lease_untold, Process(self.facts, "damage"))
+
+    def _lease_untold(self, process: Process, pid: int) -> None:
+        """A message that waited for its next try may have been leased, and gone back because it could not be read."""
+        topic, group = self.facts.id(self._topics[pid >> PARTITION_BITS].name), self.facts.id(LEASE_GROUP)
+        self.facts.invoke("call", process, topic=topic, group=group, owner=process.id, verb=int(Verb.CONSUME))
 
     async def play(self) -> None:
         await self._install()
@@ -150,12 +173,14 @@ class _Story:
             world.servers.append(server)
             await server.start()
         # No fault reaches this one.
-        engine = self._observer = Engine(*self.database.cable(Node("observer")))
+        engine = self._observer = Engine(*self.database.cable(Node("observer"), seals=False))
         world.scope = await self.database.catalog.scope_create("shop", "test")
         for number, (name, partitions) in enumerate(plan.topics.items()):
             keeps = Retention(max_count=plan.max_count) if number == 0 else Retention()
             topic = await engine.topics.create(world.scope, name, partitions, TopicSettings(retention=keeps))
-            self._topics[topic.incarnation] = name
+            self._topics[topic.incarnation] = topic
+        if plan.neighbour:
+            self.clients += await self.neighbourhood.settle(engine)
 
     def _employ(self) -> None:
         world, plan = self.world, self.plan
@@ -184,11 +209,16 @@ class _Story:
         world.is_draining = True
         healed = self.loop.time()
         await asyncio.sleep(LATEST_SECONDS)
+        if self._damaged is not None:
+            await self._get_on_beside(*self._damaged)
         while self.loop.time() < healed + DRAIN_SECONDS:
             quiet = all(client.is_over for client in self.clients if client.role in _ENDING)
             if quiet and await progress(world, engine, LEASE_GROUP, asker, final=False):
                 break
             await asyncio.sleep(1.0)
+        if self.plan.says_late:
+            workers = [client for client in self.clients if isinstance(client, Worker) and not client.is_over]
+            await asyncio.gather(*(self.loop.begin(worker.node, worker.say_late()) for worker in workers))
         for client in self.clients:
             if not client.is_over:
                 client.node.is_dead = True
@@ -197,3 +227,23 @@ class _Story:
             if server.node is not None:
                 server.node.is_dead = True
         await asyncio.sleep(SETTLED_SECONDS)
+
+    async def _get_on_beside(self, topic: str, damaged: int) -> None:
+        """Looks whether the group gets on with the other partitions (L9); then the damaged one can be read again."""
+        world, until = self.world, self.loop.time() + BESIDE_SECONDS
+        left: list[str] | None = None
+        while left != [] and self.loop.time() < until:
+            await asyncio.sleep(1.0)
+            if all(client.is_over for client in self.clients if client.role == "producer"):
+                parts = await self._observer.groups.lag(world.scope, LEASE_GROUP)
+                left = [each.topic for each in parts if each.lag and (each.topic, each.partition) != (topic, damaged)]
+        if left is not None:
+            self.facts.row(
+                "sample",
+                kind=int(Sample.BESIDE),
+                topic=self.facts.id(topic),
+                group=self.facts.id(LEASE_GROUP),
+                at_ns=self.facts.now_ns(),
+                told=len(left),
+            )
+        self.database.cold.files.clear()

@@ -41,6 +41,7 @@ class Server(Endpoint):
 
     async def _begin(self, node: Node) -> None:
         engine = Engine(*self._database.cable(node))
+        engine.extents._run = self._database.cold.run  # type: ignore[method-assign]
         await engine.start()
         self.engine = engine
         if self.agents_every:

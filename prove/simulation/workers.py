@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest
-from prove.history.tables import Outcome, Reader
+from prove.history.tables import Outcome, Reader, Sample
 from prove.history.tables import Verb as Told
 from prove.simulation.clients import Client, World
 from prove.simulation.facts import Row, hashed, outcome_of
 from prove.simulation.network import Lost
-from prove.simulation.plan import LEASE_GROUP, Plan
+from prove.simulation.plan import CANARY, LEASE_GROUP, Plan
 
 _TOLD = {
     Verb.ACK: Told.ACK,
@@ -26,6 +28,10 @@ _TOLD = {
     Verb.DISCARD: Told.DISCARD,
     Verb.EXTEND: Told.EXTEND,
 }
+
+
+_BESIDE_MS = 1000
+"""So long an answer may take while only another group is in trouble."""
 
 
 def wish_of(plan: Plan) -> GroupWish:
@@ -42,6 +48,8 @@ class Worker(Client):
         self._asked = 0
         self._old: list[tuple[Answer, str]] = []
         """What was said before, to be said again when it is stale."""
+        self._taken: list[Leased] = []
+        """Leases to work on, also those that came with the outcomes of answers."""
 
     async def run(self) -> None:
         while True:
@@ -49,8 +57,9 @@ class Worker(Client):
             if consumed is None:
                 await self.rest(0.5)
                 continue
-            for lease in consumed.leases:
-                await self._work(lease)
+            self._taken += consumed.leases
+            while self._taken:
+                await self._work(self._taken.pop(0))
             if not self.world.is_draining:
                 await self._say_something_stale()
                 await self.rest(0.3)
@@ -70,30 +79,66 @@ class Worker(Client):
             request_id=f"{self.process.name}-{self._asked}" if self.chance.random() < 0.8 else None,
             wish=wish_of(plan),
         )
-
-        async def request(engine: Engine) -> Any:
-            return await engine.leases.consume(world.scope, ask)
-
         for _ in range(3):
-            found = await self._consume_once(ask, request)
+            found = await self._consume_once(ask)
+            if plan.forgets and found is not None and self._forgets(found, ask):
+                return await self._ask_again(found, ask)
             if found is not None or ask.request_id is None or self.chance.random() < 0.3:
                 return found
+            ask = replace(ask, repeat=True)
         return None
 
-    async def _consume_once(self, ask: ConsumeAsk, request: Any) -> Consumed | None:
-        facts = self.facts
+    def _forgets(self, found: Consumed, ask: ConsumeAsk) -> bool:
+        """Whether it goes on as if that answer had been lost. A seek or a cut may end a lease early: not then."""
+        plan = self.world.plan
+        if not found.leases or ask.request_id is None or plan.seeks or plan.max_count is not None:
+            return False
+        return self.chance.random() < plan.forgets
+
+    async def _ask_again(self, first: Consumed, ask: ConsumeAsk) -> Consumed | None:
+        """The answer to a repeat, noting how much of the first one came back (L8)."""
+        await self.rest(0.1)
+        in_reach = self.facts.is_in_reach()
+        again = await self._consume_once(replace(ask, repeat=True))
+        if again is None or not (in_reach and self.facts.is_in_reach()):
+            # A cell that does not answer keeps no repeat from what the others have.
+            return again
+        now_ms = self.facts.database_ms()
+        leased = [lease for lease in first.leases if lease.expires_ms > now_ms]
+        tokens = {(lease.partition, lease.token) for lease in again.leases}
+        self.facts.row(
+            "sample",
+            kind=int(Sample.REPEAT),
+            topic=self._topic_id,
+            group=self._group_id,
+            process=self.process.id,
+            at_ns=self.facts.now_ns(),
+            told=sum(len(lease.offsets) for lease in leased if (lease.partition, lease.token) in tokens),
+            truth=sum(len(lease.offsets) for lease in leased),
+        )
+        return again
+
+    async def _consume_once(self, ask: ConsumeAsk) -> Consumed | None:
+        facts, world = self.facts, self.world
+        request = partial(self._consuming, ask)
+        begun = world.loop.time() + ask.wait_seconds
         row = self._call_row()
         try:
             consumed: Consumed = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
         except (Lost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             facts.say(f"{self.process.name} consumed: {error!r}")
+            if world.plan.neighbour:
+                self._note_beside(begun, [error])
             return None
         facts.complete(row, Outcome.OK)
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
             self._note(lease, row, ask, together)
         return consumed
+
+    async def _consuming(self, ask: ConsumeAsk, engine: Engine) -> Consumed:
+        return await engine.leases.consume(self.world.scope, ask)
 
     def _call_row(self) -> Row:
         return self.facts.invoke(
@@ -174,7 +219,7 @@ class Worker(Client):
             await self._say([answer])
 
     def _drawn(self, lease: Leased, offsets: Sequence[int]) -> Answer:
-        way = self.chance.random()
+        way = 0.0 if self.world.is_draining else self.chance.random()
         if way < 0.68:
             return _answer(Verb.ACK, lease, offsets)
         if way < 0.85:
@@ -186,28 +231,57 @@ class Worker(Client):
 
     async def _say(self, answers: Sequence[Answer], owner: str | None = None) -> None:
         """And again, mostly, if nobody answered."""
+        ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
         for _ in range(4):
-            told = await self._say_once(answers, owner)
+            told = await self._say_once(answers, owner, ask)
+            ask = ask and replace(ask, repeat=True)
             self._old += [(answer, owner) for answer in answers]
             if Outcome.INFO not in told or self.chance.random() < 0.3:
                 return
             await self.rest(0.2)
 
-    async def _say_once(self, answers: Sequence[Answer], owner: str) -> list[Outcome]:
+    def _next_ask(self, answers: Sequence[Answer]) -> ConsumeAsk:
+        """Answers may come with the next consume."""
+        self._asked += 1
+        return ConsumeAsk(
+            topic=self.topic,
+            group=LEASE_GROUP,
+            owner=self.process.name,
+            max_messages=self.chance.choice((1, 2, 4)),
+            lease_ms=self.world.plan.lease_ms,
+            request_id=f"{self.process.name}-{self._asked}",
+            answers=answers,
+            wish=wish_of(self.world.plan),
+        )
+
+    async def _say_once(self, answers: Sequence[Answer], owner: str, ask: ConsumeAsk | None = None) -> list[Outcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
-        request = partial(self._request, answers, owner)
+        if self.world.before_ack is not None and answers[0].verb is Verb.ACK and self.server.node is not None:
+            self.world.before_ack(self.server.node.name)
+        call = self._call_row() if ask is not None else None
+        request = partial(self._request, answers, owner) if ask is None else partial(self._consuming, ask)
         has_come_again = False
 
         def again() -> None:
             nonlocal has_come_again
             has_come_again = True
             self._said_again(rows)
+            if ask is not None:
+                self._consumed_again()
 
+        begun = self.world.loop.time()
         try:
             replies = await self.call(request, again=again)
         except (Lost, LakelogError) as error:
             replies = [error] * len(answers)
+            if call is not None:
+                self.facts.complete(call, outcome_of(error))
+        else:
+            if ask is not None and call is not None:
+                replies = self._taken_with(ask, call, replies)
+        if self.world.plan.neighbour:
+            self._note_beside(begun, replies)
         for those, reply in zip(rows, replies, strict=True):
             self._complete(those, reply)
         if has_come_again:
@@ -218,14 +292,38 @@ class Worker(Client):
             self.facts.say(f"{owner} said {said}")
         return [Outcome(those[0]["outcome"]) for those in rows]
 
+    def _taken_with(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
+        """Notes the leases that came with the outcomes of answers, to be worked on next; the outcomes."""
+        self.facts.complete(call, Outcome.OK)
+        together = sum(len(lease.offsets) for lease in consumed.leases)
+        for lease in consumed.leases:
+            self._note(lease, call, ask, together)
+        self._taken += consumed.leases
+        assert consumed.answered is not None
+        return consumed.answered
+
+    def _note_beside(self, begun: float, replies: Sequence[Answered | BaseException]) -> None:
+        """How a call fared beside a neighbour in trouble: how long it took while nothing else went wrong, whether it
+        failed for the neighbour's reasons (L9), and whether it told of them (S24)."""
+        facts, world = self.facts, self.world
+        shared = {"process": self.process.id, "at_ns": facts.now_ns()}
+        refusals = [each for each in replies if isinstance(each, LakelogError)]
+        if any(CANARY in str(each) for each in refusals):
+            facts.row("sample", kind=int(Sample.CANARY), told=1, **shared)
+        failed = any(isinstance(each, (SegmentDamaged, UnsupportedFormat)) for each in refusals)
+        told = int(1000 * (world.loop.time() - begun)) if world.is_quiet(begun - 1.0) else 0
+        place = {"topic": self._topic_id, "group": self._group_id}
+        facts.row("sample", kind=int(Sample.BESIDE), told=told, truth=_BESIDE_MS, stale=failed, **place, **shared)
+
     async def _request(self, answers: Sequence[Answer], owner: str, engine: Engine) -> Any:
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
     def _said_again(self, rows: list[list[Row]]) -> None:
-        """A repeat of what was refused may be accepted now: so it may have happened."""
+        """A repeat of what was refused may be accepted now: so it may have happened. A repeated extend extends again,
+        and the worker never learns the later end."""
         for said in rows:
             for row in said:
-                if row["outcome"] == Outcome.FAIL:
+                if row["outcome"] == Outcome.FAIL or row["verb"] == _TOLD[Verb.EXTEND]:
                     self.facts.row("answer", **{**row, "outcome": int(Outcome.INFO), "completed_ns": 0})
 
     def _answer_rows(self, answer: Answer, owner: str) -> list[Row]:
@@ -260,12 +358,21 @@ class Worker(Client):
             else:
                 self.facts.complete(row, outcome_of(reply))
 
+    async def say_late(self) -> None:
+        """Repeats answers long after they were said. What was accepted must not be refused (S9)."""
+        for _ in range(3):
+            await asyncio.sleep(self.chance.choice((2.0, 20.0, 45.0)))
+            if self._old:
+                answer, owner = self.chance.choice(self._old)
+                await self._say_once([answer], owner)
+
     async def _say_something_stale(self) -> None:
         """Once more what was said long ago, or what another owner said: most of it is refused."""
         if not self._old or self.chance.random() > 0.15:
             return
         answer, owner = self.chance.choice(self._old)
-        if self.chance.random() < 0.3:
+        # Where little is remembered of a closed lease, its owner is not: another one hears the outcome, too.
+        if self.chance.random() < 0.3 and self.world.plan.remembered_bytes is None:
             owner = f"{owner}-thief"
         await self._say_once([answer], owner)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakelog import errors as errors
     from lakelog.client._async.delivery import AsyncDelivery
     from lakelog.client._async.lakelog import AsyncLakelog
     from lakelog.client._async.producer import AsyncProducer
@@ -81,16 +82,19 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+# Hidden from type checkers: with this function in sight, they accept any name.
+if not TYPE_CHECKING:
 
-    if name == "errors":
-        return import_module("lakelog.errors")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'lakelog' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "errors":
+            return import_module("lakelog.errors")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'lakelog' has no attribute {name!r}")
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

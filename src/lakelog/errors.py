@@ -1,7 +1,7 @@
 """Every error that Lakelog raises, in the engine, over HTTP and in the client alike.
 
     LakelogError
-    ├── InvalidRequest            what was asked can never work as asked
+    ├── InvalidRequest            the call can never succeed as it is
     │   ├── InvalidName
     │   ├── InvalidBatch
     │   ├── UnsupportedFormat
@@ -16,12 +16,13 @@
     │   ├── ObjectNotFound
     │   ├── DeadLetterNotFound
     │   └── PipelineRunNotFound
-    ├── Conflict                  a definite refusal; nothing was written
+    ├── Conflict                  a definite refusal: nothing was written
     │   ├── TopicExists
     │   ├── IdempotencyConflict
     │   ├── SequenceRefused
     │   ├── EpochChanged
-    │   ├── LeaseLost             somebody else may be working on the message
+    │   ├── LeaseLost             another worker may have the message
+    │   ├── OutcomeForgotten      a repeat that came too late to be recognised
     │   ├── NotOwner
     │   ├── OutOfOrder
     │   ├── StaleGeneration
@@ -35,13 +36,13 @@
     │   ├── PipelineBusy
     │   └── PipelineRunOver
     ├── OffsetOutOfRange
-    ├── Overloaded                try again after `retry_after` seconds
-    ├── Unavailable               nothing was written; try again
+    ├── Overloaded                retry after `retry_after` seconds
+    ├── Unavailable               nothing was written: retry
     │   └── ObjectStoreUnavailable
-    ├── SegmentDamaged            a cold segment is not what was sealed
-    ├── OutcomeUnknown            it may or may not have been written
-    ├── PartlyPublished           some of several messages were not published; `results` says which
-    ├── ConfigurationError        the installation has to be mended first
+    ├── SegmentDamaged            a cold segment differs from what was sealed
+    ├── OutcomeUnknown            the call may or may not have taken effect
+    ├── PartlyPublished           some messages were not published: see `results`
+    ├── ConfigurationError        the installation has to be changed first
     │   ├── NotDurable
     │   └── SchemaOutOfDate
     └── Closed
@@ -58,7 +59,16 @@ Subject = str | int | float | bool | None
 
 
 class LakelogError(Exception):
-    """Something went wrong in Lakelog."""
+    """Something went wrong in Lakelog.
+
+    Args:
+        detail: What is wrong and what to do. Default: the first line of the class's docstring.
+        subject: What the error concerns, by name. Each is an attribute too, such as `error.topic`.
+
+    Attributes:
+        code: A name of the kind of error, which is the same in all versions and over HTTP.
+        retryable: Whether the same call can succeed later.
+    """
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -67,6 +77,14 @@ class LakelogError(Exception):
         self.detail = detail or (type(self).__doc__ or "").strip().splitlines()[0]
         self.subject = subject
         super().__init__(self.detail)
+
+    def of_message(self, index: int) -> LakelogError:
+        """Return the same error, naming the message that it concerns.
+
+        Args:
+            index: The place of the message among several, from 0.
+        """
+        return _rebuild(type(self), f"Message {index}: {self.detail}", {**self.subject, "index": index})
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.detail, self.subject))
@@ -84,7 +102,7 @@ def _rebuild(kind: type[LakelogError], detail: str, subject: dict[str, Subject])
 
 
 class InvalidRequest(LakelogError):
-    """The request is not valid; the detail says which part, and what is accepted."""
+    """The request is not valid. The detail says which part, and what is accepted."""
 
     code = "invalid_request"
 
@@ -102,25 +120,25 @@ class InvalidBatch(InvalidRequest):
 
 
 class UnsupportedFormat(InvalidRequest):
-    """These bytes have a format number that this version does not know; upgrade Lakelog."""
+    """The bytes have a format number that this version does not know. Upgrade Lakelog."""
 
     code = "unsupported_format"
 
 
 class InvalidFilter(InvalidRequest):
-    """The filter cannot be read; the detail says where, and what is accepted there."""
+    """The filter cannot be parsed. The detail says where, and what is accepted there."""
 
     code = "invalid_filter"
 
 
 class TooLarge(InvalidRequest):
-    """The message, batch or body is over its limit; split it, or publish the address of where it is stored."""
+    """A message, batch or body is over its limit. Split it, or publish the address of where the data is stored."""
 
     code = "too_large"
 
 
 class NotAuthenticated(LakelogError):
-    """A valid token is needed; make one with `lakelog tokens create`."""
+    """A valid token is needed. Create one with `lakelog tokens create`."""
 
     code = "not_authenticated"
 
@@ -132,13 +150,13 @@ class NotAllowed(LakelogError):
 
 
 class NotFound(LakelogError):
-    """There is nothing of that name."""
+    """Nothing with this name exists."""
 
     code = "not_found"
 
 
 class TopicNotFound(NotFound):
-    """There is no such topic; create it with `lakelog topics create`."""
+    """The topic does not exist. Create it with `lakelog topics create`."""
 
     code = "topic_not_found"
 
@@ -150,134 +168,140 @@ class PartitionNotFound(NotFound):
 
 
 class GroupNotFound(NotFound):
-    """There is no such group; it is made when its first member joins or consumes."""
+    """The group does not exist. It is created when its first member joins or consumes."""
 
     code = "group_not_found"
 
 
 class ObjectNotFound(NotFound):
-    """The object store has no such object."""
+    """The object does not exist in the object store."""
 
     code = "object_not_found"
 
 
 class DeadLetterNotFound(NotFound):
-    """The group has no such dead letter; `lakelog dead list` shows those it has."""
+    """The group has no such dead letter. `lakelog dead list` shows those that exist."""
 
     code = "dead_letter_not_found"
 
 
 class PipelineRunNotFound(NotFound):
-    """There is no such run of a pipeline; `lakelog pipelines runs` shows those that are remembered."""
+    """The pipeline run does not exist. `lakelog pipelines runs` lists the recent ones."""
 
     code = "pipeline_run_not_found"
 
 
 class Conflict(LakelogError):
-    """The call does not fit the present state; nothing was written."""
+    """The call conflicts with the present state. Nothing was written."""
 
     code = "conflict"
 
 
 class TopicExists(Conflict):
-    """A topic of that name exists already."""
+    """A topic with this name already exists."""
 
     code = "topic_exists"
 
 
 class IdempotencyConflict(Conflict):
-    """That idempotency key was used for another body; use a new key for a new message."""
+    """The idempotency key was used for another message. Use a new key for a new message."""
 
     code = "idempotency_conflict"
 
 
 class SequenceRefused(Conflict):
-    """The producer's sequence does not continue what this partition has seen; begin with a new producer id."""
+    """The sequence number does not follow the last one of this producer and partition. Use a new producer id."""
 
     code = "sequence_refused"
 
 
 class EpochChanged(Conflict):
-    """Partitions were added to the topic; read its description again and choose the partitions anew."""
+    """Partitions were added to the topic. Read its description and choose the partitions again."""
 
     code = "epoch_changed"
     retryable = True
 
 
 class LeaseLost(Conflict):
-    """The lease is over, and nothing was changed: somebody else may be working on the message. Drop its result."""
+    """The lease has ended, and nothing was changed. Another worker may have the message: drop the result."""
 
     code = "lease_lost"
 
 
+class OutcomeForgotten(Conflict):
+    """The lease has ended, and its outcome is no longer remembered. This call changed nothing."""
+
+    code = "outcome_forgotten"
+
+
 class NotOwner(Conflict):
-    """The message is leased to another owner; nothing was changed."""
+    """The message is leased to another owner. Nothing was changed."""
 
     code = "not_owner"
 
 
 class OutOfOrder(Conflict):
-    """An earlier message of the same key is still open; answer that one first."""
+    """An earlier message of the same key has no answer yet. Answer it first."""
 
     code = "out_of_order"
 
 
 class StaleGeneration(Conflict):
-    """The group's members have changed since; heartbeat or join again, and use the generation of the answer."""
+    """The members of the group have changed. Heartbeat or join again, and use the generation of the response."""
 
     code = "stale_generation"
 
 
 class UnknownMember(Conflict):
-    """The group does not have this member, or no longer: join again."""
+    """The group does not have this member. Join again."""
 
     code = "unknown_member"
 
 
 class GroupKindDiffers(Conflict):
-    """The group is of the other kind (lease or cursor), and that is fixed; use another group."""
+    """The group is of the other kind (lease or cursor), which cannot be changed. Use another group."""
 
     code = "group_kind_differs"
 
 
 class GroupSettingsDiffer(Conflict):
-    """The group has other settings than the caller wants; change either."""
+    """The group has other settings than the caller states. Change the caller or the group."""
 
     code = "group_settings_differ"
 
 
 class GroupBusy(Conflict):
-    """The group has members; stop them first."""
+    """The group has members. Stop them first."""
 
     code = "group_busy"
 
 
 class NoPosition(Conflict):
-    """The group has no position in the topic, and is not to choose one; give it one with `lakelog groups seek`."""
+    """The group has no position in the topic, and may not choose one. Set it with `lakelog groups seek`."""
 
     code = "no_position"
 
 
 class PositionRefused(Conflict):
-    """The position does not follow the group's present one; read it again."""
+    """The position does not follow the present one of the group. Read it again."""
 
     code = "position_refused"
 
 
 class RedriveRefused(Conflict):
-    """The dead letter was redriven or discarded already, or too often; the detail says which."""
+    """The dead letter was already redriven or discarded, or redriven too often. The detail says which."""
 
     code = "redrive_refused"
 
 
 class PipelineBusy(Conflict):
-    """Another run of this pipeline is going on; wait for its end, or stop it. `lakelog pipelines runs` shows it."""
+    """Another run of this pipeline is active. Wait for its end, or stop it. `lakelog pipelines runs` shows it."""
 
     code = "pipeline_busy"
 
 
 class PipelineRunOver(Conflict):
-    """The run has ended, or was taken for lost and another may have begun; what it did stays valid. Begin a new one."""
+    """The run has ended, or was considered lost. What it did stays valid. Start a new run."""
 
     code = "pipeline_run_over"
 
@@ -289,47 +313,57 @@ class OffsetOutOfRange(LakelogError):
 
 
 class Overloaded(LakelogError):
-    """The server has as much in hand as it may; try again after the time given."""
+    """The server is at capacity. Retry after `retry_after` seconds."""
 
     code = "overloaded"
     retryable = True
 
 
 class Unavailable(LakelogError):
-    """PostgreSQL or the server cannot be reached; nothing was written, try again."""
+    """PostgreSQL or the server cannot be reached. Nothing was written: retry."""
 
     code = "unavailable"
     retryable = True
 
 
 class ObjectStoreUnavailable(Unavailable):
-    """The object store cannot be reached, or does not answer as it should; try again."""
+    """The object store cannot be reached, or does not respond as it should. Retry."""
 
     code = "object_store_unavailable"
 
 
 class SegmentDamaged(LakelogError):
-    """A cold segment is not what was sealed; nothing of it was used."""
+    """A cold segment differs from what was sealed. Nothing of it was used."""
 
     code = "segment_damaged"
 
 
 class OutcomeUnknown(LakelogError):
-    """The answer was lost: it may or may not have been written. Repeat it with the same idempotency key or sequence."""
+    """The response was lost: the call may or may not have taken effect. Repeat it with the same idempotency key."""
 
     code = "outcome_unknown"
     retryable = True
 
     @classmethod
     def after(cls, error: LakelogError) -> OutcomeUnknown:
-        """An earlier try may have been written, so that a later refusal proves nothing."""
+        """Return what to raise for a refusal after an earlier attempt without an answer, which may have taken effect.
+
+        Args:
+            error: The refusal.
+        """
         return (
             error if isinstance(error, cls) else cls(f"An answer was lost, and then: {error.detail}", **error.subject)
         )
 
 
 class PartlyPublished(LakelogError):
-    """Some of these messages were not published; `results` has what became of each."""
+    """Some messages were not published. `results` has the outcome of each.
+
+    Args:
+        detail: How many, and why the first one was not published.
+        results: A `Receipt` or an error for each message, in order.
+        subject: What the error concerns, by name.
+    """
 
     code = "partly_published"
 
@@ -342,25 +376,25 @@ class PartlyPublished(LakelogError):
 
 
 class ConfigurationError(LakelogError):
-    """The installation cannot work as it is configured."""
+    """The installation cannot work as it is configured. The detail says what to change."""
 
     code = "configuration"
 
 
 class NotDurable(ConfigurationError):
-    """PostgreSQL would lose acknowledged messages with these settings."""
+    """PostgreSQL can lose acknowledged messages with its present settings."""
 
     code = "not_durable"
 
 
 class SchemaOutOfDate(ConfigurationError):
-    """The database's schema does not fit this version; run `lakelog migrate`."""
+    """The database schema does not match this version. Run `lakelog migrate`."""
 
     code = "schema_out_of_date"
 
 
 class Closed(LakelogError):
-    """This client, producer or engine was closed."""
+    """The client, producer or engine is closed."""
 
     code = "closed"
 

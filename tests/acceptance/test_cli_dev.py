@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_it_stops_in_order_and_goes_on_with_its_data(folder: Path) -> None:
             started.url,
             env["LAKELOG_TOKEN"],
             env["LAKELOG_DATABASE_URL"],
-            str(data_of(started)),
+            str(data_of(started).relative_to(folder)),
             "topics create",
         ):
             assert text in shown
@@ -113,6 +114,16 @@ def test_a_postgresql_left_behind_is_stopped_first(folder: Path) -> None:
         stale.wait()
 
 
+def test_it_shows_an_outage_and_leaves_out_what_a_person_did(folder: Path) -> None:
+    with dev(folder) as started:
+        started.cli.run("topics", "create", "t")
+        postmaster(data_of(started)).kill()
+        eventually(lambda: "PostgreSQL at" in started.process.log_text(), within=30, what="the outage is shown")
+        shown = started.process.log_text()
+    assert "warning PostgreSQL at 127.0.0.1:" in shown
+    assert "created topic" not in shown and "listens on" not in shown
+
+
 def test_without_tokens(folder: Path) -> None:
     with dev(folder, "--no-auth", "--data", "elsewhere") as started:
         assert not (folder / ".lakelog").exists()
@@ -130,6 +141,18 @@ def test_a_taken_port(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert f"Port {port} is taken" in asked.err and "--port" in asked.err, "what was asked for is not quietly changed"
     assert not (folder / ".lakelog" / "postgres").exists()
     assert chosen != port and f"using {chosen}" in capsys.readouterr().err
+
+
+def test_without_the_server_extra_nothing_is_created(folder: Path) -> None:
+    program = "import sys; sys.modules['asyncpg'] = None; from lakelog.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "dev"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1 and "lakelog[server]" in done.stderr, done.stderr
+    assert not list(folder.iterdir())
+
+
+def test_an_object_store_that_is_not_supported_is_refused_before_anything_is_created(folder: Path) -> None:
+    done = Cli(folder=folder, env={"LAKELOG_OBJECT_STORE": "ftp://x"}).run("dev", code=1)
+    assert "s3://bucket/prefix" in done.err and not list(folder.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that PostgreSQL's user cannot reach")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -25,6 +30,31 @@ def stray() -> Iterator[Cli]:
         yield Cli(folder=folder, env={})
 
 
+@contextmanager
+def stub(status: int, body: bytes) -> Iterator[str]:
+    """A web server that answers every request in the same way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/problem+json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_no_server(stray: Cli) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for arguments in (
@@ -37,6 +67,44 @@ def test_no_server(stray: Cli) -> None:
         done = stray.run(*arguments, "--url", url, code=4)
         assert url in done.err and "--url" in done.err and "lakelog dev" in done.err
         assert len(done.err.splitlines()) == 2 and done.out == ""
+    assert done.err == (
+        f"lakelog: Cannot connect to {url}: connection refused.\n"
+        "         Start a server with `lakelog dev` or `lakelog serve`, or give --url.\n"
+    )
+
+
+def test_a_server_that_does_not_answer_is_announced(stray: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        process = stray.popen("topics", "list", "--url", url)
+        try:
+            assert process.stderr
+            assert process.stderr.readline().decode() == f"Waiting for {url}: no answer yet. Ctrl-C to stop.\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_a_server_without_its_database_is_not_told_to_be_started(stray: Cli) -> None:
+    """The stub answers as a server does while PostgreSQL is down."""
+    problem = b'{"code":"unavailable","detail":"PostgreSQL cannot be reached: why.","unreachable":"database"}'
+    with stub(503, problem) as url:
+        process = stray.popen("topics", "list", "--url", url)
+        try:
+            assert process.stderr
+            waiting = process.stderr.readline().decode()
+            assert waiting == f"Waiting for {url}: PostgreSQL cannot be reached: why. Ctrl-C to stop.\n"
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 4
+    assert said.decode() == (
+        f"lakelog: The server at {url} is not available: PostgreSQL cannot be reached: why.\n"
+        "         The server is running, but it cannot reach its database. Retry later, or look at the server's log.\n"
+    )
 
 
 def test_wrong_token(started: Dev, stray: Cli) -> None:

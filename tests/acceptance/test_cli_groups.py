@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -88,15 +89,20 @@ def test_list_and_describe_say_how_far_a_group_is(cli: Cli, log: lakelog.Lakelog
     (listed,) = cli.run("groups", "list", "--json").json["groups"]
     assert (listed["group_id"], listed["kind"], listed["settings"]["retries"]["max"]) == (GROUP, "lease", 0)
     publish(log, 3)
+    heading, line = cli.run("groups", "list").out.splitlines()
+    assert heading.split() == ["GROUP", "LAG", "OLDEST", "MEMBERS", "DEAD", "STATUS"]
+    assert re.fullmatch(r"billing +3 +\d+s +0 +0 +no-consumer", line)
     described = cli.run("groups", "describe", GROUP, "--json").json
     assert described["lag"] == sum(each["lag"] for each in described["progress"]) == 3
     assert sum(each["acked"] for each in described["progress"]) == 10
     text = cli.run("groups", "describe", GROUP).out
-    assert "3 messages" in text and "Stands still:" in text and "No consumer is at work on it" in text
+    assert "3 messages" in text and "Why messages wait:\n  orders/0-1: The group has no members" in text
 
 
-def test_describe_shows_members_and_leases(cli: Cli, log: lakelog.Lakelog) -> None:
-    publish(log, 1)
+def test_describe_shows_members_and_leases_and_what_a_busy_member_leaves_waiting(
+    cli: Cli, log: lakelog.Lakelog
+) -> None:
+    publish(log, 2)
     started, go_on = threading.Event(), threading.Event()
 
     def handle(value: Any) -> None:
@@ -115,7 +121,12 @@ def test_describe_shows_members_and_leases(cli: Cli, log: lakelog.Lakelog) -> No
             go_on.set()
     (lease,), (member,) = described["leases"], described["members"]
     assert lease["offsets"] == [[0, 0]] and lease["owner"] in text and member["member_id"] in text
-    assert described["lag"] == 1 and sorted(member["assigned_partitions"][TOPIC]) == [0, 1]
+    assert described["lag"] == 2 and sorted(member["assigned_partitions"][TOPIC]) == [0, 1]
+    busy, other = lease["partition"], 1 - lease["partition"]
+    waiting = (
+        f"orders/{other}: Assigned to member {member['member_id']}, which is working on 1 message of orders/{busy}."
+    )
+    assert waiting in text and "no members" not in text
 
 
 def test_seek_by_every_way_to_name_a_place(cli: Cli, log: lakelog.Lakelog) -> None:
@@ -145,11 +156,39 @@ def test_seek_by_every_way_to_name_a_place(cli: Cli, log: lakelog.Lakelog) -> No
     assert cli.run("groups", "seek", "nobody", TOPIC, "--to", "0", code=3).out == ""
 
 
+def test_skip_says_what_it_skips_and_asks_first(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 10)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    publish(log, 6)
+    skip = ("groups", "skip", GROUP, TOPIC, "--partition", "0", "--to", "7")
+    planned = cli.run(*skip, "--dry-run", "--json").json
+    assert planned == {
+        "dry_run": True,
+        "partition": 0,
+        "offset": 7,
+        "messages": 2,
+        "leased": 0,
+        "unreadable": None,
+    }
+    asked = cli.run(*skip, code=2)
+    assert "The next message of orders/0 can be read: without a skip, the group receives it." in asked.err
+    assert "Give --yes to go ahead" in asked.err and log.group(GROUP).lag() == 6
+    assert cli.run(*skip, "--yes").out == "skipped 2 messages of orders/0 below offset 7 for group billing\n"
+    assert cli.run(*skip).out == "nothing to skip in orders/0 below offset 7 for group billing\n"
+    first, second = log.group(GROUP).progress(TOPIC)
+    assert (first.cut, first.committed, second.cut) == (2, 7, 0)
+    above = cli.run("groups", "skip", GROUP, TOPIC, "--partition", "0", "--to", "99", code=1).err
+    assert "Offset 99 is above the end of topic 'orders', partition 0: skip to 8 at most." in above
+    below = cli.run("groups", "skip", GROUP, TOPIC, "--partition", "0", "--to", "3", code=1).err
+    assert "it continues at 7. Skip to an offset from 7 to 8" in below
+    assert cli.run("groups", "skip", "nobody", TOPIC, "--partition", "0", "--to", "3", code=3).out == ""
+
+
 def test_pause_and_resume(cli: Cli, log: lakelog.Lakelog) -> None:
     publish(log, 1)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
     assert "paused group billing, topic orders" in cli.run("groups", "pause", GROUP, "--topic", TOPIC).out
-    assert "orders" in cli.run("groups", "list").out
+    assert "paused" in cli.run("groups", "list").out
     publish(log, 1)
     assert "lakelog groups resume billing" in cli.run("groups", "describe", GROUP).out
     assert cli.run("groups", "resume", GROUP, "--topic", TOPIC, "--json").json == {"resumed": GROUP, "topic": TOPIC}
@@ -202,10 +241,15 @@ def test_dead_letters_are_listed_and_shown(cli: Cli, log: lakelog.Lakelog) -> No
     assert [letter["value"] for letter in dead(cli, "--where", "value.n = 3")] == [{"n": 3}]
     assert "may be more" in cli.run("dead", "list", GROUP, "--limit", "2").err
     assert len(dead(cli, "--topic", TOPIC, "--limit", "5")) == 5
-    assert "none that are redriven" in cli.run("dead", "list", GROUP, "--state", "redriven").err
+    assert "no dead letters that were redriven" in cli.run("dead", "list", GROUP, "--state", "redriven").err
     shown = cli.run("dead", "show", GROUP, ids[0], "--json").json
     assert shown["headers"] == {"source": "checkout"} and shown["failures"] == 1 and shown["state"] == "dead"
-    assert "no answer for" in cli.run("dead", "show", GROUP, ids[0]).out
+    text = cli.run("dead", "show", GROUP, ids[0]).out
+    assert text.count("no answer for") == 3, "in the error, and in two lines of the traceback"
+    traceback = text[text.index("traceback\n") :].splitlines()
+    assert traceback[2].startswith(f'    File "{__file__}", line ') and traceback[2].endswith("in handle")
+    assert traceback[-1].startswith("  TimeoutError: no answer for")
+    assert [line[2:] for line in traceback[1:]] == shown["traceback"].splitlines()
     assert "lakelog dead list billing" in cli.run("dead", "show", GROUP, "1-0-999999", code=3).err
     refused = cli.run("dead", "list", GROUP, "--where", "error like", code=1)
     assert refused.err.startswith("lakelog: ") and refused.out == ""

@@ -9,20 +9,27 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_kit import LAKELOG, Cli, dev, open_folder
+import lakelog
+from tests.acceptance.cli_kit import LAKELOG, Cli, Dev, dev, open_folder
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def cli() -> Iterator[Cli]:
-    with open_folder() as folder, dev(folder) as started:
-        yield started.cli
+def started() -> Iterator[Dev]:
+    with open_folder() as folder, dev(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cli(started: Dev) -> Cli:
+    return started.cli
 
 
 @pytest.fixture
@@ -40,6 +47,52 @@ def test_a_first_try_as_a_shell_runs_it(cli: Cli) -> None:
     assert sorted(str(line["value"]) for line in lines) == ["hello", "{'n': 1}", "{'n': 2}"]
     missing = cli.spawn("fetch", "missing", code=3)
     assert (missing.out, missing.err.count("\n")) == ("", 1)
+
+
+@pytest.fixture(scope="module")
+def ordinary(started: Dev, cli: Cli) -> str:
+    """The name of a topic, and of a group that reads it."""
+    name = "ordinary"
+    cli.run("topics", "create", name)
+    with lakelog.connect(started.url, token=started.env["LAKELOG_TOKEN"]) as log:
+        log.topic(name).subscribe(print, group=name)
+        log.start()
+    return name
+
+
+HEAVY = {"asyncpg", "numpy", "pyarrow", "pyspark", "rich", "starlette", "uvicorn"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topics list",
+        "topics describe ordinary",
+        "groups list",
+        "groups describe ordinary",
+        "dead list ordinary",
+        "publish ordinary --value {}",
+    ],
+)
+def test_ordinary_commands_load_nothing_heavy(cli: Cli, ordinary: str, command: str) -> None:
+    """Arrow alone takes longer to load than such a command may take."""
+    timed = replace(cli, env={**cli.env, "PYTHONPROFILEIMPORTTIME": "1"})
+    loaded = {line.rpartition("|")[2].strip() for line in timed.spawn(*command.split()).err.splitlines()}
+    assert "lakelog.client._sync.http" in loaded and loaded & HEAVY == set()
+
+
+def test_names_of_topics_and_groups_are_completed(cli: Cli, ordinary: str) -> None:
+    cli.run("topics", "create", "ordinary-too", "--if-missing")
+
+    def completed(words: str) -> list[str]:
+        place = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        done = replace(cli, env={**cli.env, **place, "_LAKELOG_COMPLETE": "complete_bash"}).spawn()
+        assert done.err == ""
+        return done.out.split()
+
+    assert completed("lakelog tail ord") == completed("lakelog dead list x --topic ord") == [ordinary, "ordinary-too"]
+    assert completed("lakelog groups describe ") == [ordinary]
+    assert completed("lakelog topics create ord") == []
 
 
 def test_topics_from_birth_to_death(cli: Cli) -> None:
@@ -149,7 +202,13 @@ def test_one_value_has_a_receipt_and_an_idempotency_key(cli: Cli, topic: str) ->
     first = cli.run("publish", topic, "--value", "a", "--idempotency-key", "x").json
     again = cli.run("publish", topic, "--value", "a", "--idempotency-key", "x").json
     assert first["duplicate"] is False and again == {**first, "duplicate": True}
-    assert "another body" in cli.run("publish", topic, "--value", "b", "--idempotency-key", "x", code=1).err
+    assert "other content" in cli.run("publish", topic, "--value", "b", "--idempotency-key", "x", code=1).err
+
+
+def test_a_json_value_is_published_as_json(cli: Cli, topic: str) -> None:
+    cli.run("publish", topic, "--key", "a1", "--value", '{"account_id": "a1", "total": 30}')
+    (found,) = cli.run("tail", topic, "--json").lines
+    assert (found["value"], found["content_type"]) == ({"account_id": "a1", "total": 30}, "application/json")
 
 
 def test_fetch_begins_where_it_is_told(cli: Cli, topic: str) -> None:

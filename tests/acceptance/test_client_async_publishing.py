@@ -158,13 +158,18 @@ async def test_an_idempotency_key_has_one_place(url: str) -> None:
         again = await topic.publish("a", idempotency_key="k")
         assert (again.id, again.duplicate) == (first.id, True)
         assert not first.duplicate
-        with pytest.raises(IdempotencyConflict):
+        with pytest.raises(IdempotencyConflict, match=r"^Idempotency key 'k' was used in topic 't' for a message with"):
             await topic.publish("b", idempotency_key="k")
+        with pytest.raises(PartlyPublished, match="Message 1: Idempotency key 'k' was used in topic 't'") as refused:
+            await topic.publish_many(["a", lakelog.Outgoing("b", idempotency_key="k")])
+        conflict = refused.value.results[1]
+        assert isinstance(conflict, IdempotencyConflict)
+        assert (conflict.index, conflict.idempotency_key, conflict.topic) == (1, "k", "t")
         many = await topic.publish_many(
             [lakelog.Outgoing("a", idempotency_key="k"), "plain", lakelog.Outgoing("c", idempotency_key="l")]
         )
         assert (many[0].id, many[0].duplicate) == (first.id, True)
-        assert sorted([message.value async for message in topic.read()]) == ["a", "c", "plain"]
+        assert sorted([message.value async for message in topic.read()]) == ["a", "a", "c", "plain"]
 
 
 async def test_publish_many_says_what_became_of_each(url: str) -> None:
@@ -176,6 +181,44 @@ async def test_publish_many_says_what_became_of_each(url: str) -> None:
         kinds = [type(result) for result in caught.value.results]
         assert kinds == [lakelog.Receipt, PartitionNotFound, lakelog.Receipt, lakelog.Receipt]
         assert sorted([message.value async for message in topic.read()]) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("values", [{"a": 1}, "abc", b"abc", bytearray(b"a"), ModelOrder(id="a", total=1), 7, None])
+async def test_publish_many_refuses_what_is_one_value(values: Any) -> None:
+    async with lakelog.connect_async("memory://") as log:
+        topic = log.topic("t")
+        await topic.create()
+        with pytest.raises(InvalidRequest, match=r"publish_many takes a list .*, not .*" + type(values).__name__):
+            await topic.publish_many(values)
+        assert (await topic.describe()).partition_list[0].high_watermark == 0
+
+
+async def test_publish_many_says_which_message_cannot_be_published() -> None:
+    async with lakelog.connect_async("memory://") as log:
+        topic = log.topic("t")
+        await topic.create()
+        for wrong in (
+            object(),
+            {"a": float("nan")},
+            lakelog.Outgoing("x", partition=-1),
+            lakelog.Outgoing("x", key=1.5),
+        ):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequest, match=r"^Message 3: ") as caught:
+                await topic.publish_many(["a", None, {"b": None}, wrong])
+            assert caught.value.index == 3
+        assert (await topic.describe()).partition_list[0].high_watermark == 0, "none of them is published"
+        with pytest.raises(PartlyPublished, match=r"1 of 2 messages were not published\. Message 1: ") as refused:
+            await topic.publish_many(["a", lakelog.Outgoing("b", partition=7)])
+        assert isinstance(refused.value.results[1], PartitionNotFound)
+
+
+async def test_envelopes_are_refused_as_values() -> None:
+    async with lakelog.connect_async("memory://") as log:
+        topic = log.topic("t")
+        await topic.create()
+        for wrong in (lakelog.Outgoing("x", key="k"), lakelog.Message(value=b"x")):
+            with pytest.raises(InvalidRequest, match="Publish what it holds"):
+                await topic.publish(wrong)
 
 
 async def test_publish_many_of_more_than_one_request(url: str) -> None:

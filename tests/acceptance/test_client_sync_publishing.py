@@ -159,13 +159,18 @@ def test_an_idempotency_key_has_one_place(url: str) -> None:
         again = topic.publish("a", idempotency_key="k")
         assert (again.id, again.duplicate) == (first.id, True)
         assert not first.duplicate
-        with pytest.raises(IdempotencyConflict):
+        with pytest.raises(IdempotencyConflict, match=r"^Idempotency key 'k' was used in topic 't' for a message with"):
             topic.publish("b", idempotency_key="k")
+        with pytest.raises(PartlyPublished, match="Message 1: Idempotency key 'k' was used in topic 't'") as refused:
+            topic.publish_many(["a", lakelog.Outgoing("b", idempotency_key="k")])
+        conflict = refused.value.results[1]
+        assert isinstance(conflict, IdempotencyConflict)
+        assert (conflict.index, conflict.idempotency_key, conflict.topic) == (1, "k", "t")
         many = topic.publish_many(
             [lakelog.Outgoing("a", idempotency_key="k"), "plain", lakelog.Outgoing("c", idempotency_key="l")]
         )
         assert (many[0].id, many[0].duplicate) == (first.id, True)
-        assert sorted([message.value for message in topic.read()]) == ["a", "c", "plain"]
+        assert sorted([message.value for message in topic.read()]) == ["a", "a", "c", "plain"]
 
 
 def test_publish_many_says_what_became_of_each(url: str) -> None:
@@ -177,6 +182,44 @@ def test_publish_many_says_what_became_of_each(url: str) -> None:
         kinds = [type(result) for result in caught.value.results]
         assert kinds == [lakelog.Receipt, PartitionNotFound, lakelog.Receipt, lakelog.Receipt]
         assert sorted([message.value for message in topic.read()]) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("values", [{"a": 1}, "abc", b"abc", bytearray(b"a"), ModelOrder(id="a", total=1), 7, None])
+def test_publish_many_refuses_what_is_one_value(values: Any) -> None:
+    with lakelog.connect("memory://") as log:
+        topic = log.topic("t")
+        topic.create()
+        with pytest.raises(InvalidRequest, match=r"publish_many takes a list .*, not .*" + type(values).__name__):
+            topic.publish_many(values)
+        assert (topic.describe()).partition_list[0].high_watermark == 0
+
+
+def test_publish_many_says_which_message_cannot_be_published() -> None:
+    with lakelog.connect("memory://") as log:
+        topic = log.topic("t")
+        topic.create()
+        for wrong in (
+            object(),
+            {"a": float("nan")},
+            lakelog.Outgoing("x", partition=-1),
+            lakelog.Outgoing("x", key=1.5),
+        ):  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequest, match=r"^Message 3: ") as caught:
+                topic.publish_many(["a", None, {"b": None}, wrong])
+            assert caught.value.index == 3
+        assert (topic.describe()).partition_list[0].high_watermark == 0, "none of them is published"
+        with pytest.raises(PartlyPublished, match=r"1 of 2 messages were not published\. Message 1: ") as refused:
+            topic.publish_many(["a", lakelog.Outgoing("b", partition=7)])
+        assert isinstance(refused.value.results[1], PartitionNotFound)
+
+
+def test_envelopes_are_refused_as_values() -> None:
+    with lakelog.connect("memory://") as log:
+        topic = log.topic("t")
+        topic.create()
+        for wrong in (lakelog.Outgoing("x", key="k"), lakelog.Message(value=b"x")):
+            with pytest.raises(InvalidRequest, match="Publish what it holds"):
+                topic.publish(wrong)
 
 
 def test_publish_many_of_more_than_one_request(url: str) -> None:

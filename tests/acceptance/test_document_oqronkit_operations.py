@@ -136,7 +136,7 @@ def test_pause_and_resume_a_group(lake: Installation) -> None:
         events.publish("work")
         assert until_taken(lake, events.name, other, "w").value == "work"
         assert lake.consume(events.name, group, "w", wait_ms=300) == []
-        assert "paused" in lake.progress(group, events.name)[0]["stuck"]
+        assert "paused" in lake.progress(group, events.name)[0]["reason"]
         events.resume(group)
         assert until_taken(lake, events.name, group, "w").value == "work"
 
@@ -216,7 +216,7 @@ def test_default_dead_letter_and_lease(lake: Installation) -> None:
         ("batchSize", "batch_size", 50),
         ("maxInFlight: as concurrency", "max_in_flight", None),
         ("filter: optional", "filter", None),
-        ("startFrom", "start_from", "latest"),
+        ("startFrom: latest", "start_from", None),
         ("ackMode", "ack", "auto"),
         ("ackTimeoutMs", "ack_timeout", 30.0),
         ("lockTtlMs", "lease", 30.0),

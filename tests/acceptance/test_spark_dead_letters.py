@@ -64,7 +64,14 @@ def take(log: Lakelog, name: str) -> list[tuple[Any, tuple[int, ...]]]:
 
 def fail_all(log: Lakelog, name: str) -> int:
     answers = [
-        Answer(verb="fail", partition=lease.partition, token=lease.token, offsets=(offset,), reason="currency?")
+        Answer(
+            verb="fail",
+            partition=lease.partition,
+            token=lease.token,
+            offsets=(offset,),
+            reason="currency?",
+            traceback="in pay",
+        )
         for lease, offsets in take(log, name)
         for offset in offsets
     ]
@@ -100,6 +107,7 @@ def test_dead_letters_are_a_table(spark: SparkSession, log: Lakelog, name: str) 
     for row in rows:
         letter = letters[row["id"]]
         same = ("topic", "partition", "offset", "epoch", "error", "deliveries", "failures", "owner", "key", "lineage")
+        assert row["traceback"] == letter.traceback == "in pay"
         assert all(row[field] == getattr(letter, field) for field in same)
         assert (row["group"], bytes(row["value"]), row["headers"]) == (GROUP, letter.raw, {"source": "web"})
         assert row["correlation_id"] == f"c{letter.key.decode()[1:]}" if letter.key else False

@@ -153,12 +153,12 @@ def test_a_frame_is_one_moment_of_the_topic_s22(lake: Lake) -> None:
     ("options", "said"),
     [
         ({"topic": "no-such-topic"}, "no-such-topic"),
-        ({"topic": "orders", "startOffset": "{}"}, "Is 'startOffsets' meant"),
-        ({"topic": "orders", "group": "g"}, "`group` is an option of spark.readStream"),
+        ({"topic": "orders", "startOffset": "{}"}, "Did you mean `startOffsets`?"),
+        ({"topic": "orders", "group": "g"}, "It is an option of spark.readStream."),
         ({"topic": "orders", "since": "yesterday"}, "such as '1 day' or '90 min'"),
         ({"topic": "orders", "endOffsets": '{"0": 1000000}'}, "1000000 is outside"),
         ({"topic": "orders", "endOffsets": '{"9": 1}'}, "has partitions 0 to 1, not 9"),
-        ({}, "Say which topic"),
+        ({}, "Option `topic` is missing."),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_to_do(lake: Lake, options: dict[str, str], said: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -189,10 +189,21 @@ def test_the_rate_is_limited_and_every_micro_batch_is_full(lake: Lake) -> None:
     assert topic.read_all()
 
 
-def test_options_are_checked_when_the_query_starts(lake: Lake) -> None:
-    topic = lake.topic()
-    assert "Is 'group' meant?" in failure(topic.query(grup="x"))
-    assert "startOffsets" in failure(topic.query(group="x", startOffsets="{}"))
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"grup": "x"}, "Unknown option `grup` for spark.read and spark.readStream. Did you mean `group`?"),
+        ({"start": "yesterday"}, "`start` is earliest or latest, not 'yesterday'."),
+        ({"topic": "nowhere"}, "lakelog topics create nowhere"),
+    ],
+)
+def test_load_refuses_what_cannot_be_read_in_one_line(lake: Lake, options: dict[str, str], said: str) -> None:
+    given = {"topic": lake.topic().name, "url": lake.url, **options}
+    with pytest.raises(AnalysisException) as caught:
+        lake.spark.readStream.format("lakelog").options(**given).load()
+    [line, *rest] = caught.value.getMessage().splitlines()
+    assert said in line
+    assert [each.strip() for each in rest] == ["SQLSTATE: 38000"]
 
 
 def test_a_topic_that_was_made_anew_is_not_read_as_the_old_one(lake: Lake) -> None:
@@ -274,16 +285,40 @@ def test_a_seek_ends_the_running_query_and_its_checkpoint_is_refused_after_it(la
     assert topic.read_all("again")
 
 
-def test_a_kill_between_the_position_and_the_first_commit_loses_nothing(lake: Lake) -> None:
-    """The group begins at the latest message, once: what comes while its first micro-batch is killed is read."""
+def test_a_kill_in_the_first_micro_batch_loses_nothing(lake: Lake) -> None:
+    """It begins at the latest message, once: what comes while it is killed is read."""
     topic = lake.topic(messages=10)
-    for point in ("spark.after_initial_offset", "spark.after_planning"):
+    kill_at("spark.after_initial_offset", topic.driver(group=topic.group, sessionMs="1000"))
+    assert topic.committed() == []
+    for point in ("spark.before_planning", "spark.after_planning"):
         kill_at(point, topic.driver(group=topic.group, sessionMs="1000"))
         topic.publish(5)
         assert topic.committed() == [4, 3, 3]
     topic.run(group=topic.group)
     assert topic.numbers() == list(range(10, 20))
     assert topic.committed() == topic.ends()
+
+
+def test_a_stream_from_topic_to_topic_leaves_no_group_behind_until_its_target_exists(lake: Lake) -> None:
+    source = lake.topic(messages=30)
+    target = lake.log.topic(f"{source.name}-copy")
+
+    def copy() -> StreamingQuery:
+        return (
+            source.stream(group=source.group, start="earliest")
+            .writeStream.format("lakelog")
+            .options(url=lake.url, topic=target.name, checkpointLocation=str(source.folder("checkpoint")))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    [line, *_] = failure(copy()).splitlines()
+    assert f"lakelog topics create {target.name}" in line
+    eventually(lambda: source.committed() == [], within=30)
+    target.create(2)
+    assert copy().awaitTermination(120)
+    assert sorted(message.value["n"] for message in target.read()) == list(range(30))
+    assert source.committed() == source.ends()
 
 
 def test_describe_shows_a_query_beside_workers_with_true_lag_and_misses_it_when_killed(

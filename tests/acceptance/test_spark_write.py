@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -197,7 +198,7 @@ def test_a_write_into_a_topic_that_was_made_anew_is_refused(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (["'a' AS value", "1 AS price"], "to_json"),
+        (["'a' AS value", "1 AS price"], "A message has no column 'price'. Known columns: value, key"),
         (["'a' AS key"], "'value' is missing"),
         (["id AS value"], "Cast it"),
         (["'a' AS value", "'k' AS idempotency_key"], "write id"),
@@ -209,6 +210,35 @@ def test_rows_that_are_no_messages_are_refused_with_what_to_do(sink: Sink, colum
     with pytest.raises(Exception, match=said):
         sink.write(sink.spark.range(1).selectExpr(*columns), "strict")
     assert sink.values("strict") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"writeld": "x"}, "Unknown option `writeld` for a write. Did you mean `writeId`?"),
+        ({"topic": "nowhere"}, "lakelog topics create nowhere"),
+        ({"topic": ""}, "Option `topic` is missing."),
+    ],
+)
+def test_save_refuses_what_cannot_be_written_in_one_line(sink: Sink, options: dict[str, str], said: str) -> None:
+    sink.log.topic("strict").create(1, if_missing=True)
+    given = {"topic": "strict", "url": sink.url, **options}
+    with pytest.raises(PySparkException) as caught:
+        rows(sink.spark, 1).write.format("lakelog").mode("append").options(**given).save()
+    [line, *rest] = caught.value.getMessage().splitlines()
+    assert said in line
+    assert [each.strip() for each in rest] == ["SQLSTATE: 38000"]
+
+
+def test_rows_of_a_topic_are_written_to_another_as_they_are(sink: Sink) -> None:
+    """What says where a row was read does not say where it goes: keys choose the partition there."""
+    sink.log.topic("from").create(5)
+    sink.write(rows(sink.spark, 500), "from")
+    sink.log.topic("copy").create(2)
+    source = sink.spark.read.format("lakelog").options(url=sink.url, topic="from").load()
+    sink.write(source, "copy")
+    assert sink.values("copy") == sink.values("from")
+    assert all(message.partition == partition_of(message.key, 2) for message in sink.read("copy"))
 
 
 def test_a_topic_is_never_overwritten(sink: Sink) -> None:

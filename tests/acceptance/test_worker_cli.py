@@ -25,9 +25,14 @@ orders = log.topic("orders")
         raise ValueError("no such account")
     print("billed", order, flush=True)
 
+@orders.subscribe(group="audit")
+{handler}
+    print("audited", order, flush=True)
+
 empty = lakelog.connect()
 number = 3
 """
+RAISES = SHOP.splitlines().index('        raise ValueError("no such account")') + 1
 HANDLERS = {"connect": "def bill(order):", "connect_async": "async def bill(order):"}
 
 
@@ -51,9 +56,14 @@ def test_it_works_until_sigterm(connect: str, http_server: ThreadServer, tmp_pat
         finally:
             process.kill9()
         said = output.read_text()
-        assert "orders/billing: started as" in said and "orders/billing: stopped, 2 acked, 1 failed" in said
-        assert said.count("dead letter: orders, group billing") == 1 and "ValueError: no such account" in said
-        assert "Traceback" not in said
+        assert "INFO orders/billing: worker started: member " in said and ", concurrency 1, prefetch automatic" in said
+        assert "INFO SIGTERM received: finishing running handlers. Send it again to exit immediately.\n" in said
+        assert "orders/billing: worker stopped: 2 acked, 1 failed, 1 dead-lettered, 0 released\n" in said
+        assert said.count("ERROR orders/billing message 0:1 (text/plain): attempt 1 of 1 failed, dead letter (") == 1
+        traceback = said[said.index("Traceback") :].splitlines()
+        assert traceback[1].endswith(f'shop/app.py", line {RAISES}, in bill')
+        assert traceback[3] == "ValueError: no such account" and "audited" not in said
+        assert said.count("Group 'audit' is new to topic 'orders' and starts at its end: 3 existing messages") == 1
         assert log.group("billing").describe().members == () and orders.lag("billing") == 0
 
 

@@ -47,7 +47,14 @@ def entry(
     )
 
 
-def letter(offset: int, *, epoch: int = 0, reason: str = "boom", payload: bytes | None = b"payload") -> NewDeadLetter:
+def letter(
+    offset: int,
+    *,
+    epoch: int = 0,
+    reason: str = "boom",
+    payload: bytes | None = b"payload",
+    traceback: str | None = None,
+) -> NewDeadLetter:
     return NewDeadLetter(
         offset=offset,
         epoch=epoch,
@@ -56,6 +63,7 @@ def letter(offset: int, *, epoch: int = 0, reason: str = "boom", payload: bytes 
         reason=reason,
         owner="worker-1",
         payload=payload,
+        traceback=traceback,
     )
 
 

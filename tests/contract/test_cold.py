@@ -382,3 +382,12 @@ async def test_orphans_are_old_only_after_their_first_look(backing: Backing) -> 
         assert await one.orphans.look([unseen], min_age=NO_TIME) == {unseen}
         await one.orphans.forget(paths[:1])
         assert await other.orphans.old(paths, age=NO_TIME) == set(paths[1:])
+
+
+async def test_a_cold_message_has_the_time_at_which_its_segment_begins(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3)
+        hot = await store.append_times([(pid, offset) for offset in range(9)])
+        (made,) = await tiered(store, pid, 6)
+        cold = await store.append_times([(pid, offset) for offset in range(9)])
+        assert cold == [made.first_at] * 6 + hot[6:]

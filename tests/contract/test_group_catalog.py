@@ -166,6 +166,11 @@ async def test_readings_are_listed_by_group_and_by_topic(backing: Backing) -> No
         assert [topic for topic, _ in listed] == [topics[1], topics[0]]
         assert [reading.epoch for _, reading in listed] == [0, 1]
         assert [reading.starts[0] for _, reading in listed] == [topics[1].incarnation, topics[0].incarnation]
+        many = await other.groups.reading_list(*groups)
+        assert [(reading.group_id, topic) for topic, reading in many] == [
+            (group.group_id, topic) for group in groups for topic in (topics[1], topics[0])
+        ]
+        assert await other.groups.reading_list() == []
         readers = await other.groups.reading_list_topic(topics[0])
         assert [group for group, _ in readers] == [groups[1], groups[0]]
         assert readers[1][1].targets == sought.targets

@@ -36,11 +36,11 @@ async def bury(groups: GroupStore, group_id: int, pid: int, *letters: NewDeadLet
 async def test_a_dead_letter_is_kept_as_it_was_written(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         group, (pid,) = new_group(), new_pids(1)
-        new = letter(1 << 40, epoch=3, reason="ä\n'quoted'", payload=b"\0\xff" * 5000)
+        new = letter(1 << 40, epoch=3, reason="ä\n'quoted'", payload=b"\0\xff" * 5000, traceback="in pay\n☃")
         before = await other.clock()
         await bury(one.groups, group, pid, new, letter(5, payload=None))
         found, kept = await other.groups.dead_list(group, [pid])
-        assert (found.key, found.payload) == (key(pid, 5), None)
+        assert (found.key, found.payload, found.traceback) == (key(pid, 5), None, None)
         # By the database's clock, whatever a server takes for the time.
         assert int(before.timestamp() * 1000) <= kept.at_ms <= (await other.clock()).timestamp() * 1000
         assert kept == StoredDeadLetter(
@@ -53,15 +53,17 @@ async def test_a_dead_letter_is_kept_as_it_was_written(backing: Backing) -> None
             reason="ä\n'quoted'",
             owner="worker-1",
             payload=b"\0\xff" * 5000,
+            traceback="in pay\n☃",
         )
 
 
 async def test_a_reason_that_cannot_be_stored_holds_up_nobody(backing: Backing) -> None:
     async with backing.store() as store:
         group, pids = new_group(), new_pids(2)
-        odd = entry(group, pids[0], 1, dead=[letter(1, reason="a\0b\ud800c")])
+        odd = entry(group, pids[0], 1, dead=[letter(1, reason="a\0b\ud800c", traceback="d\0e\ud800f")])
         assert await commit(store.groups, odd, entry(group, pids[1], 1)) == [CommitStatus.OK] * 2
-        assert [each.reason for each in await store.groups.dead_list(group, pids)] == ["a\ufffdb?c"]
+        (found,) = await store.groups.dead_list(group, pids)
+        assert (found.reason, found.traceback) == ("a\ufffdb?c", "d\ufffde?f")
 
 
 async def test_dead_letters_are_listed_page_by_page_in_order(backing: Backing) -> None:
@@ -84,6 +86,19 @@ async def test_dead_letters_are_listed_page_by_page_in_order(backing: Backing) -
         assert await store.groups.dead_count(group, pids) == 18
         assert await store.groups.dead_count(group, pids[:1]) == 6
         assert await store.groups.dead_count(new_group(), pids) == 0
+
+
+async def test_dead_letters_of_many_groups_are_counted_at_once_up_to_a_limit(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, other, none, pids = new_group(), new_group(), new_group(), new_pids(3)
+        for pid in pids:
+            await bury(store.groups, group, pid, *(letter(offset) for offset in range(4)))
+        await bury(store.groups, other, pids[0], letter(1), letter(2))
+        assert await store.groups.dead_discard(group, [key(pids[0], 3)]) == 1
+        asks = {group: pids[:2], other: pids, none: pids, new_group(): []}
+        assert [*(await store.groups.dead_counts(asks, limit=100)).values()] == [7, 2, 0, 0]
+        assert [*(await store.groups.dead_counts(asks, limit=5)).values()] == [5, 2, 0, 0]
+        assert await store.groups.dead_counts({}, limit=5) == {}
 
 
 async def test_a_message_is_found_in_all_its_epochs(backing: Backing) -> None:

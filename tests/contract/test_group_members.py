@@ -89,3 +89,18 @@ async def test_a_group_is_announced_by_a_negative_number(backing: Backing) -> No
                 await one.announce({-group, group + 1})
         await reader
         assert heard == {-group, group + 1}
+
+
+async def test_memberships_of_many_groups_are_read_at_once(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, other, empty = new_group(), new_group(), new_group()
+        for each in (group, other):
+            assert await store.groups.members_write(each, 1, b"of %d" % each)
+        await store.groups.heartbeats_write([(group, "a"), (group, "b"), (other, "c")])
+        found = await store.groups.members_list([other, empty, group])
+        assert [(each.version, each.body, each.seen_ms.keys()) for each in found] == [
+            (1, b"of %d" % other, {"c"}),
+            (0, b"", set()),
+            (1, b"of %d" % group, {"a", "b"}),
+        ]
+        assert await store.groups.members_list([]) == []

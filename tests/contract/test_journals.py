@@ -173,3 +173,19 @@ async def test_bodies_of_any_size_come_back(backing: Backing) -> None:
             (answer,) = await store.groups.journals_commit([replace(new, body=b"\0" * size)])
             assert answer.status is OK
         assert [len(row.body) for row in await rows_of(store.groups, group, pid)] == list(sizes)
+
+
+async def test_the_newest_row_of_each_journal_is_told_at_once(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, other, pids = new_group(), new_group(), new_pids(3)
+        await write(store.groups, group, pids[0], [1, 2, 3])
+        assert await commit(store.groups, entry(group, pids[1], 1, snapshot=True)) == [OK]
+        places = [(other, pids[0]), (group, pids[1]), (group, pids[2]), (group, pids[0])]
+        found = await store.groups.journals_newest(places)
+        assert [row and (row.version, row.snapshot, row.body) for row in found] == [
+            None,
+            (1, True, body_of(1)),
+            None,
+            (3, False, body_of(3)),
+        ]
+        assert await store.groups.journals_newest([]) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.errors import ConfigurationError, Conflict, LakelogError, ObjectNotFound, ObjectStoreUnavailable
-from lakelog.objectstore import ObjectStore, open_store
+from lakelog.objectstore import ObjectStore, check_shared, open_store
 from tests.kit.s3 import S3Server
 
 
@@ -173,3 +175,39 @@ def test_other_urls_are_refused(url: str) -> None:
 def test_a_wrong_option_is_named() -> None:
     with pytest.raises(ConfigurationError, match="colour"):
         open_store("s3://lake/log", {"colour": "blue"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x", "/var/objects", "file://folder", "s3://", "s3:///prefix", "s3://a b/c", "s3://h:9/b", "memory://"],
+)
+def test_a_server_names_the_forms_that_it_supports(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check_shared(url)
+    assert url in caught.value.detail and "file:///folder or s3://bucket/prefix" in caught.value.detail
+    assert "\n" not in caught.value.detail
+
+
+def test_a_server_creates_no_folder_when_it_checks_its_store(tmp_path: Path) -> None:
+    check_shared(f"file://{tmp_path}/a/b")
+    check_shared("s3://lake/log")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=rf"{tmp_path}/file is a file"):
+        check_shared(f"file://{tmp_path}/file/objects")
+    # Permissions do not stop root, who may run the tests.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigurationError, match=f"may not read and write {tmp_path}"):
+        check_shared(f"file://{tmp_path}/objects")
+
+
+@pytest.mark.parametrize("url", ["s3://lake/log", "file:///tmp"])
+def test_a_missing_package_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(ConfigurationError, match=r"obstore.*pip install 'lakelog\[s3\]'"):
+        check_shared(url)
+    with pytest.raises(ConfigurationError, match="not supported"):
+        check_shared("ftp://x")

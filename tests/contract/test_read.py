@@ -177,3 +177,21 @@ async def test_many_reads_at_once_answer_what_each_would(backing: Backing) -> No
         assert found == [await store.read(pid, offset, **limits) for pid, offset in asks[:-1]]
         assert isinstance(refusal, OffsetOutOfRange) and refusal.subject["high_watermark"] == 10
         assert await store.read_many([], **limits) == []
+
+
+async def test_the_times_of_many_messages_are_told_at_once(backing: Backing) -> None:
+    """In the order asked; of one partition several; unknown where there is nothing, or retention went past it."""
+    async with backing.store() as store:
+        old = await tens(store)
+        await store.roll()
+        await appended(store, plain(old, 5))
+        new, (missing,) = await tens(store, 2), new_pids(1)
+        batches = [*await read_batches(store, old, 0), *await read_batches(store, old, 40)]
+        asks = [(old, 41), (old, 0), (missing, 0), (old, 39), (new, 20), (new, 3), (old, 9), (old, 45)]
+        first = (await read_batches(store, new, 0))[0].appended_at
+        times = {each.base: each.appended_at for each in batches}
+        found = await store.append_times(asks)
+        assert found == [times[40], times[0], None, times[30], None, first, times[0], None]
+        await store.log_start_raise([(old, 15)])
+        assert await store.append_times([(old, 14), (old, 15)]) == [None, times[10]]
+        assert await store.append_times([]) == []

@@ -1,10 +1,11 @@
 """A worker of the SDK, some of whose messages kill its process.
 
-Run as `python -m tests.faults.killing_worker URL TOPIC GROUP`.
+Run as `python -m tests.faults.killing_worker URL TOPIC GROUP OPTIONS`, with options of `subscribe` as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -23,9 +24,11 @@ def handle(value: str) -> None:
 
 
 def main() -> None:
-    url, topic, group = sys.argv[1:]
+    url, topic, group, options = sys.argv[1:]
     log = lakelog.connect(url)
-    log.topic(topic).subscribe(handle, group=group, concurrency=64, lease=2.0, retries=RETRIES, start_from="earliest")
+    log.topic(topic).subscribe(
+        handle, group=group, lease=2.0, retries=RETRIES, start_from="earliest", **json.loads(options)
+    )
     log.run()
 
 

@@ -164,10 +164,11 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("options", ['{"concurrency": 64}', '{"prefetch": 50}'])
 def test_only_messages_that_kill_their_process_become_dead_letters(
-    cluster: Cluster, size: Size, tmp_path: Path
+    cluster: Cluster, size: Size, tmp_path: Path, options: str
 ) -> None:
-    """S12 with SDK workers, 64 handlers at once: one in a thousand kills its process, the limit is 3."""
+    """S12 with SDK workers, 64 handlers at once or 50 messages ahead: one in a thousand kills its process."""
     total = size.pick(ci=2_000, full=20_000)
     messages: list[tuple[str | None, str]] = [
         (f"k{number}", f"{'kill' if number % 1000 == 500 else 'good'}-{number}") for number in range(total)
@@ -176,7 +177,7 @@ def test_only_messages_that_kill_their_process_become_dead_letters(
         fleet.create_topic(TOPIC, 4)
         places = publish(fleet, TOPIC, messages)
         program = [sys.executable, "-m", "tests.faults.killing_worker", f"http://127.0.0.1:{fleet.ports[0]}"]
-        workers = [processes.start([*program, TOPIC, GROUP], name="worker") for _ in range(2)]
+        workers = [processes.start([*program, TOPIC, GROUP, options], name="worker") for _ in range(2)]
         asker = HttpOwner(Recorder(tmp_path, "asker"), fleet.ports, TOPIC, GROUP)
         deaths = 0
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import random
 import warnings
+from collections.abc import Iterator
 
 import asyncpg
 import pytest
 
-from lakelog.errors import OutcomeUnknown, Unavailable
+from lakelog.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from lakelog.storage.postgres import migrate, open_store
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.store import Append, Appended, Payload
@@ -161,3 +163,88 @@ async def test_callers_who_give_up_while_postgresql_is_killed_harm_nobody_else()
         await asyncio.gather(*callers)
         await database.close()
         assert not wrong
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Cluster]:
+    """A cluster that asks the user `svc` for the password `right`."""
+    with Cluster() as own:
+        own.execute("create role svc login superuser password 'right'")
+        rules = own.folder / "data" / "pg_hba.conf"
+        rules.write_text(f"host all svc 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        own.execute("select pg_reload_conf()")
+        yield own
+
+
+def as_user(cluster: Cluster, url: str, login: str, query: str = "") -> str:
+    return f"postgresql://{login}@127.0.0.1:{cluster.port}/{url.rpartition('/')[2]}{query}"
+
+
+@pytest.mark.parametrize(
+    ("login", "database", "query", "reason"),
+    [
+        ("svc:wr0ng", None, "", 'password authentication failed for user "svc"'),
+        ("stranger:wr0ng", None, "", 'role "stranger" does not exist'),
+        ("svc:right", "missing", "", 'database "missing" does not exist'),
+        ("svc:right", None, "?sslmode=require", "the server does not support TLS"),
+        ("svc:right", None, "?sslmode=wrong", "sslmode"),
+    ],
+)
+async def test_a_refused_connection_is_reported_as_what_it_is(
+    strict: Cluster, login: str, database: str | None, query: str, reason: str
+) -> None:
+    name = database or strict.create_database().rpartition("/")[2]
+    url = as_user(strict, name, login, query)
+    for attempt in (open_store(url), migrate(url)):
+        with pytest.raises(ConfigurationError) as caught:
+            await attempt
+        detail = caught.value.detail
+        assert not caught.value.retryable and reason in detail
+        assert f"127.0.0.1:{strict.port}/{name}" in detail and f"user {login.partition(':')[0]}" in detail
+        assert "wr0ng" not in detail and "right" not in detail
+
+
+async def test_an_outage_has_a_first_line_and_a_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster() as own:
+        url = own.create_database()
+        await migrate(url)
+        catalog, cell = await Database.open(url), await Database.open(url)
+        await asyncio.to_thread(own.stop)
+        for _ in range(20):
+            for database in (catalog, cell):
+                with pytest.raises(Unavailable) as caught:
+                    await database.read("select 1")
+        assert str(caught.value.database) in caught.value.detail
+        await asyncio.to_thread(own.start)
+        for database in (catalog, cell):
+            await database.read("select 1")
+            await database.close()
+        name = f"PostgreSQL at 127.0.0.1:{own.port}/{url.rpartition('/')[2]}"
+    assert caplog.messages[0] == f"{name}: connection refused"
+    assert caplog.messages[-1].startswith(f"{name}: available again after ")
+    assert "(40 failures)" in caplog.messages[-1] and len(caplog.messages) == 2
+
+
+async def test_a_password_that_changes_is_logged_as_that_until_it_is_corrected(
+    strict: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = as_user(strict, strict.create_database(), "svc:right")
+    await migrate(url)
+    database = await Database.open(url)
+    kept = await database.connect()
+    try:
+        strict.execute("alter role svc password 'other'")
+        held = [asyncio.create_task(database.read("select pg_sleep(0.2)")) for _ in range(2)]
+        with pytest.raises(Unavailable):
+            await asyncio.gather(*held)
+        await asyncio.wait(held)
+        await database.read("select 1")
+        (line,) = caplog.records
+        assert line.levelno == logging.ERROR and "connection of user svc refused: password" in line.getMessage()
+        strict.execute("alter role svc password 'right'")
+        await asyncio.gather(*(database.read("select pg_sleep(0.2)") for _ in range(2)))
+        assert "available again" in caplog.messages[-1] and len(caplog.messages) == 2
+    finally:
+        await kept.close()
+        await database.close()
+        strict.execute("alter role svc password 'right'")

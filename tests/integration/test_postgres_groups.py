@@ -160,6 +160,8 @@ async def every_verb(store: PartitionStore, version: int) -> None:
     await store.groups.members_read(GROUP)
     await store.groups.dead_list(GROUP, [PID])
     await store.groups.dead_count(GROUP, [PID])
+    await store.groups.dead_counts({GROUP: [PID]}, limit=10)
+    await store.groups.journals_newest([(GROUP, PID)])
     await store.groups.dead_find(GROUP, PID, offset)
     await store.groups.dead_redrive(GROUP, [key], plain(PID, 1))
     assert await store.groups.dead_discard(GROUP, [key]) == 0

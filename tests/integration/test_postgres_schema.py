@@ -158,6 +158,25 @@ async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, databas
         await admin.close()
 
 
+async def test_a_server_of_the_version_before_tracebacks_writes_dead_letters_without(database: str) -> None:
+    """Servers run while the schema is migrated under them."""
+    await migrate(database)
+    connection = await asyncpg.connect(database)
+    entry = [[1], [1 << 16], [1], [True], [b"state"], [0], [1 << 60]]
+    dead = [[1], [7], [0], [5], [4], ["boom"], ["ann"], [b"payload"]]
+    try:
+        places = ", ".join(f"${number}" for number in range(1, 16))
+        written = await connection.fetchval(f"select statuses from lakelog.journals_commit({places})", *entry, *dead)
+    finally:
+        await connection.close()
+    store = await open_store(database)
+    try:
+        (found,) = await store.groups.dead_list(1, [1 << 16])
+    finally:
+        await store.close()
+    assert (written, found.reason, found.traceback) == ([0], "boom", None)
+
+
 async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database: str) -> None:
     """The journal's own threshold is for rows; what PostgreSQL stores beside them is in pieces of 2 KiB."""
     await migrate(database)

@@ -116,7 +116,10 @@ def test_workers_share_a_port_and_are_replaced() -> None:
         workers = _workers(server)
         assert server.process.terminate(within=20) == 0
         assert not any(worker.is_running() for worker in workers)
-        assert server.process.log_text().count("engine closed") == 2
+        log = server.process.log_text()
+        assert log.count("engine closed") == 2
+        assert log.count("server_started") == log.count("server_draining") == log.count("server_stopped") == 1
+        assert "was killed by SIGKILL. It is started again in" in log and log.count("worker_started") == 1
 
 
 @pytest.fixture(scope="module")

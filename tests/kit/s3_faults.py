@@ -31,6 +31,8 @@ class S3Faults:
     of damage happen to GET with a body, whatever `methods` says.
     """
 
+    delay_seconds: float = 0
+    """So long every request waits before the server sees it; not a share, and `times` does not count it."""
     refused: float = 0
     """Answered 503 or 500; the server never sees the request."""
     lost: float = 0
@@ -106,6 +108,13 @@ class S3FaultProxy:
                 self._left = None if self._left is None else self._left - 1
             return kind
 
+    def delay(self, method: str, path: str) -> None:
+        """Let the request wait, if requests are delayed now."""
+        faults = self._faults
+        if faults.delay_seconds and method in faults.methods and faults.matching in path:
+            self.happened["delayed"] += 1
+            self._closing.wait(faults.delay_seconds)
+
     def remember(self, method: str, path: str, body: bytes) -> None:
         with self._guard:
             self.requests[method] += 1
@@ -173,6 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         proxy.remember(method, path, body)
+        proxy.delay(method, path)
         if proxy.draw(_BEFORE, method, path):
             self._refuse()
             return

@@ -36,6 +36,7 @@ KINDS: dict[str, type[Base]] = {
         clocks.ClockBehind,
         store.StoreFails,
         store.StoreStalls,
+        store.StoreSlow,
         store.StoredUntold,
         store.BodiesDamaged,
         store.FilesSpoilt,

@@ -60,6 +60,16 @@ class StoreStalls(_OfStore):
         scene.store_proxy.faults = S3Faults(stalled=chance.choice((0.5, 1.0)))
 
 
+class StoreSlow(_OfStore):
+    """Every request takes seconds: readers of history wait, and what others ask for does not."""
+
+    kind = "object store takes seconds"
+
+    def begin(self, scene: Scene, chance: random.Random) -> None:
+        self.claim_store(scene, chance, 8.0, 12.0)
+        scene.store_proxy.faults = S3Faults(delay_seconds=chance.uniform(2.0, 4.0))
+
+
 class StoredUntold(_OfStore):
     """The file is there; its writer sees the connection break, and finds it there when it tries again."""
 

@@ -21,8 +21,10 @@ class Owner:
         """What the history calls them."""
         self.settings: dict[str, Any] = {}
 
-    def consume(self, max_messages: int, lease_ms: int, *, wait_ms: int, request_id: str) -> list[Lease] | None:
-        """Leases; None when nobody said whether there are any."""
+    def consume(
+        self, max_messages: int, lease_ms: int, *, wait_ms: int, request_id: str, repeat: bool = False
+    ) -> list[Lease] | None:
+        """Return the leases; None if the outcome of the call is unknown. `repeat`: the same request was sent before."""
         self.caller.settle()
         first = self.recorder.invoke(self._line("consume", lease_ms=lease_ms))
         body = {
@@ -35,7 +37,8 @@ class Owner:
             "request_id": request_id,
             **self.settings,
         }
-        reply = self.caller.call("POST", "/v1/consume", body, more=wait_ms / 1000)
+        path = "/v1/consume?repeat=true" if repeat else "/v1/consume"
+        reply = self.caller.call("POST", path, body, more=wait_ms / 1000)
         if reply.outcome == "ok":
             leases = [lease_of(each) for each in reply.data["leases"]]
             self.recorder.complete(first, Line(kind="ok", leases=tuple([seen_of(each) for each in leases])))

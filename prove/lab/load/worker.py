@@ -59,12 +59,15 @@ class Worker:
 
     def _lease(self, request_id: str) -> list[Lease]:
         """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
-        plan = self._plan
+        plan, repeat = self._plan, False
         while not self._client.stopped:
-            leases = self._owner.consume(plan.max_messages, plan.lease_ms, wait_ms=500, request_id=request_id)
+            leases = self._owner.consume(
+                plan.max_messages, plan.lease_ms, wait_ms=500, request_id=request_id, repeat=repeat
+            )
             if leases is not None:
                 return leases
             self._client.count(Field.UNKNOWN)
+            repeat = True
         return []
 
     def _think(self, count: int) -> None:

@@ -18,7 +18,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from lakelog.batches.arrays import from_list
 from lakelog.batches.schema import BITS, COLUMNS, FORMAT, HEADERS, NAMES, TIME, TYPES, mask_of, schema_of
+from lakelog.batches.small import encode_small
 from lakelog.errors import InvalidBatch, first_line, lack_of_memory
 from lakelog.model.message import Message
 
@@ -50,6 +52,11 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
         raise lack_of_memory(exc) or InvalidBatch(
             f"These messages cannot be stored: {first_line(exc).rstrip('.')}."
         ) from exc
+
+
+def encode_messages(messages: Sequence[Message]) -> bytes:
+    """The payload of the messages."""
+    return encode_small(messages) or encode(from_messages(messages))
 
 
 def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
@@ -130,15 +137,14 @@ def _array(name: str, column: Column) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.Array):
-        return column if column.type == wanted else column.cast(wanted)
+        try:
+            return column if column.type == wanted else column.cast(wanted)
+        except pa.ArrowNotImplementedError as exc:
+            raise TypeError(f"column {name!r} has the type {column.type}; convert it to {wanted}") from exc
     if name == "headers":
-        column = [_header_items(headers) for headers in column]
-    return pa.array(column, wanted)
-
-
-def _header_items(headers: Mapping[str, str] | None) -> list[tuple[str, str]] | None:
-    # No headers and empty headers are the same message, and null costs no bytes.
-    return list(headers.items()) if headers else None
+        # No headers and empty headers are the same message, and null costs no bytes.
+        column = [headers or None for headers in column]
+    return from_list(column, wanted)
 
 
 def _from_one(message: Message) -> pa.RecordBatch:
@@ -164,11 +170,11 @@ def _one_string(text: str) -> pa.Array:
 
 
 def _one_time(time: datetime) -> pa.Array:
-    return pa.array([time], TIME)
+    return from_list([time], TIME)
 
 
 def _one_headers(headers: Mapping[str, str]) -> pa.Array | None:
-    return pa.array([list(headers.items())], HEADERS) if headers else None
+    return from_list([headers], HEADERS) if headers else None
 
 
 # In the order of the format, which the masks rely on.

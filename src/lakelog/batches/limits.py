@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.batches.arrays import numbers
 from lakelog.errors import InvalidBatch, TooLarge
 from lakelog.model.limits import (
     MAX_BATCH_MESSAGES,
@@ -88,7 +89,7 @@ def _check_names(names: pa.StringArray, counts: npt.NDArray[np.int32]) -> None:
     """Refuse a name that occurs twice in one message: readers get a mapping, and one text would vanish."""
     rows = np.repeat(np.arange(len(counts)), counts)
     encoded = names.dictionary_encode()
-    pairs = rows * len(encoded.dictionary) + encoded.indices.to_numpy()
+    pairs = rows * len(encoded.dictionary) + numbers(encoded.indices)
     if len(np.unique(pairs)) != len(pairs):
         raise InvalidBatch("A message has two headers of one name; join them into one.", column="headers")
 

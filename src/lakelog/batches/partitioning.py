@@ -5,44 +5,19 @@ Spreading messages without a key is the caller's decision: they are marked with 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakelog.batches.arrays import are_null, from_numbers
+from lakelog.model.partitioner import MASK, POSITIVE, SEED, M, murmur2, partition_of
+
 Partitions = npt.NDArray[np.int32]
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_SIGN = 0x80000000
-_POSITIVE = 0x7FFFFFFF
 # Below this, about 40 calls of numpy cost more than hashing key by key.
 _FEW_KEYS = 24
-
-
-@lru_cache(maxsize=1 << 14)
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, signed as in Java. Cached, because keys come again and it is slow."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k ^= k >> 24
-        h = (h * _M & _MASK) ^ (k * _M & _MASK)
-    if length & 3:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h ^= h >> 13
-    h = h * _M & _MASK
-    h ^= h >> 15
-    return (h ^ _SIGN) - _SIGN
-
-
-def partition_of(key: bytes, count: int) -> int:
-    """The partition of one key in a topic of `count` partitions."""
-    return (murmur2(key) & _POSITIVE) % count
 
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
@@ -50,10 +25,15 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
     if len(keys) < _FEW_KEYS:
         each = (-1 if key is None else partition_of(key, count) for key in keys.to_pylist())
         return np.fromiter(each, np.int32, len(keys))
-    partitions = ((_hashes(keys) & np.uint32(_POSITIVE)) % np.uint32(count)).astype(np.int32)
+    partitions = ((_hashes(keys) & np.uint32(POSITIVE)) % np.uint32(count)).astype(np.int32)
     if keys.null_count:
-        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+        partitions[are_null(keys)] = -1
     return partitions
+
+
+def hash_each(keys: Sequence[bytes | None]) -> list[int]:
+    """As `key_hashes`, for a few keys."""
+    return [0 if key is None else (murmur2(key) & MASK) or 1 for key in keys]
 
 
 def key_hashes(batch: pa.RecordBatch) -> list[int]:
@@ -63,11 +43,11 @@ def key_hashes(batch: pa.RecordBatch) -> list[int]:
         return [0] * batch.num_rows
     keys = batch.column(index)
     if len(keys) < _FEW_KEYS:
-        return [0 if key is None else (murmur2(key) & _MASK) or 1 for key in keys.to_pylist()]
+        return hash_each(keys.to_pylist())
     hashes = _hashes(keys)
     hashes[hashes == 0] = 1
     if keys.null_count:
-        hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+        hashes[are_null(keys)] = 0
     found: list[int] = hashes.tolist()
     return found
 
@@ -86,7 +66,7 @@ def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tup
         return [(lowest, batch)]
     # One take, then slices that share its memory: a take per partition was slower the more partitions there are.
     order = np.argsort(partitions.astype(np.uint16), kind="stable")
-    ordered = batch.take(pa.array(order))
+    ordered = batch.take(from_numbers(order, pa.int64()))
     sizes = np.bincount(partitions, minlength=count)
     ends = np.cumsum(sizes)
     present = np.flatnonzero(sizes)
@@ -124,8 +104,8 @@ def _words(data: pa.Buffer | None, start: int, end: int) -> npt.NDArray[np.uint3
 def _mix(
     words: npt.NDArray[np.uint32], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.uint32]:
-    m = np.uint32(_M)
-    h = lengths.astype(np.uint32) ^ np.uint32(_SEED)
+    m = np.uint32(M)
+    h = lengths.astype(np.uint32) ^ np.uint32(SEED)
     whole = lengths >> 2
     having = np.searchsorted(-whole, -np.arange(int(whole[0])), side="left")
     for number, count in enumerate(having):

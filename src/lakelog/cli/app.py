@@ -1,6 +1,6 @@
 """The `lakelog` command: puts the commands of all modules together. Each imports what it works with when it runs.
 
-`lakelog --help` has to be quick: nothing here, nor at the top of a module of this room, loads more than typer.
+`lakelog --help` has to be quick: nothing here, nor at the top of a module of this package, loads more than typer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,17 @@ from lakelog.cli.failures import Commands
 from lakelog.cli.output import print_json, print_line
 from lakelog.cli.target import JsonOption
 
+EPILOG = """
+\b
+Exit codes:
+  0    done
+  1    refused or failed
+  2    wrong usage
+  3    not found
+  4    unreachable or overloaded: try again
+  130  stopped by Ctrl-C
+"""
+
 # Plain help: rich would take longer to load than everything else together.
 app = typer.Typer(
     cls=Commands,
@@ -22,12 +33,23 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 unreachable: try again, 130 Ctrl-C.",
+    epilog=EPILOG,
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(_version())
+        raise typer.Exit
+
+
 @app.callback()
-def root(debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False) -> None:
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Durable topics on PostgreSQL. Start with `lakelog dev`."""
     if debug:
         os.environ["LAKELOG_DEBUG"] = "1"
@@ -50,13 +72,16 @@ app.add_typer(pipelines.app, name="pipelines")
 @app.command()
 def version(json: JsonOption = False) -> None:
     """Show the version."""
+    if json:
+        print_json({"version": _version()})
+    else:
+        print_line(_version())
+
+
+def _version() -> str:
     from importlib import metadata
 
-    number = metadata.version("lakelog")
-    if json:
-        print_json({"version": number})
-    else:
-        print_line(number)
+    return metadata.version("lakelog")
 
 
 def main() -> None:

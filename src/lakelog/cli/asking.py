@@ -9,13 +9,13 @@ import typer
 
 from lakelog.cli.output import say
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str) -> None:
-    """Returns if the answer is yes; otherwise the command ends. Where nobody can answer, it says how to go ahead."""
+    """Return if the answer is yes; otherwise end the command. Without a terminal, say how to go ahead."""
     if not sys.stdin.isatty():
-        say("lakelog: This asks first, and nobody is there to answer; give --yes to go ahead.")
+        say("lakelog: This needs a confirmation, and there is no terminal to ask on. Give --yes to go ahead.")
         raise typer.Exit(2)
     if not typer.confirm(question, err=True):
         say("Nothing was changed.")

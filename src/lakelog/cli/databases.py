@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lakelog.cli.target import find_setting
 from lakelog.cli.units import parse_pairs
+from lakelog.client.target import find_setting
 from lakelog.errors import Unavailable
+from lakelog.reporting import log_event, show_seconds
 
 if TYPE_CHECKING:
     from lakelog.storage.store import Catalog
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 START_SECONDS = 15.0
 """How long a server that starts waits for PostgreSQL: both may be starting with the machine."""
 
 DatabaseOption = Annotated[
     str | None,
-    typer.Option("--database-url", help="postgresql://… of the installation. Else LAKELOG_DATABASE_URL."),
+    typer.Option("--database-url", help="The database, postgresql://…. Default: LAKELOG_DATABASE_URL."),
 ]
 CellOption = Annotated[
     list[str] | None,
-    typer.Option("--cell", metavar="NAME=URL", help="A further database with partitions. Else LAKELOG_CELLS (JSON)."),
+    typer.Option(
+        "--cell", metavar="NAME=URL", help="A further database for partitions. May be repeated. Default: LAKELOG_CELLS."
+    ),
 ]
 
 
 def find_database(option: str | None) -> str:
-    url, _ = find_setting("LAKELOG_DATABASE_URL", option, "--database-url")
-    if url is None:
+    found = find_setting("LAKELOG_DATABASE_URL", option, "--database-url")
+    if found is None:
         raise typer.BadParameter(
             "No database was named: give postgresql://… here, or set LAKELOG_DATABASE_URL.", param_hint="--database-url"
         )
-    if not url.startswith(("postgresql://", "postgres://")):
+    if not found.text.startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("A database's URL begins with postgresql://", param_hint="--database-url")
-    return url
+    return found.text
 
 
 def find_cells(options: list[str] | None) -> dict[str, str]:
@@ -71,22 +77,27 @@ def with_catalog(url: str, work: Callable[[Catalog], Coroutine[Any, Any, T]]) ->
     return asyncio.run(run())
 
 
-async def patiently(
-    attempt: Callable[[], Awaitable[T]], *, say: Callable[[str], None], limit: float = START_SECONDS, pause: float = 0.5
-) -> T:
-    """Repeats while PostgreSQL cannot be reached, and says so once."""
+async def patiently(attempt: Callable[[], Awaitable[T]], *, limit: float = START_SECONDS, pause: float = 0.5) -> T:
+    """Repeat the attempt while PostgreSQL cannot be reached, at most for `limit` seconds. Log that once."""
     import asyncio
 
-    deadline, said = time.monotonic() + limit, False
+    began, said = time.monotonic(), False
     while True:
         try:
-            return await attempt()
+            opened = await attempt()
         except Unavailable as error:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= began + limit:
                 raise Unavailable(
-                    f"{error.detail} Tried for {limit:g} s; start PostgreSQL, or check the URL."
+                    f"{error.detail} Tried for {limit:g} s. Start PostgreSQL, or correct the database URL."
                 ) from error
             if not said:
-                say(f"{error.detail} Trying for {limit:g} s …")
+                message = f"{error.detail} Trying again for {limit:g} s."
+                log_event(_log, logging.WARNING, "database_awaited", message, seconds=limit)
                 said = True
             await asyncio.sleep(pause)
+        else:
+            if said:
+                seconds = time.monotonic() - began
+                message = f"PostgreSQL is available after {show_seconds(seconds)}."
+                log_event(_log, logging.WARNING, "database_available", message, seconds=round(seconds, 1))
+            return opened

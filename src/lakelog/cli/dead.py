@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli.asking import YesOption, confirm
+from lakelog.cli.completing import complete_group, complete_topic
+from lakelog.cli.formats import Format
 from lakelog.cli.output import clean, print_fields, print_json, print_line, print_table, say
+from lakelog.cli.publish import read_option
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_rate, show_count, show_time
+from lakelog.cli.units import parse_rate, show_count, show_since, show_time
 
 if TYPE_CHECKING:
     from lakelog import Lakelog
@@ -20,14 +23,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="List, show, redrive and discard dead letters.")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group that gave them up.")]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group that gave the messages up.", autocompletion=complete_group)
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The message's id, as `dead list` shows it.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", help="Only messages of this topic.", autocompletion=complete_topic)
+]
 WhereOption = Annotated[
     str | None,
-    typer.Option("--where", metavar="FILTER", help="Only these, such as: error like '%timeout%' and failures > 3"),
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="Only dead letters that match, such as: error like '%timeout%' and failures > 3",
+    ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Also those that were redriven too often.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Publish also messages that were redriven three times.")]
 
 _FEW = 10
 """So many may be discarded by their ids without a question."""
@@ -47,36 +58,36 @@ def list_dead(
     group: GroupArgument,
     topic: TopicOption = None,
     where: WhereOption = None,
-    state: Annotated[State, typer.Option(help="Which: still dead, or what became of them.")] = State.DEAD,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    state: Annotated[State, typer.Option(help="Only dead letters in this state.")] = State.DEAD,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most N dead letters.")] = 100,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what a group has given up, and why."""
+    """List the messages that a group gave up, and why."""
     with open_log(url, token) as log:
         found = _chosen(log, group, topic, where).list(limit, state=state)
     if json:
         print_json({"dead_letters": [shape(letter) for letter in found]})
         return
     print_table(
-        ["id", "topic", "key", "deliveries", "failures", "at", "error"],
+        ["id", "topic", "key", "failures", "age", "error"],
         [
             (
                 letter.id,
                 letter.topic,
                 "-" if letter.key is None else letter.key.decode(errors="replace"),
-                letter.deliveries,
                 letter.failures,
-                show_time(letter.at),
+                show_since(letter.at),
                 letter.error,
             )
             for letter in found
         ],
-        empty=f"Group {group} has none that are {state}.",
+        empty=f"Group {group} has no dead letters{'' if state is State.DEAD else f' that were {state}'}.",
+        cut=["error"],
     )
     if len(found) == limit:
-        say(f"There may be more; --limit {limit * 10} shows them.")
+        say(f"There may be more. Show them with --limit {limit * 10}.")
 
 
 @app.command()
@@ -87,7 +98,7 @@ def show(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show one dead letter, with its message."""
+    """Show one dead letter with its message and traceback."""
     with open_log(url, token) as log:
         letter = log.group(group).dead_letters().find(id)
     if json:
@@ -100,19 +111,38 @@ def show(
 def retry(
     group: GroupArgument,
     id: IdArgument,
-    value: Annotated[str | None, typer.Option(help="Publish this text instead of the message's own value.")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Publish this value instead: JSON if it is an object or array, else text.")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to read --value, as for `lakelog publish`.")] = Format.AUTO,
     force: ForceOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Publish one dead letter again for its group, as it is or with another value."""
+    """Publish one dead letter again, with its own value or another.
+
+    Only its group receives the message.
+    """
+    given, content_type = (None, None) if value is None else _repaired(value, format)
     with open_log(url, token) as log:
-        done = log.group(group).dead_letters().retry(id, value=None if value is None else value.encode(), force=force)
+        done = log.group(group).dead_letters().retry(id, value=given, content_type=content_type, force=force)
     if json:
         print_json(_redriven_shape(done))
     else:
         print_line(f"dead letter {id} is published again for group {group}")
+
+
+def _repaired(value: str, wanted: Format) -> tuple[bytes, str | None]:
+    """Return the bytes of a --value and their content type; None leaves that of the message."""
+    from lakelog.client.codec import encode_any
+
+    if wanted is Format.MESSAGES:
+        raise typer.BadParameter("A dead letter keeps its key: give its value only.", param_hint="--format")
+    raw, content_type = encode_any(read_option(value, wanted, None).value)
+    if raw is None:
+        raise typer.BadParameter("null is no value; to drop the message, use `dead discard`.", param_hint="--value")
+    return raw, content_type
 
 
 @app.command()
@@ -120,17 +150,21 @@ def redrive(
     group: GroupArgument,
     topic: TopicOption = None,
     where: WhereOption = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Not faster than this, as 100/s or 30/m.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; at most 10,000.")] = False,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="The highest rate, such as 100/s or 30/m.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Publish at most N dead letters.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what would be published, up to 10,000.")
+    ] = False,
     force: ForceOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Publish dead letters again for their group; other groups do not get them.
+    """Publish dead letters again for their group.
 
-    On a terminal it shows its progress; piped, or with --json, it prints a summary as JSON.
+    Only their group receives the messages. All dead letters are published, unless --topic, --where or --limit is given.
+
+    On a terminal it shows progress; in a pipe, or with --json, it prints a summary as JSON.
     """
     per_second = parse_rate(rate) if rate else None
     json = json or not sys.stdout.isatty()
@@ -166,7 +200,10 @@ def _report_refused(done: Redriven, group: str, *, is_stopped: bool) -> None:
 def discard(
     group: GroupArgument,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="These; else those that --topic and --where choose.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ID", help="The dead letters to discard. Default: those that --topic and --where select."
+        ),
     ] = None,
     topic: TopicOption = None,
     where: WhereOption = None,
@@ -175,7 +212,10 @@ def discard(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Give dead letters up for good. They stay listed with --state discarded."""
+    """Give dead letters up for good.
+
+    `dead list --state discarded` still shows them.
+    """
     if ids and (topic or where):
         raise typer.BadParameter("Give IDs, or --topic and --where, not both.")
     with open_log(url, token) as log:
@@ -212,6 +252,7 @@ def shape(letter: DeadLetter) -> dict[str, object]:
         "content_type": letter.content_type,
         "lineage": letter.lineage,
         "redriven_to": letter.redriven_to,
+        "traceback": letter.traceback,
     }
     return fields | {name: found for name, found in further.items() if found is not None}
 
@@ -273,9 +314,10 @@ def _print_letter(letter: DeadLetter) -> None:
         "error": letter.error,
         "deliveries": letter.deliveries,
         "failures": letter.failures,
-        "given up": show_time(letter.at),
+        "given up": f"{show_time(letter.at)} ({show_since(letter.at)} ago)",
         "last owner": letter.owner or "none",
         "key": "none" if letter.key is None else letter.key.decode(errors="replace"),
+        "content type": letter.content_type or "none",
     }
     if letter.lineage:
         fields["redriven from"] = letter.lineage
@@ -283,3 +325,7 @@ def _print_letter(letter: DeadLetter) -> None:
         fields["redriven to"] = letter.redriven_to
     fields |= {f"header {name}": text for name, text in letter.headers.items()}
     print_fields(fields | {"value": messages.shown(letter.raw)})
+    if letter.traceback:
+        print_line("traceback")
+        for line in letter.traceback.splitlines():
+            print_line(f"  {clean(line)}".rstrip())

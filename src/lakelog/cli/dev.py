@@ -6,6 +6,7 @@ What it makes is for one person on one machine; `lakelog serve` is for the rest.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from lakelog.cli.output import print_line, say
-from lakelog.cli.target import ENV_FILE, read_env_file
+from lakelog.client.env_file import ENV_FILE, read_env_file, short_path
 from lakelog.errors import ConfigurationError, Conflict
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ DEFAULT_PORT = 8080
 
 
 def dev(
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is kept.")] = ENV_FILE.parent,
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for all data.")] = ENV_FILE.parent,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="The server's port.", show_default="8080")] = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no token.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Accept calls without a token.")] = False,
 ) -> None:
     """Start everything for a first try: PostgreSQL, server, token.
 
@@ -42,19 +43,25 @@ def dev(
     """
     import asyncio
 
+    # Before a database is created: without the `server` extra this command cannot do anything with it.
+    import lakelog.server
+    import lakelog.storage.postgres  # noqa: F401
     from lakelog.cli import local_postgres
+    from lakelog.objectstore import check_shared
 
     signal.signal(signal.SIGTERM, _terminate)
     folder = data.absolute()
+    check_shared(_object_store(folder))
     with _locked(folder):
-        env = read_env_file(folder / "env")
+        file = read_env_file(folder / "env")
+        env = file.settings if file else {}
         known = urlsplit(env.get("LAKELOG_DATABASE_URL", "")).port
         chosen = _choose_port(port)
         with local_postgres.running(folder, port=known, say=say) as postgres:
             token = asyncio.run(_prepare(postgres.url, None if no_auth else env.get("LAKELOG_TOKEN")))
             _serve(folder, postgres, chosen, None if no_auth else token)
             say("Stopping PostgreSQL …")
-    say("Stopped. The data stays; `lakelog dev` goes on with it.")
+    say("Stopped. Run `lakelog dev` again to continue with the same data.")
 
 
 def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) -> None:
@@ -71,13 +78,16 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
             "authenticate": token is not None,
             "object_store": _object_store(folder),
             "drain_seconds": 5.0,
-            "log_level": "warning",
+            "log_level": "info",
             "log_format": "console",
         }
     )
 
     @asynccontextmanager
     async def opened(settings: ServerSettings) -> AsyncIterator[Engine]:
+        # This command has its own lines for start and stop, and what it is asked for needs no audit.
+        for name in ("lakelog.audit", "lakelog.server.starting", "lakelog.server.serving"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         # The port is open by now: whoever reads the panel and is quick waits a moment, and is not refused.
         async with open_engine(settings) as engine:
             _write_env(folder, f"http://127.0.0.1:{port}", token, postgres.url)
@@ -127,7 +137,10 @@ def _choose_port(asked: int | None) -> int:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps the folder for this process: a second one would start a second PostgreSQL on the same files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        # Nothing in it is for a repository, and the token is a secret.
+        (folder / ".gitignore").write_text("*\n")
     if os.geteuid() == 0:
         # PostgreSQL runs as another user then, and has to get through; the secrets in it have modes of their own.
         folder.chmod(0o711)
@@ -143,7 +156,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write_env(folder: Path, url: str, token: str | None, database_url: str) -> None:
     settings = {"LAKELOG_URL": url, "LAKELOG_TOKEN": token, "LAKELOG_DATABASE_URL": database_url}
-    lines = ["# Written by `lakelog dev` at each start. Commands in the folder above find it by themselves."]
+    lines = ["# Written by `lakelog dev` at each start. Commands and lakelog.connect() find it from the folder above."]
     lines += [f"{name}={text}" for name, text in settings.items() if text is not None]
     fresh = folder / "env.new"
     fresh.unlink(missing_ok=True)
@@ -158,26 +171,29 @@ def _object_store(folder: Path) -> str:
 
 def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostgres) -> None:
     here = folder == ENV_FILE.parent.absolute()
-    exports = [] if here else [f"set -a; . {folder / 'env'}; set +a"]
-    tries = [*exports, "lakelog topics create orders", "echo 'hello' | lakelog publish orders", "lakelog tail orders"]
+    export = f"set -a; . {ENV_FILE if here else folder / 'env'}; set +a"
+    example = """lakelog publish orders --value '{"total": 30}'"""
     lines = [
         f"server    {url}",
-        f"token     {token or 'none is asked for'}",
+        f"token     {token or 'not required'}",
         f"database  {postgres.url}",
-        f"data      {postgres.data}",
-        f"files     {_object_store(folder)} (what is tiered)",
-        f"log       {postgres.log} (PostgreSQL {postgres.major})",
+        f"data      {short_path(postgres.data)}",
+        f"files     {_object_store(folder)}",
+        f"log       {short_path(postgres.log)} (PostgreSQL {postgres.major})",
         "",
-        "In another terminal" + (", in this folder" if here else "") + ":",
-        *(f"  {line}" for line in tries),
+        "Open another terminal" + (" in this folder" if here else "") + " and try:",
+        *([] if here else [f"  {export}"]),
+        "  lakelog topics create orders",
+        f"  {example}",
+        "  lakelog tail orders",
         "",
-        f"Elsewhere: export LAKELOG_URL={url}" + (f" LAKELOG_TOKEN={token}" if token else ""),
-        "Ctrl-C stops the server and PostgreSQL; the data stays.",
+        *([f"curl and other programs need the variables: {export}"] if here else []),
+        "Press Ctrl-C to stop. The data stays.",
     ]
     if sys.stdout.isatty():
         from rich.console import Console
 
-        # Rules and no box: the lines between them can be copied, also where the terminal has to wrap them.
+        # Rules and no box, so that the lines between them can be copied even where the terminal wraps them.
         console = Console()
         console.rule("Lakelog is running")
         print_line("\n".join(lines))

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from lakelog.cli.help import tidy
 from lakelog.errors import (
     LakelogError,
     NotAuthenticated,
@@ -27,6 +28,11 @@ from lakelog.errors import (
 )
 
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+_ORDER = (
+    *("dev", "topics", "publish", "tail", "fetch", "worker", "groups", "dead", "pipelines"),
+    *("serve", "migrate", "tokens", "version"),
+)
 
 # Packages of the `server` extra; a bare installation is a client only.
 _SERVER_PACKAGES = frozenset(
@@ -47,6 +53,23 @@ _SERVER_PACKAGES = frozenset(
 
 class Commands(TyperGroup):
     """The root group: whatever a command raises becomes a message and an exit code here."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        tidy(self)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order in which a new user needs them."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if param.name == "install_completion":
+                param.help = "Install tab completion for your shell."
+            # For those who install it by hand: it is in the reference.
+            param.hidden = param.hidden or param.name == "show_completion"
+        return params
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -91,14 +114,18 @@ def _advice(error: LakelogError) -> str | None:
     where = target.last_used()
     if where is None:
         return None
-    if isinstance(error, NotAuthenticated):
-        return f"The token came from {where.token_source}; the server is {where.url}."
-    if isinstance(error, Unavailable | OutcomeUnknown):
-        return (
-            f"The address {where.url} came from {where.url_source}. "
-            "Start a server with `lakelog dev` or `lakelog serve`, or give --url."
-        )
-    return None
+    if isinstance(error, NotAuthenticated) and not where.token:
+        return "Create a token with `lakelog tokens create`, and give it with --token."
+    if not isinstance(error, Unavailable | OutcomeUnknown):
+        return None
+    unreachable = error.subject.get("unreachable")
+    if unreachable == "server":
+        return "Start a server with `lakelog dev` or `lakelog serve`, or give --url."
+    if not where.is_http:
+        return f"Start PostgreSQL, or check the URL {where.place}."
+    if unreachable == "database":
+        return "The server is running, but it cannot reach its database. Retry later, or look at the server's log."
+    return "The server is running. Retry later, or look at its log."
 
 
 def _show(what: str, advice: str | None) -> None:

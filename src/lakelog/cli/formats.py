@@ -1,4 +1,4 @@
-"""The names of input formats. What they mean stands in `lines`; `--help` needs only the names."""
+"""The names of input formats, which `--help` needs. `lines` implements them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """How input is cut into messages."""
+    """How input becomes messages."""
 
     AUTO = "auto"
     LINES = "lines"
     JSONL = "jsonl"
+    JSON = "json"
     MESSAGES = "messages"
     RAW = "raw"

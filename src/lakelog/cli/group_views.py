@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakelog.cli.output import print_fields, print_line, print_table
-from lakelog.cli.units import show_count, show_duration, show_time
+from lakelog.cli.units import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
-    from lakelog.client.group_values import GroupDescription, GroupInfo, LeaseInfo, MemberInfo, PartitionProgress
-    from lakelog.model.group import RetryPolicy
+    from lakelog.client.group_values import (
+        GroupDescription,
+        GroupInfo,
+        GroupSummary,
+        LeaseInfo,
+        MemberInfo,
+        PartitionProgress,
+    )
+    from lakelog.model.group import RetryPolicy, Skipped
 
 _FIGURES = ("committed", "frontier", "log_start", "high_watermark", "epoch", "lag", "leased", "waiting", "skipped")
+_SHOWN_RUNS = 3
+_COMMAND = re.compile(r"`[^`]+`")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_MOST_DEAD = 10_000
+"""The list counts no further."""
 _ENDS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
@@ -35,10 +52,43 @@ def shape(group: GroupInfo) -> dict[str, object]:
     }
 
 
+def summary(group: GroupSummary) -> dict[str, object]:
+    """As the list of the HTTP API has it."""
+    return {
+        **shape(group),
+        "status": group.status,
+        "lag": group.lag,
+        "oldest_at": group.oldest_at,
+        "member_count": group.member_count,
+        "dead_letters": group.dead_letters,
+    }
+
+
+def print_list(groups: Sequence[GroupSummary], now: datetime | None = None) -> None:
+    """Print a line for each group."""
+    now = now or datetime.now(UTC)
+    print_table(
+        ["group", "lag", "oldest", "members", "dead", "status"],
+        [
+            (
+                group.name,
+                f"{group.lag:,}",
+                _ago(group.oldest_at, now),
+                group.member_count,
+                f"{group.dead_letters:,}{'+' if group.dead_letters >= _MOST_DEAD else ''}",
+                group.status,
+            )
+            for group in groups
+        ],
+        empty="No groups yet. A group is created when its first worker starts, or a consumer asks for messages.",
+    )
+
+
 def described(found: GroupDescription) -> dict[str, object]:
     """All of it; `leases` are those of all partitions."""
     return {
         **shape(found.group),
+        "status": found.status,
         "state": found.state,
         "generation": found.generation,
         "lag": found.lag,
@@ -51,28 +101,40 @@ def described(found: GroupDescription) -> dict[str, object]:
     }
 
 
-def print_settings(group: GroupInfo) -> None:
-    print_fields(_settings(group))
-
-
-def print_description(found: GroupDescription) -> None:
-    group = found.group
-    dead = show_count(found.dead_letters, "dead letter")
-    more = f"; `lakelog dead list {group.name}` shows them" if found.dead_letters else ""
-    state: dict[str, object] = {
-        "state": found.state,
-        "lag": show_count(found.lag, "message"),
-        "members": f"{len(found.members)}, generation {found.generation}",
-        "given up": f"{dead}{more}",
+def skipped(found: Skipped) -> dict[str, object]:
+    return {
+        "partition": found.partition,
+        "offset": found.offset,
+        "messages": found.messages,
+        "leased": found.leased,
+        "unreadable": found.unreadable,
     }
-    print_fields(_settings(group) | state)
-    _print_members(found.members)
-    _print_progress(found.progress)
-    _print_leases(found.progress)
-    if found.stuck:
-        print_line("\nStands still:")
-        for why in found.stuck:
-            print_line(f"  {why}")
+
+
+def print_settings(group: GroupInfo) -> None:
+    print_fields({"name": group.name} | _settings(group))
+
+
+def print_description(found: GroupDescription, now: datetime | None = None) -> None:
+    """Print what a group is doing, its settings, members, partitions and leases, and why messages wait."""
+    now = now or datetime.now(UTC)
+    group = found.group
+    oldest = min((each.oldest_at for each in found.progress if each.oldest_at), default=None)
+    list_them = f"; list them with `lakelog dead list {group.name}`" if found.dead_letters else ""
+    state: dict[str, object] = {
+        "name": group.name,
+        "status": found.status,
+        "lag": show_count(found.lag, "message") + (f", the oldest published {_ago(oldest, now)} ago" if oldest else ""),
+        "members": f"{len(found.members)} ({found.state}, generation {found.generation})",
+        "dead letters": f"{found.dead_letters:,}{list_them}",
+    }
+    print_fields(state | _settings(group))
+    _print_members(found.members, now)
+    _print_progress(found.progress, now)
+    _print_leases(found.progress, now)
+    if found.reasons:
+        print_line("\nWhy messages wait:")
+        _print_wrapped(found.reasons)
 
 
 def show_paused(group: GroupInfo) -> str:
@@ -93,7 +155,7 @@ def show_retries(policy: RetryPolicy) -> str:
 def _settings(group: GroupInfo) -> dict[str, object]:
     settings = group.settings
     return {
-        "name": group.name,
+        "paused": show_paused(group) or "no",
         "kind": group.kind,
         "order": settings.order,
         "filter": settings.filter or "none",
@@ -101,36 +163,39 @@ def _settings(group: GroupInfo) -> dict[str, object]:
         "after the last": "kept as a dead letter" if settings.dead_letter else "discarded",
         "window": settings.window,
         "assignor": settings.assignor,
-        "paused": show_paused(group) or "no",
     }
 
 
-def _print_members(members: tuple[MemberInfo, ...]) -> None:
+def _print_members(members: tuple[MemberInfo, ...], now: datetime) -> None:
+    from lakelog.client.group_values import show_partitions
+
     if members:
         print_line("")
         print_table(
             ["member", "host", "partitions", "seen"],
-            [(one.member_id, one.client_host, _assigned(one), show_time(one.seen_at)) for one in members],
+            [
+                (one.member_id, one.client_host, show_partitions(one.assigned) or "none", _ago(one.seen_at, now))
+                for one in members
+            ],
             empty="",
         )
 
 
-def _print_progress(progress: tuple[PartitionProgress, ...]) -> None:
+def _print_progress(progress: tuple[PartitionProgress, ...], now: datetime) -> None:
+    """The columns fit a terminal of 80, also with offsets of nine digits."""
     print_line("")
     print_table(
-        ["topic", "partition", "committed", "high watermark", "lag", "leased", "waiting", "skipped", "dead", "oldest"],
+        ["partition", "committed", "end", "lag", "leased", "waiting", "oldest", "status"],
         [
             (
-                each.topic,
-                each.partition,
+                f"{each.topic}/{each.partition}",
                 each.committed,
                 each.high_watermark,
                 each.lag,
                 each.leased,
                 each.waiting,
-                each.skipped,
-                each.dead,
-                show_time(each.oldest_at),
+                _ago(each.oldest_at, now),
+                each.status,
             )
             for each in progress
         ],
@@ -138,32 +203,46 @@ def _print_progress(progress: tuple[PartitionProgress, ...]) -> None:
     )
 
 
-def _print_leases(progress: tuple[PartitionProgress, ...]) -> None:
+def _print_leases(progress: tuple[PartitionProgress, ...], now: datetime) -> None:
     rows = [
-        (
-            f"{each.topic}/{each.partition}",
-            lease.token,
-            lease.owner,
-            _offsets(lease),
-            show_time(lease.expires_at),
-            "suspect" if lease.suspect else "",
-        )
+        (f"{each.topic}/{each.partition}", lease.owner, _offsets(lease), _left(lease, now))
         for each in progress
         for lease in each.leases
     ]
     if rows:
         print_line("")
-        print_table(["lease of", "token", "owner", "offsets", "until", ""], rows, empty="")
-
-
-def _assigned(member: MemberInfo) -> str:
-    return (
-        "; ".join(f"{topic} {', '.join(map(str, some))}" for topic, some in member.assigned.items() if some) or "none"
-    )
+        print_table(["lease of", "owner", "offsets", "ends in"], rows, empty="")
 
 
 def _offsets(lease: LeaseInfo) -> str:
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lease.offsets)
+    """The first runs of offsets, and how many messages there are in all if these are not all."""
+    from lakelog.client.group_values import show_ranges
+
+    shown = show_ranges(lease.offsets[:_SHOWN_RUNS])
+    count = sum(last - first + 1 for first, last in lease.offsets)
+    return shown if len(lease.offsets) <= _SHOWN_RUNS else f"{shown}, … ({count:,})"
+
+
+def _left(lease: LeaseInfo, now: datetime) -> str:
+    left = "" if lease.expires_at is None else show_age(lease.expires_at - now) if lease.expires_at > now else "ended"
+    return f"{left} (suspect)" if lease.suspect else left
+
+
+def _ago(time: datetime | None, now: datetime) -> str:
+    return "" if time is None else show_age(now - time)
+
+
+def _print_wrapped(lines: Iterable[str]) -> None:
+    """On a terminal, break lines between words, but not inside a command; in a pipe, leave them whole."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        if width:
+            # So that the command can be copied: a terminal that is too narrow for it wraps it without a line break.
+            line = _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), line)
+            line = textwrap.fill(
+                line, max(40, width - 2), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            ).replace(_NO_BREAK, " ")
+        print_line(textwrap.indent(line, "  "))
 
 
 def _member_shape(member: MemberInfo) -> dict[str, object]:
@@ -179,9 +258,9 @@ def _member_shape(member: MemberInfo) -> dict[str, object]:
 
 def _progress_shape(each: PartitionProgress) -> dict[str, object]:
     figures = {name: getattr(each, name) for name in (*_FIGURES, *_ENDS)}
-    further = {"oldest_at": each.oldest_at, "next_due_at": each.next_due_at, "stuck": each.stuck}
+    further = {"oldest_at": each.oldest_at, "next_due_at": each.next_due_at, "reason": each.reason}
     present = {name: found for name, found in further.items() if found is not None}
-    return {"topic": each.topic, "partition": each.partition, **figures, **present}
+    return {"topic": each.topic, "partition": each.partition, **figures, "status": each.status, **present}
 
 
 def _lease_shape(each: PartitionProgress, lease: LeaseInfo) -> dict[str, object]:

@@ -11,14 +11,15 @@ import typer
 
 from lakelog.cli import group_views
 from lakelog.cli.asking import YesOption, confirm
+from lakelog.cli.completing import complete_group, complete_topic
 from lakelog.cli.output import print_json, print_line, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_duration, parse_time, show_count, show_time
+from lakelog.cli.units import parse_duration, parse_time, show_count
 from lakelog.model.kinds import Assignor, Order
 
 if TYPE_CHECKING:
     from lakelog.client.group_values import Sought
-    from lakelog.model.group import RetryPolicy
+    from lakelog.model.group import RetryPolicy, Skipped
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, move, pause, alter and delete groups.")
 
@@ -26,38 +27,27 @@ _ID = re.compile(r"\d+-\d+-\d+", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _AS_ID = "id:"
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Only this topic; else all that the group reads.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=complete_group)]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", help="Only this topic. Default: all that the group reads.", autocompletion=complete_topic),
+]
 
 
 @app.command("list")
 def list_groups(url: UrlOption = None, token: TokenOption = None, json: JsonOption = False) -> None:
-    """List the groups that the token can see."""
+    """List groups with lag, age, members and dead letters."""
     with open_log(url, token) as log:
         found = log.groups()
     if json:
-        print_json({"groups": [group_views.shape(group) for group in found]})
-        return
-    print_table(
-        ["name", "kind", "order", "filter", "paused", "created"],
-        [
-            (
-                group.name,
-                group.kind,
-                group.settings.order,
-                group.settings.filter or "",
-                group_views.show_paused(group),
-                show_time(group.created_at),
-            )
-            for group in found
-        ],
-        empty="No groups yet; one is made when its first worker starts, or its first consumer asks for messages.",
-    )
+        print_json({"groups": [group_views.summary(group) for group in found]})
+    else:
+        group_views.print_list(found)
 
 
 @app.command()
 def describe(name: GroupArgument, url: UrlOption = None, token: TokenOption = None, json: JsonOption = False) -> None:
-    """Show lag, members and leases, and the reason for anything that does not move."""
+    """Show lag, members, leases, and why messages wait."""
     with open_log(url, token) as log:
         found = log.group(name).describe()
     if json:
@@ -69,7 +59,7 @@ def describe(name: GroupArgument, url: UrlOption = None, token: TokenOption = No
 @app.command()
 def seek(
     name: GroupArgument,
-    topic: Annotated[str, typer.Argument(help="The topic in which it is moved.")],
+    topic: Annotated[str, typer.Argument(help="The topic to move in.", autocompletion=complete_topic)],
     to: Annotated[
         str,
         typer.Option(
@@ -78,15 +68,15 @@ def seek(
             help="earliest, latest, an offset, a time (2026-01-31T12:00Z; 2h: two hours ago), or a message's id.",
         ),
     ],
-    partition: Annotated[int | None, typer.Option(min=0, help="Move this partition only.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Move only this partition.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
     """Move a group to another position of a topic.
 
-    What is leased is taken back, retries are forgotten, and messages from there on are handed out (again).
+    Leases are revoked, retries are forgotten, and the group receives the messages from there on, again if need be.
     """
     where = target(to)
     with open_log(url, token) as log:
@@ -148,6 +138,57 @@ def _seek_summary(name: str, topic: str, moved: list[Sought], dry_run: bool) -> 
 
 
 @app.command()
+def skip(
+    name: GroupArgument,
+    topic: Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)],
+    partition: Annotated[int, typer.Option(min=0, help="The partition to move in.")],
+    to: Annotated[int, typer.Option("--to", metavar="OFFSET", min=0, help="The offset at which the group continues.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be skipped.")] = False,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Move a group past messages without delivering them.
+
+    For a partition with a damaged or missing segment file that cannot be restored: `groups describe` names the offset
+    to skip to. It also skips messages that can be read, such as a backlog that is no longer wanted. Skipped messages
+    are counted as cut, also those that wait for a retry; leased messages stay with their workers. To deliver the
+    messages later, move the group back with `groups seek`.
+    """
+    with open_log(url, token) as log:
+        found = log.topic(topic)
+        if not (yes or dry_run):
+            planned = found.skip(name, partition=partition, offset=to, dry_run=True)
+            if planned.messages:
+                say(_readable(topic, planned))
+                confirm(f"S{_skip_summary(name, topic, planned, 'skip')[1:]}?")
+        skipped = found.skip(name, partition=partition, offset=to, dry_run=dry_run)
+    if json:
+        print_json({"dry_run": dry_run, **group_views.skipped(skipped)})
+    else:
+        print_line(_skip_summary(name, topic, skipped, "would skip" if dry_run else "skipped"))
+
+
+def _readable(topic: str, planned: Skipped) -> str:
+    place = f"{topic}/{planned.partition}"
+    if planned.unreadable is None:
+        return f"The next message of {place} can be read: without a skip, the group receives it."
+    first, last = planned.unreadable
+    return f"Offsets {first} to {last} of {place} cannot be read: the file of their segment is damaged or missing."
+
+
+def _skip_summary(name: str, topic: str, skipped: Skipped, verb: str) -> str:
+    where = f"{topic}/{skipped.partition} below offset {skipped.offset}"
+    summary = f"{verb} {show_count(skipped.messages, 'message')} of {where} for group {name}"
+    if not skipped.messages:
+        summary = f"nothing to skip in {where} for group {name}"
+    if skipped.leased:
+        summary += f"; {show_count(skipped.leased, 'leased message')} there stay with their workers"
+    return summary
+
+
+@app.command()
 def pause(
     name: GroupArgument,
     topic: TopicOption = None,
@@ -155,7 +196,7 @@ def pause(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Hand out nothing more; what is leased may be finished."""
+    """Stop handing out messages. Leased messages may be finished."""
     with open_log(url, token) as log:
         log.group(name).pause(topic)
     _print_switched("paused", name, topic, json)
@@ -169,7 +210,7 @@ def resume(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Go on after a pause."""
+    """Continue after a pause."""
     with open_log(url, token) as log:
         log.group(name).resume(topic)
     _print_switched("resumed", name, topic, json)
@@ -186,34 +227,39 @@ def _print_switched(verb: str, name: str, topic: str | None, json: bool) -> None
 @app.command()
 def alter(
     name: GroupArgument,
-    order: Annotated[Order | None, typer.Option(help="In which order messages are handed out.")] = None,
+    order: Annotated[Order | None, typer.Option(help="The order in which messages are handed out.")] = None,
     filter: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Which messages the group wants; '' for all.")
+        str | None, typer.Option(metavar="FILTER", help="Only messages that match are handed out; '' for all.")
     ] = None,
     retries: Annotated[
-        int | None, typer.Option(min=0, max=1000, help="How often a failed message is tried again.")
+        int | None, typer.Option(min=0, max=1000, help="How often a failed message is retried; at most 1,000.")
     ] = None,
     retry_base: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Wait that long after the first failure, then twice as long.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Delay after the first failure; it doubles with each further failure."),
     ] = None,
-    retry_max_delay: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Wait never longer than this.")
-    ] = None,
+    retry_max_delay: Annotated[str | None, typer.Option(metavar="DURATION", help="The longest delay.")] = None,
     dead_letter: Annotated[
         bool | None,
-        typer.Option("--dead-letter/--no-dead-letter", help="Keep what failed too often, or discard it."),
+        typer.Option(
+            "--dead-letter/--no-dead-letter",
+            help="Keep messages that failed too often as dead letters, or discard them.",
+        ),
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="At most so many of a partition are leased or wait.")
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="How many messages of a partition may be leased or waiting; at most 10,000."
+        ),
     ] = None,
-    assignor: Annotated[Assignor | None, typer.Option(help="How partitions are shared out among members.")] = None,
+    assignor: Annotated[Assignor | None, typer.Option(help="How partitions are assigned to members.")] = None,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Change a group's settings. What is left out stays.
+    """Change a group's settings. Settings that are not given stay as they are.
 
-    Workers that state another setting than the group's are refused when they start again: change them too.
+    A worker whose subscription states other settings is refused when it starts again: change its code too.
     """
     changes: dict[str, object] = {
         "order": order,
@@ -227,7 +273,7 @@ def alter(
     longest = parse_duration(retry_max_delay).total_seconds() if retry_max_delay else None
     retried = any(each is not None for each in (retries, base, longest))
     if not given and not retried:
-        raise typer.BadParameter("Say what to change: --retries, --filter, --order, …; `--help` lists all.")
+        raise typer.BadParameter("Give a setting to change, such as --retries; `--help` lists all.")
     with open_log(url, token) as log:
         group = log.group(name)
         if retried:
@@ -265,7 +311,7 @@ def delete(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a group, its progress and its dead letters, for good. It must have no members."""
+    """Delete a group without members, its progress and its dead letters."""
     with open_log(url, token) as log:
         group = log.group(name)
         if not yes:

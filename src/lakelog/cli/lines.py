@@ -1,11 +1,12 @@
-"""Input to messages: lines of text, JSON lines, whole messages, or raw bytes. It publishes nothing.
+"""Input to messages: lines of text, JSON, whole messages, or raw bytes. It publishes nothing.
 
-A line that cannot be used is a `BadLine` with its number and the reason; what to do about it is the command's.
+A line that cannot be used is a `BadLine` with its number and the reason; the command decides what to do about it.
 """
 
 from __future__ import annotations
 
 import binascii
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
@@ -16,6 +17,8 @@ from lakelog.cli.formats import Format
 from lakelog.model.limits import MAX_MESSAGE_BYTES
 
 JSON = "application/json"
+WHOLE = (Format.RAW, Format.JSON)
+"""Formats in which all of the input is one message."""
 
 # A message in base64, with its headers, is longer than its value.
 _MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
@@ -32,11 +35,13 @@ class Input:
     headers: dict[str, str] = field(default_factory=dict)
     content_type: str | None = None
     correlation_id: str | None = None
+    doubt: str | None = None
+    """Why a text that starts like JSON is not JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A line that is no message."""
+    """A line that is not a message."""
 
     number: int
     reason: str
@@ -57,43 +62,61 @@ class _MessageLine(msgspec.Struct):
 _message_line = msgspec.json.Decoder(_MessageLine)
 
 
-def detect(name: str, first: bytes) -> Format:
-    """JSON lines if the file's name says so, or if the first line is a JSON object or array; else lines of text."""
-    if name.endswith((".jsonl", ".ndjson")):
-        return Format.JSONL
-    if first.lstrip()[:1] in (b"{", b"["):
-        try:
-            msgspec.json.decode(first)
-            return Format.JSONL
-        except msgspec.MsgspecError:
-            pass
-    return Format.LINES
+def read_value(text: str, wanted: Format, key_field: str | None) -> Input:
+    """Return the message that a command line holds; raise ValueError with the reason if the text is not one."""
+    # The shell's own bytes: Python has replaced those that are not UTF-8.
+    data = os.fsencode(text)
+    if wanted is Format.RAW:
+        return Input(number=1, value=data, size=len(data))
+    doubt = None
+    if wanted is Format.AUTO:
+        wanted, doubt = _detect("", data)
+    return replace(_parse(1, data, wanted, key_field), doubt=doubt)
 
 
 def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | None) -> Iterator[Input | BadLine]:
-    """The input's messages in order. Empty lines are left out."""
-    if wanted is Format.RAW:
-        yield _whole(stream)
+    """Yield the messages of the input in order. Empty lines are left out."""
+    if wanted in WHOLE:
+        yield _whole(stream, wanted, key_field)
         return
     for number, line in enumerate(_lines(stream), start=1):
+        doubt = None
         if not line.strip():
             continue
         if len(line) > _MAX_LINE_BYTES:
             yield BadLine(number=number, reason=f"it is longer than a message may be ({MAX_MESSAGE_BYTES} bytes)")
             continue
         if wanted is Format.AUTO:
-            wanted = detect(name, line)
+            wanted, doubt = _detect(name, line)
         try:
-            yield _parse(number, line, wanted, key_field)
-        except (ValueError, RecursionError) as error:
+            message = _parse(number, line, wanted, key_field)
+        except ValueError as error:
             yield BadLine(number=number, reason=str(error))
+        else:
+            yield message if doubt is None else replace(message, doubt=doubt)
+
+
+def _detect(name: str, first: bytes) -> tuple[Format, str | None]:
+    """Return the format of the input, and why the first line is not JSON if it starts like JSON.
+
+    JSON lines if the file's name says so, or if the first line is a JSON object or array; else lines of text.
+    """
+    if name.endswith((".jsonl", ".ndjson")):
+        return Format.JSONL, None
+    if first.lstrip()[:1] not in (b"{", b"["):
+        return Format.LINES, None
+    try:
+        _decoded(first)
+    except ValueError as error:
+        return Format.LINES, str(error)
+    return Format.JSONL, None
 
 
 def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> Input:
     if wanted is Format.LINES:
         return Input(number=number, value=_text(line.rstrip(b"\r\n")), size=len(line))
     line = line.strip()
-    # What is passed on as it stands is not looked at again.
+    # JSON is stored as these bytes, and msgspec does not check that they are UTF-8 throughout.
     _text(line)
     if wanted is Format.MESSAGES:
         return _from_message(number, line, key_field)
@@ -101,10 +124,10 @@ def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> I
 
 
 def _from_json(message: Input, line: bytes, key_field: str | None) -> Input:
-    """Text is stored as text, null as no value, any other JSON as it stands: numbers keep all of their digits."""
+    """Text is stored as text, null as no value, any other JSON byte for byte: numbers keep all of their digits."""
     try:
-        value = msgspec.json.decode(line)
-    except msgspec.MsgspecError as error:
+        value = _decoded(line)
+    except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     key = _key(value, key_field) if message.key is None else message.key
     if value is None or isinstance(value, str):
@@ -127,7 +150,7 @@ def _from_message(number: int, line: bytes, key_field: str | None) -> Input:
         )
         if found.value_base64 is not None:
             return replace(message, value=binascii.a2b_base64(found.value_base64, strict_mode=True))
-    except (msgspec.MsgspecError, binascii.Error) as error:
+    except (msgspec.MsgspecError, binascii.Error, RecursionError) as error:
         raise ValueError(f"it is not a message: {error}") from None
     if found.value is msgspec.UNSET:
         raise ValueError("it is not a message: it has neither `value` nor `value_base64`")
@@ -136,13 +159,22 @@ def _from_message(number: int, line: bytes, key_field: str | None) -> Input:
     return _from_json(message, bytes(found.value), key_field)
 
 
+def _decoded(line: bytes) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error).removeprefix("JSON is malformed: ")) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def _key(value: object, key_field: str | None) -> str | int | None:
     if key_field is None:
         return None
     key = value.get(key_field) if isinstance(value, dict) else None
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise ValueError(
-            f"its field {key_field!r}, which is to be the key, is missing or neither text nor a whole number"
+            f"its field {key_field!r}, which holds the key, is missing or is neither text nor a whole number"
         )
     return key
 
@@ -154,11 +186,16 @@ def _text(line: bytes) -> str:
         raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _whole(stream: BinaryIO) -> Input | BadLine:
+def _whole(stream: BinaryIO, wanted: Format, key_field: str | None) -> Input | BadLine:
     data = stream.read(MAX_MESSAGE_BYTES + 1)
     if len(data) > MAX_MESSAGE_BYTES:
-        return BadLine(number=1, reason=f"the input is over {MAX_MESSAGE_BYTES} bytes, the most a message may have")
-    return Input(number=1, value=data, size=len(data))
+        return BadLine(number=1, reason=f"it is over {MAX_MESSAGE_BYTES} bytes, the most that a message may have")
+    if wanted is Format.RAW:
+        return Input(number=1, value=data, size=len(data))
+    try:
+        return _parse(1, data, wanted, key_field)
+    except ValueError as error:
+        return BadLine(number=1, reason=str(error))
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

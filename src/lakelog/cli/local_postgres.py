@@ -70,7 +70,7 @@ def running(folder: Path, *, port: int | None, say: Callable[[str], None]) -> It
         _stop_stale(found, data, user, say)
         password = _read_password(place)
     else:
-        say(f"Making a PostgreSQL {found.major} database in {data} …")
+        say(f"Creating a PostgreSQL {found.major} database in {data} …")
         password = _write_password(place, user)
         _initdb(found, data, user)
     port = port if port and is_free(port) else free_port()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
-import functools
-import sys
+from collections.abc import Iterable
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lakelog.cli.output import clean
+from lakelog.cli.output import clean, is_watched, print_line
 from lakelog.cli.units import show_time
 
 if TYPE_CHECKING:
     from lakelog.client.messages import ReceivedMessage
 
 JSON = "application/json"
+_LONGEST = 1000
 
 
 def shape(message: ReceivedMessage[Any]) -> dict[str, object]:
@@ -44,28 +45,31 @@ def json_line(message: ReceivedMessage[Any]) -> str:
     return msgspec.json.encode(shape(message)).decode()
 
 
-def text_line(message: ReceivedMessage[Any]) -> str:
-    """Place, time, key and value; all of the value when piped, what fits a line or so when a person reads it."""
-    key = "-" if message.key is None else clean(message.key.decode(errors="replace"))
-    place = f"{message.partition}:{message.offset}"
-    return f"{place:<10} {show_time(message.appended_at)}  {key:<16} {shown(message.raw)}"
+def print_texts(messages: Iterable[ReceivedMessage[Any]]) -> int:
+    """Print a line for each message as it comes, on a terminal below headings; return how many there were."""
+    watched, count = is_watched(), 0
+    for count, message in enumerate(messages, start=1):
+        if watched and count == 1:
+            print_line(_line("P:OFFSET", "APPENDED (UTC)", "KEY", "VALUE"))
+        key = "-" if message.key is None else clean(message.key.decode(errors="replace"))
+        time = f"{message.appended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if watched else show_time(message.appended_at)
+        print_line(_line(f"{message.partition}:{message.offset}", time, key, shown(message.raw)))
+    return count
+
+
+def _line(place: str, time: str, key: str, value: str) -> str:
+    return f"{place:<9} {time:<19}  {key:<10}  {value}"
 
 
 def shown(raw: bytes | None) -> str:
-    """A value on one line."""
+    """Return a value on one line; on a terminal, no more of it than fits a few lines."""
     if raw is None:
         return "(no value)"
     try:
         text = clean(raw.decode())
     except UnicodeDecodeError:
         return f"({len(raw)} bytes; --json shows them)"
-    longest = _longest()
-    return text if len(text) <= longest else text[:longest] + "…"
-
-
-@functools.cache
-def _longest() -> int:
-    return 1000 if sys.stdout.isatty() else sys.maxsize
+    return text if len(text) <= _LONGEST or not is_watched() else text[:_LONGEST] + "…"
 
 
 def key_shape(key: bytes | None) -> dict[str, object]:

@@ -8,9 +8,9 @@ from lakelog.cli.target import JsonOption
 
 
 def migrate(database_url: DatabaseOption = None, cell: CellOption = None, json: JsonOption = False) -> None:
-    """Bring the databases' schema up to this version.
+    """Bring the schema of the databases up to date.
 
-    Safe to run twice at once, and while servers of the version before are running. A new cell joins by it.
+    It is safe to run twice at the same time, and while servers of the previous version run. It also adds new cells.
     """
     import asyncio
 

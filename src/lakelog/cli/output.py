@@ -1,58 +1,73 @@
-"""What commands print: tables and fields for people, JSON for programs. It decides nothing about what is shown.
+"""What commands print: tables and fields for people, JSON for programs. Commands decide what is in them.
 
-Results go to stdout, everything else to stderr. On a terminal tables fit its width; piped they are plain text, and
-whole.
+Results go to stdout, everything else to stderr. On a terminal, tables fit its width; in a pipe they are whole.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from lakelog.cli import tables
+
+PREFIX = "lakelog: "
+"""Begins what a command says about itself, as other programs do."""
 
 
 def print_json(value: object) -> None:
-    """One object or array, indented when a person looks at it."""
+    """Print one object or array; indented on a terminal."""
     import msgspec
 
     text = msgspec.json.encode(value)
-    if sys.stdout.isatty():
+    if is_watched():
         text = msgspec.json.format(text, indent=2)
     print_line(text.decode())
 
 
 def print_line(text: str) -> None:
-    """One line of a result, out at once: whoever reads the pipe may be waiting for it."""
+    """Print one line of a result and flush it: the reader of a pipe may be waiting for it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
-    """Something for the person, not part of the result."""
+    """Tell the person something that is not part of the result; on a terminal, wrapped between words."""
+    if sys.stderr.isatty():
+        text = "\n".join(part for line in text.splitlines() for part in _within(line, _columns()))
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """A row per thing; `empty` says on stderr what to do when there is none."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, cut: Collection[str] = ()
+) -> None:
+    """Print a row for each thing.
+
+    Args:
+        columns: The headings.
+        rows: The cells of each row.
+        empty: What to say on stderr if there are no rows.
+        cut: The columns of free text, which may be cut to fit a terminal.
+    """
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     if not cells:
         say(empty)
-    elif sys.stdout.isatty():
-        _print_rich_table(columns, cells)
-    else:
-        for line in _aligned([[column.upper() for column in columns], *cells]):
-            print_line(line)
+        return
+    free = {number for number, column in enumerate(columns) if column in cut}
+    for line in tables.lay_out([[column.upper() for column in columns], *cells], _room(), free):
+        print_line(line)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """What is known about one thing."""
-    for line in _aligned([[name, clean(str(text))] for name, text in fields.items()]):
+    """Print what is known about one thing, by name."""
+    shown = [(name, clean(str(text))) for name, text in fields.items()]
+    for line in tables.lay_out_fields(shown, _room()):
         print_line(line)
 
 
 def clean(text: str) -> str:
-    """The text on one line, without signs that could steer a terminal."""
+    """Return the text on one line, with control characters escaped: they could steer a terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
@@ -60,21 +75,24 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def is_watched() -> bool:
+    """Return whether results go to a terminal, where a person reads them."""
+    return sys.stdout.isatty()
 
 
-def _print_rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _room() -> int | None:
+    """Return the width of the terminal; None in a pipe, whose reader gets everything."""
+    return _columns() if is_watched() else None
 
-    table: Any = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column.upper(), overflow="fold")
-    for row in rows:
-        # Text, so that brackets in a name are not taken for markup.
-        table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _within(line: str, width: int) -> Iterable[str]:
+    """Yield the line in parts of this width, those after the first below its text."""
+    start = len(line) - len(line.lstrip(" ")) or len(PREFIX) * line.startswith(PREFIX)
+    first, *rest = tables.wrap(line[start:], width - start)
+    yield line[:start] + first
+    for part in rest:
+        yield " " * start + part

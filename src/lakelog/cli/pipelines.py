@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakelog.cli.completing import complete_topic
 from lakelog.cli.output import print_json, print_line, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, find_target, open_log
-from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_size, show_time
+from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:
     from lakelog.model.pipeline import PipelineRun
@@ -19,20 +20,25 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.tiering import Tiered
     from lakelog.spark.session import Connection
 
-app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, and see what ran.")
+app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
 app.add_typer(run_app, name="run")
 app.add_typer(plan_app, name="plan")
 
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Only this topic; else all, one after another.")]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", help="Only this topic. Default: all, one after another.", autocompletion=complete_topic),
+]
 SizeOption = Annotated[
-    str, typer.Option("--segment-size", metavar="SIZE", help="About so much of stored batches makes a segment.")
+    str, typer.Option("--segment-size", metavar="SIZE", help="Target size of a segment, in stored bytes.")
 ]
 AgeOption = Annotated[
     str,
     typer.Option(
-        "--min-age", metavar="DURATION", help="What makes no whole segment waits until it is so old; 0s: not."
+        "--min-age",
+        metavar="DURATION",
+        help="Messages that do not fill a segment wait until they are this old; 0s for no wait.",
     ),
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -41,14 +47,12 @@ DryOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would
 @run_app.command("tier")
 def run_tier(
     topic: TopicOption = None,
-    every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Run again and again, so often, until stopped.")
-    ] = None,
+    every: Annotated[str | None, typer.Option(metavar="DURATION", help="Run at this interval until stopped.")] = None,
     master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[2] is this machine with two cores; spark://host:7077.")
+        str, typer.Option(help="Where Spark runs: local[2] for two cores of this machine, or spark://host:7077.")
     ] = "local[2]",
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A setting of Spark; may be repeated.")
+        list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A Spark setting. May be repeated.")
     ] = None,
     segment_size: SizeOption = "128MiB",
     min_age: AgeOption = "5m",
@@ -57,10 +61,10 @@ def run_tier(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Move older messages from PostgreSQL to Parquet files in the object store.
+    """Move older messages from PostgreSQL to Parquet files.
 
-    Readers notice nothing. Kill it at any moment and run it again: it goes on where it was. One run of a topic goes
-    on at a time. The server drops hot tables a minute after all in them was moved and verified.
+    Readers see no difference. You can stop it at any time; the next run continues from there. Only one run per topic
+    is active. The server drops a hot table a minute after all of its messages are moved and verified.
     """
     settings = parse_pairs(conf, "--conf")
     period = None if every is None else parse_duration(every).total_seconds()
@@ -85,14 +89,18 @@ def plan_tier(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show which offsets would become which segments; the same as `run tier --dry-run`, by partition."""
-    from lakelog.spark.pipelines.tiering import tierable
+    """Show which offsets would become which segments.
+
+    The same as `run tier --dry-run`, by partition.
+    """
+    from lakelog.spark.pipelines.tiering import Tiered, explained, tierable
 
     job = _job(topic, segment_size, min_age, True, None)
     with open_log(url, token) as log:
         topics = [topic] if topic else [info.name for info in log.topics()]
         found = [(name, each) for name in topics for each in tierable(log, name, job.wish)]
         left = {name: len(log.lake.unverified(name)) for name in topics}
+        nothing = [] if found else [explained(log, Tiered(topic=name)) for name in topics]
     if json:
         ranges = [
             {"topic": name, "partition": each.partition, "first": each.first, "end": each.end, "bytes": each.bytes}
@@ -106,7 +114,7 @@ def plan_tier(
             (name, each.partition, each.first, each.end, f"{each.end - each.first:,}", show_size(each.bytes))
             for name, each in found
         ],
-        empty=f"Nothing to tier yet: no whole segment of {segment_size}, and the rest is younger than {min_age}.",
+        empty="\n".join(_nothing_line(each, job) for each in nothing) or "There are no topics to tier.",
     )
     if waiting := sum(left.values()):
         say(f"{show_count(waiting, 'segment')} of an earlier run would be verified first.")
@@ -115,14 +123,17 @@ def plan_tier(
 @run_app.command("sweep")
 def run_sweep(
     min_age: Annotated[
-        str, typer.Option("--min-age", metavar="DURATION", help="Between the two looks that find a file unused.")
+        str, typer.Option("--min-age", metavar="DURATION", help="Time between the two checks that find a file unused.")
     ] = "1d",
     dry_run: DryOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete files that no longer count, when they were found unused twice, a day apart. Run it daily."""
+    """Delete unused files from the object store.
+
+    A file is deleted when two checks, a day apart, found it unused. Run it daily.
+    """
     from lakelog.spark.pipelines.jobs import stoppable
     from lakelog.spark.pipelines.sweeping import sweep
 
@@ -137,36 +148,39 @@ def run_sweep(
 
 @app.command()
 def runs(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="Only runs of this one.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only runs of this topic.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest first.")] = 20,
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="PIPELINE", help="Only runs of this pipeline, such as tier.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only runs of this topic.", autocompletion=complete_topic)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most N runs, newest first; at most 1,000.")] = 20,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what ran, what runs, and how far it came."""
+    """List runs with their state and progress."""
     with open_log(url, token) as log:
         found = log.pipelines.list(pipeline, topic, limit=limit)
     if json:
         print_json({"runs": found})
         return
     print_table(
-        ["run", "pipeline", "topic", "state", "started", "took", "progress", "host", "detail"],
+        ["pipeline", "topic", "state", "age", "took", "progress", "detail"],
         [
             (
-                run.run_id,
                 run.pipeline,
                 run.topic,
                 run.state.value,
-                show_time(run.started_at),
+                show_since(run.started_at),
                 _took(run),
                 _progress(run),
-                run.host,
-                run.detail,
+                run.detail or (f"on {run.host}" if run.state == "running" else ""),
             )
             for run in found
         ],
-        empty="Nothing has run yet; begin with `lakelog pipelines run tier`.",
+        empty="No pipeline has run yet. Start with `lakelog pipelines run tier`.",
+        cut=["detail"],
     )
 
 
@@ -274,9 +288,8 @@ class _Screen:
 
 
 def _tiered_line(done: Tiered, job: TierJob) -> str:
-    if not (done.segments or done.settled or done.taken or done.dropped):
-        size, age = show_size(job.segment_bytes), show_duration(job.min_age)
-        return f"{done.topic}: nothing to tier yet (no whole segment of {size}, and the rest is younger than {age})"
+    if done.is_nothing:
+        return _nothing_line(done, job)
     verb = "would be tiered" if done.dry_run or (not job.every_seconds and job.dry_run) else "tiered"
     line = f"{done.topic}: {verb} {show_count(done.messages, 'message')} in {show_count(done.segments, 'segment')}"
     extra = [
@@ -288,6 +301,20 @@ def _tiered_line(done: Tiered, job: TierJob) -> str:
     return f"{line} ({show_size(done.bytes)}){'; ' + told if told else ''}"
 
 
+def _nothing_line(done: Tiered, job: TierJob) -> str:
+    """Say why there was nothing to tier."""
+    if not done.total:
+        return f"{done.topic}: nothing to tier: the topic has no messages"
+    if not done.hot:
+        return f"{done.topic}: nothing to tier: files hold all {show_count(done.total, 'message')} already"
+    size, age = show_size(job.segment_bytes), show_duration(job.min_age)
+    hint = "; to move them now, use --min-age 0s" if job.min_age else ""
+    return (
+        f"{done.topic}: nothing to tier yet: {show_count(done.hot, 'message')} in PostgreSQL, "
+        f"less than a segment of {size} and younger than {age}{hint}"
+    )
+
+
 def _swept_line(done: Swept) -> str:
     verb = "would be deleted" if done.dry_run else "deleted"
     return f"{show_count(done.files, 'file')} looked at, {done.deleted:,} {verb} ({show_size(done.bytes)})"
@@ -295,12 +322,12 @@ def _swept_line(done: Swept) -> str:
 
 def _took(run: PipelineRun) -> str:
     seconds = ((run.ended_at or run.seen_at) - run.started_at).total_seconds()
-    return show_duration(timedelta(seconds=round(seconds, 1)))
+    return show_duration(timedelta(seconds=round(seconds, 0 if seconds >= 1 else 1)))
 
 
 def _progress(run: PipelineRun) -> str:
     figures = run.progress
     if "segments" in figures:
-        planned = figures.get("planned_messages", 0)
-        return f"{figures.get('messages', 0):,} of {max(planned, figures.get('messages', 0)):,} messages"
-    return " ".join(f"{name}={figure:,}" for name, figure in figures.items())
+        done, planned = figures.get("messages", 0), figures.get("planned_messages", 0)
+        return f"{done:,} of {planned:,}" if planned > done else show_count(done, "message")
+    return ", ".join(f"{figure:,} {name.replace('_', ' ')}" for name, figure in figures.items())

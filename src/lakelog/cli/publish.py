@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from lakelog.cli.completing import complete_topic
 from lakelog.cli.formats import Format
 from lakelog.cli.output import clean, print_json, print_line, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
@@ -36,33 +37,45 @@ class _Wish:
 
 
 def publish(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(help="The topic's name.", autocompletion=complete_topic)],
     file: Annotated[
-        Path | None, typer.Argument(help="What to publish; stdin if left out, or `-`.", show_default=False)
+        Path | None, typer.Argument(help="The file to publish. Default: stdin.", show_default=False)
     ] = None,
-    value: Annotated[str | None, typer.Option(help="Publish this text as one message.")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Publish this as one message: JSON if it is an object or array, else text.")
+    ] = None,
     format: Annotated[
         Format,
         typer.Option(
-            help="lines: text, a message a line. jsonl: a JSON value a line. messages: as `tail --json` prints them. "
-            "raw: all of the input is one message. auto: jsonl if the first line is a JSON object or array, else lines."
+            help="lines: each line is a text. jsonl: each line is a JSON value. json: the whole input is one JSON "
+            "value. messages: as `tail --json` prints them. raw: the whole input is one message, without a content "
+            "type. auto: jsonl if the first line is a JSON object or array, else lines."
         ),
     ] = Format.AUTO,
     key: Annotated[str | None, typer.Option(help="The key of every message.")] = None,
-    key_field: Annotated[str | None, typer.Option(help="Take keys from this field of JSON; else the topic's.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="May be repeated.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Publish to this partition, whatever the key.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="With --value: a repeat is not published twice.")] = None,
+    key_field: Annotated[
+        str | None, typer.Option(help="The field of JSON values that holds the key. Default: the topic's key field.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=TEXT", help="A header of every message. May be repeated."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Publish to this partition instead of the key's.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="With --value: publish only if no message has this key yet.")
+    ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Go on after a line that is no message; exit code 1.")
+        bool, typer.Option("--skip-bad", help="Continue after a line that is not a message; exit code 1.")
     ] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Publish messages from stdin, a file, or --value. Empty lines are left out.
+    """Publish messages from stdin, a file, or --value.
 
-    On a terminal it shows its progress; piped, or with --json, it prints a summary as JSON.
+    Empty lines are left out. On a terminal it shows progress; in a pipe, or with --json, it prints a summary as JSON.
     """
     if value is not None and file is not None:
         raise typer.BadParameter("Give a FILE or --value, not both.")
@@ -79,21 +92,56 @@ def publish(
     json = json or not sys.stdout.isatty()
     if value is not None:
         with open_log(url, token) as log:
-            _publish_one(log.topic(topic), value, wish, idempotency_key, json)
+            _publish_value(log.topic(topic), value, wish, idempotency_key, json)
         return
     with _opened(file) as (stream, name, size), open_log(url, token, patient=True) as log:
         _Bulk(log.topic(topic), wish, json).run(stream, name, size)
 
 
-def _publish_one(topic: Any, value: str, wish: _Wish, idempotency_key: str | None, json: bool) -> None:
-    receipt = topic.publish(
-        value, key=wish.key, headers=wish.headers or None, partition=wish.partition, idempotency_key=idempotency_key
-    )
+def _publish_value(topic: Any, value: str, wish: _Wish, idempotency_key: str | None, json: bool) -> None:
+    message = read_option(value, wish.format, _key_field(topic, wish))
+    if wish.key_field is not None and wish.key is None and message.key is None:
+        raise typer.BadParameter("It needs a JSON --value; this one is text.", param_hint="--key-field")
+    receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, wish))
     if json:
         print_json(receipt)
     else:
         again = ", where an earlier publish with that key had put it" * receipt.duplicate
         print_line(f"published to partition {receipt.partition} at offset {receipt.offset} (id {receipt.id}){again}")
+
+
+def read_option(value: str, wanted: Format, key_field: str | None) -> Input:
+    """Return the message of a --value; say so if it is stored as text although it starts like JSON."""
+    from lakelog.cli import lines
+
+    try:
+        message = lines.read_value(value, wanted, key_field)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--value") from None
+    if message.doubt is not None:
+        say(
+            f"lakelog: The value starts like JSON but is not JSON: {clean(message.doubt)}.\n"
+            "         It is stored as text. With --format json it would be refused."
+        )
+    return message
+
+
+def _key_field(topic: Any, wish: _Wish) -> str | None:
+    """Return the field that holds the keys, unless --key gives one."""
+    if wish.key is not None:
+        return None
+    return wish.key_field if wish.key_field is not None else topic.describe().key_field
+
+
+def _options(message: Input, wish: _Wish) -> dict[str, Any]:
+    """Return how the client publishes the message; the command's options come first."""
+    return {
+        "key": wish.key if wish.key is not None else message.key,
+        "headers": {**message.headers, **wish.headers} or None,
+        "partition": wish.partition,
+        "correlation_id": message.correlation_id,
+        "content_type": message.content_type,
+    }
 
 
 @contextlib.contextmanager
@@ -127,10 +175,7 @@ class _Bulk:
         from lakelog.cli import lines
         from lakelog.cli.progress import Progress
 
-        key_field = self._wish.key_field
-        if key_field is None and self._wish.key is None:
-            key_field = self._topic.describe().key_field
-        found = lines.read_messages(stream, name, self._wish.format, None if self._wish.key is not None else key_field)
+        found = lines.read_messages(stream, name, self._wish.format, _key_field(self._topic, self._wish))
         typed = stream is sys.stdin.buffer and sys.stdin.isatty()
         progress = Progress(total_bytes=size, watched=False if typed else None)
         producer = self._topic.producer(on_error=self._count_failed)
@@ -152,30 +197,31 @@ class _Bulk:
         if isinstance(one, BadLine):
             self._refuse(one.number, one.reason, progress)
             return
-        wish = self._wish
-        try:
-            producer.send(
-                one.value,
-                key=wish.key if wish.key is not None else one.key,
-                headers={**one.headers, **wish.headers} or None,
-                partition=wish.partition,
-                correlation_id=one.correlation_id,
-                content_type=one.content_type,
+        if one.doubt is not None:
+            say(
+                f"lakelog: Line {one.number} starts like JSON but is not JSON: {clean(one.doubt)}.\n"
+                "         Each line is stored as text. If the whole input is one JSON value, use --format json."
             )
+        try:
+            producer.send(one.value, **_options(one, self._wish))
         except InvalidRequest as error:
             self._refuse(one.number, error.detail, progress)
         else:
             progress.add(one.size)
 
     def _refuse(self, number: int, reason: str, progress: Progress) -> None:
+        from lakelog.cli.lines import WHOLE
+
         self._bad += 1
+        if self._wish.format in WHOLE:
+            raise InvalidRequest(f"The input is not a message: {reason}.")
         if self._wish.skip_bad:
             say(f"lakelog: line {number} is left out: {clean(reason)}")
             return
         raise InvalidRequest(
-            f"Line {number} is no message: {reason}. What was before it is published: "
+            f"Line {number} is not a message: {reason}. The lines before it are published: "
             f"{show_count(progress.count, 'message')}.\n"
-            f"Mend it and publish from that line on (tail -n +{number} FILE), or give --skip-bad, or another --format."
+            f"Fix it and publish from that line on (tail -n +{number} FILE), or use --skip-bad or another --format."
         )
 
     def _report(self, progress: Progress) -> None:

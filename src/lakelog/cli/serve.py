@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, patiently
-from lakelog.cli.output import say
 from lakelog.cli.units import parse_size
 from lakelog.errors import ConfigurationError
 
@@ -22,28 +21,28 @@ if TYPE_CHECKING:
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", show_default="8080")
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.", show_default="8080")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.", show_default="1")] = None,
     database_url: DatabaseOption = None,
     cell: CellOption = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask nobody for a token. On loopback only.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Accept calls without a token. On loopback only.")] = False,
     allow_not_durable: Annotated[
-        bool, typer.Option("--allow-not-durable", help="Serve although PostgreSQL could lose acknowledged messages.")
+        bool, typer.Option("--allow-not-durable", help="Start even if PostgreSQL may lose acknowledged messages.")
     ] = False,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory for calls in hand, per process.", show_default="256MiB")
+        str | None, typer.Option(metavar="SIZE", help="Memory for running calls, per process.", show_default="256MiB")
     ] = None,
     object_store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where cold segments are: file:///folder or s3://bucket/prefix.")
+        str | None, typer.Option(metavar="URL", help="Where segments are stored: file:///folder or s3://bucket/prefix.")
     ] = None,
-    log_format: Annotated[str | None, typer.Option(help="json, or console for people.", show_default="json")] = None,
+    log_format: Annotated[str | None, typer.Option(help="json or console.", show_default="json")] = None,
 ) -> None:
     """Serve topics over HTTP, until SIGTERM.
 
     Every option has an environment variable: LAKELOG_PORT for --port. LAKELOG_AUTHENTICATE=false is --no-auth.
     """
-    from lakelog.server import run
+    from lakelog.server import configure_logging, run
 
     given: dict[str, Any] = {
         "host": host,
@@ -58,6 +57,7 @@ def serve(
         "log_format": log_format,
     }
     settings = make_settings(given)
+    configure_logging(settings.log_level, settings.log_format)
     check(settings)
     raise typer.Exit(run(open_engine, settings))
 
@@ -76,23 +76,26 @@ def make_settings(given: dict[str, Any]) -> ServerSettings:
 
 
 def check(settings: ServerSettings) -> None:
-    """Finds out before any worker starts what would stop all of them, and says loudly what is dangerous."""
+    """Refuse, before any worker starts, what would stop all of them, and warn about what is dangerous."""
     import asyncio
 
-    from lakelog.server import check_durability, check_exposure
+    from lakelog.objectstore import check_shared
+    from lakelog.server import check_durability, check_exposure, log_no_authentication, log_not_durable
 
+    if settings.object_store:
+        check_shared(settings.object_store)
     check_exposure(settings.host, settings.authenticate)
 
     async def look() -> list[str]:
         async with open_engine(settings) as engine:
             return await check_durability(engine, settings.allow_not_durable)
 
-    if weak := asyncio.run(look()):
-        say("*" * 100)
-        say(f"NOT DURABLE: acknowledged messages can be lost in a crash ({'; '.join(weak)}).")
-        say("*" * 100)
+    weak = asyncio.run(look())
+    if weak and settings.workers > 1:
+        # One process logs it by itself.
+        log_not_durable(weak)
     if not settings.authenticate:
-        say("No authentication: everybody on this machine can read, publish and manage.")
+        log_no_authentication()
 
 
 @asynccontextmanager
@@ -101,8 +104,8 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     from lakelog.engine import Engine, EngineSettings
     from lakelog.maintenance import Maintenance
 
-    catalog, cells = await patiently(lambda: _open_stores(settings), say=say)
-    chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store)
+    catalog, cells = await patiently(lambda: _open_stores(settings))
+    chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine)
     try:

@@ -1,4 +1,4 @@
-"""`lakelog tail`: the newest messages of a topic, and with `-f` those to come. One line each, out at once."""
+"""`lakelog tail`: the newest messages of a topic, and with `-f` those to come. One line each, printed at once."""
 
 from __future__ import annotations
 
@@ -6,48 +6,56 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from lakelog.cli.fetch import PAGE, FromOption, position
-from lakelog.cli.output import print_line
+from lakelog.cli.completing import complete_topic
+from lakelog.cli.fetch import PAGE, PAGE_SECONDS, FromOption, next_page, position
+from lakelog.cli.output import print_line, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 
-_WAIT_SECONDS = 20.0
+_FOLLOW_SECONDS = 20.0
 
 
 def tail(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    topic: Annotated[str, typer.Argument(help="The topic's name.", autocompletion=complete_topic)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
     last: Annotated[
-        int, typer.Option("--last", "-n", min=0, max=10_000, help="Begin with so many of the newest messages.")
+        int, typer.Option("--last", "-n", min=0, max=10_000, help="Start with the newest N messages; at most 10,000.")
     ] = 10,
     start: FromOption = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after N messages.")] = None,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the newest messages of a topic; with -f also those to come.
+    """Show the newest messages of a topic, or follow it with -f.
 
-    With --json, one object a line. Messages of one partition come in order; those of several as they are found.
+    With --json, it prints one object per line. Messages of one partition are in order; with --from or -f, partitions
+    are interleaved.
     """
     from lakelog.cli import messages
 
-    line = messages.json_line if json else messages.text_line
     where = position(start) if start else None
     if follow:
         _end_with_reader()
     with open_log(url, token, patient=follow) as log:
-        for message in islice(_found(log.topic(topic), partition, where, last, follow), limit):
-            print_line(line(message))
+        found = islice(find_messages(log.topic(topic), partition, where, last, follow), limit)
+        if json:
+            for message in found:
+                print_line(messages.json_line(message))
+        elif not messages.print_texts(found):
+            say(f"No messages to show in topic {topic}.")
 
 
-def _found(topic: Any, partition: int | None, where: dict[str, Any] | None, last: int, follow: bool) -> Iterator[Any]:
-    """The messages that are asked for, and the ones to come."""
+def find_messages(
+    topic: Any, partition: int | None, where: dict[str, Any] | None, last: int, follow: bool
+) -> Iterator[Any]:
+    """Yield the messages that are asked for; with `follow` also those to come."""
     if where is not None and partition is None:
         yield from topic.read(from_=where.get("time") or where["offset"], follow=follow)
         return
@@ -64,26 +72,40 @@ def _found(topic: Any, partition: int | None, where: dict[str, Any] | None, last
 
 
 def _newest(topic: Any, partition: int | None, last: int) -> tuple[list[Any], dict[int, int]]:
-    """The last messages of all partitions together, by the time they were appended, and where to read on."""
+    """Return the last messages of all partitions together, by the time they were appended, and where to read on."""
     partitions = range(topic.describe().partitions) if partition is None else [partition]
     found: list[Any] = []
     ends: dict[int, int] = {}
     for one in partitions:
-        result = topic.fetch(one, last=last, limit=max(last, 1))
-        ends[one] = result.next_offset
-        found = sorted([*found, *result.messages], key=lambda message: message.appended_at)
+        own: list[Any] = []
+        for page in _pages(topic, one, {"last": last}, follow=False):
+            own += page.messages
+            ends[one] = page.next_offset
+        # A merge, not a sort: messages of one partition stay in the order of their offsets whatever their times are.
+        found = list(merge(found, own, key=lambda message: message.appended_at))
         found = found[-last:] if last else found
     return found, ends
 
 
 def _one_partition(topic: Any, partition: int | None, where: dict[str, Any], follow: bool) -> Iterator[Any]:
-    result = topic.fetch(partition, **where, limit=PAGE, wait=0)
-    end = result.high_watermark
-    while True:
-        yield from (message for message in result.messages if follow or message.offset < end)
-        if not follow and result.next_offset >= end:
-            return
-        result = topic.fetch(partition, offset=result.next_offset, limit=PAGE, wait=_WAIT_SECONDS if follow else 0)
+    end: int | None = None
+    for page in _pages(topic, partition, where, follow):
+        end = page.high_watermark if end is None else end
+        yield from (message for message in page.messages if follow or message.offset < end)
+
+
+def _pages(topic: Any, partition: int | None, where: dict[str, Any], follow: bool) -> Iterator[Any]:
+    """Yield pages up to the high watermark that the first page reports; with `follow`, without end.
+
+    A fetch may return fewer messages than its limit although there are more: it ends at the end of a stored batch.
+    """
+    page = topic.fetch(partition, **where, limit=PAGE)
+    end = page.high_watermark
+    yield page
+    # A topic that was deleted and created again may never reach the end of the old one.
+    while follow or page.next_offset < min(end, page.high_watermark):
+        page = next_page(topic, partition, page.next_offset, wait=_FOLLOW_SECONDS if follow else PAGE_SECONDS)
+        yield page
 
 
 def _end_with_reader() -> None:

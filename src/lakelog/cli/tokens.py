@@ -11,7 +11,7 @@ import typer
 from lakelog.cli.databases import DatabaseOption, find_database, with_catalog
 from lakelog.cli.output import print_fields, print_json, print_line, print_table, say
 from lakelog.cli.target import JsonOption
-from lakelog.cli.units import parse_duration, show_time
+from lakelog.cli.units import parse_duration, show_age, show_since, show_time
 from lakelog.errors import NotFound
 from lakelog.model.names import check_name
 from lakelog.model.token import Right, Token, hash_secret, new_secret
@@ -21,21 +21,25 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
-ProjectOption = Annotated[str, typer.Option(help="The project that the token is for.")]
-EnvironmentOption = Annotated[str, typer.Option(help="The environment of that project.")]
+ProjectOption = Annotated[str, typer.Option(help="The project of the token.")]
+EnvironmentOption = Annotated[str, typer.Option(help="The environment of the token.")]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Option(help="What the token is for; shown in lists.")],
+    name: Annotated[str, typer.Option(help="What the token is for; `tokens list` shows it.")],
     project: ProjectOption = "default",
     environment: EnvironmentOption = "default",
-    rights: Annotated[str, typer.Option(help="Some of read, publish and manage, with commas.")] = "read,publish",
-    expires: Annotated[str | None, typer.Option(metavar="DURATION", help="When it ends, as 90d; else never.")] = None,
+    rights: Annotated[
+        str, typer.Option(help="Some of read, publish and manage, separated by commas.")
+    ] = "read,publish",
+    expires: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="When the token expires, such as 90d. Default: never.")
+    ] = None,
     database_url: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Create a token and print its secret: the only time it can be seen."""
+    """Create a token and print its secret, which is not shown again."""
     given = parse_rights(rights)
     duration = parse_duration(expires) if expires else None
     check_name("project", project)
@@ -53,8 +57,16 @@ def create(
     if json:
         print_json({**_shape(token), **shown})
         return
-    print_fields({"id": token.id, "name": token.name, "rights": _rights(token), "expires": _expiry(token), **shown})
-    say("Keep the secret: it is stored nowhere and cannot be shown again. Use it as LAKELOG_TOKEN.")
+    print_fields(
+        {
+            "id": token.id,
+            "name": token.name,
+            "rights": _rights(token),
+            "expires": show_time(token.expires_at) or "never",
+            **shown,
+        }
+    )
+    say("Save the secret: it cannot be shown again. Use it as LAKELOG_TOKEN.")
 
 
 @app.command("list")
@@ -64,7 +76,7 @@ def list_tokens(
     database_url: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the tokens of one environment; never their secrets."""
+    """List the tokens of an environment, without their secrets."""
 
     async def work(catalog: Catalog) -> list[Token]:
         scope = await catalog.scope_find(project, environment)
@@ -75,9 +87,9 @@ def list_tokens(
         print_json({"tokens": [_shape(token) for token in tokens]})
         return
     print_table(
-        ["id", "name", "rights", "created", "expires"],
-        [(token.id, token.name, _rights(token), show_time(token.created_at), _expiry(token)) for token in tokens],
-        empty=f"No tokens in {project}/{environment}; make one with `lakelog tokens create --name NAME`.",
+        ["id", "name", "rights", "age", "expires"],
+        [(token.id, token.name, _rights(token), show_since(token.created_at), expires_in(token)) for token in tokens],
+        empty=f"No tokens in {project}/{environment}. Create one with `lakelog tokens create --name NAME`.",
     )
 
 
@@ -89,7 +101,7 @@ def revoke(
     database_url: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """End a token for good. Servers stop accepting it within seconds."""
+    """Revoke a token. Servers stop accepting it within seconds."""
 
     async def work(catalog: Catalog) -> bool:
         scope = await catalog.scope_find(project, environment)
@@ -97,7 +109,7 @@ def revoke(
 
     if not with_catalog(find_database(database_url), work):
         raise NotFound(
-            f"There is no token '{id}' in {project}/{environment}; `lakelog tokens list` shows those there are."
+            f"Token '{id}' does not exist in {project}/{environment}. `lakelog tokens list` shows all tokens."
         )
     if json:
         print_json({"revoked": id})
@@ -121,11 +133,11 @@ def _rights(token: Token) -> str:
     return ",".join(right.value for right in Right if right in token.rights)
 
 
-def _expiry(token: Token) -> str:
+def expires_in(token: Token) -> str:
     if token.expires_at is None:
         return "never"
-    over = " (over)" if token.is_over(datetime.now(UTC)) else ""
-    return show_time(token.expires_at) + over
+    now = datetime.now(UTC)
+    return "expired" if token.is_over(now) else f"in {show_age(token.expires_at - now)}"
 
 
 def _shape(token: Token) -> dict[str, object]:

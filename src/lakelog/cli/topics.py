@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli.asking import YesOption, confirm
+from lakelog.cli.completing import complete_topic
 from lakelog.cli.output import print_fields, print_json, print_line, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_size, show_time
+from lakelog.cli.units import (
+    parse_duration,
+    parse_pairs,
+    parse_size,
+    show_count,
+    show_duration,
+    show_since,
+    show_size,
+    show_time,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -18,22 +28,25 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter, delete and purge topics.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-AgeOption = Annotated[str | None, typer.Option(metavar="DURATION", help="Keep messages that long, as 7d or 12h.")]
-CountOption = Annotated[int | None, typer.Option(min=1, help="Keep at most so many messages per partition.")]
+NewArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
+AgeOption = Annotated[str | None, typer.Option(metavar="DURATION", help="Keep messages this long, such as 7d or 12h.")]
+CountOption = Annotated[int | None, typer.Option(min=1, help="Keep at most N messages per partition.")]
 BytesOption = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Keep at most that much per partition, as 10GiB.")
+    str | None, typer.Option(metavar="SIZE", help="Keep at most this much per partition, such as 10GiB.")
 ]
-KeyFieldOption = Annotated[str | None, typer.Option(help="Take keys from this field of JSON values.")]
-TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")]
-MetadataOption = Annotated[list[str] | None, typer.Option("--metadata", metavar="NAME=TEXT", help="May be repeated.")]
+KeyFieldOption = Annotated[str | None, typer.Option(help="The field of JSON values that holds the key.")]
+TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag. May be repeated.")]
+MetadataOption = Annotated[
+    list[str] | None, typer.Option("--metadata", metavar="NAME=TEXT", help="Any text about the topic. May be repeated.")
+]
 
 
 @app.command()
 def create(
-    name: NameArgument,
+    name: NewArgument,
     partitions: Annotated[
-        int, typer.Option(min=1, help="How many partitions; can be raised later, never lowered.")
+        int, typer.Option(min=1, help="Number of partitions. You can add more later, but not remove any.")
     ] = 1,
     max_age: AgeOption = None,
     max_count: CountOption = None,
@@ -41,7 +54,7 @@ def create(
     key_field: KeyFieldOption = None,
     tag: TagOption = None,
     metadata: MetadataOption = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Not an error if the topic exists.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if the topic exists already.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -62,27 +75,32 @@ def create(
     if json:
         print_json(shape(info))
     else:
-        print_line(f"topic {info.name} with {show_count(info.partitions, 'partition')}")
+        # The server does not say whether the topic is new.
+        verb = "" if if_missing else "created "
+        print_line(f"{verb}topic {info.name} with {show_count(info.partitions, 'partition')}")
 
 
 @app.command("list")
 def list_topics(url: UrlOption = None, token: TokenOption = None, json: JsonOption = False) -> None:
-    """List the topics that the token can see."""
+    """List all topics."""
     with open_log(url, token) as log:
         topics = list(log.topics())
     if json:
         print_json({"topics": [shape(topic) for topic in topics]})
         return
     print_table(
-        ["name", "partitions", "retention", "tags", "created"],
-        [(info.name, info.partitions, _kept(info), ",".join(info.tags), show_time(info.created_at)) for info in topics],
-        empty="No topics yet; create one with `lakelog topics create NAME`.",
+        ["name", "partitions", "retention", "tags", "age"],
+        [
+            (info.name, info.partitions, _kept(info), ", ".join(info.tags), show_since(info.created_at))
+            for info in topics
+        ],
+        empty="No topics yet. Create one with `lakelog topics create NAME`.",
     )
 
 
 @app.command()
 def describe(name: NameArgument, url: UrlOption = None, token: TokenOption = None, json: JsonOption = False) -> None:
-    """Show a topic's settings and how far its partitions reach."""
+    """Show a topic's settings and partitions."""
     with open_log(url, token) as log:
         info = log.topic(name).describe()
     if json:
@@ -96,11 +114,13 @@ def describe(name: NameArgument, url: UrlOption = None, token: TokenOption = Non
 @app.command()
 def alter(
     name: NameArgument,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Raise the number of partitions to this.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Raise the number of partitions to N.")] = None,
     max_age: AgeOption = None,
     max_count: CountOption = None,
     max_bytes: BytesOption = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Drop the limits of retention not given here.")] = False,
+    keep_all: Annotated[
+        bool, typer.Option("--keep-all", help="Remove the retention limits that are not given.")
+    ] = False,
     key_field: KeyFieldOption = None,
     tag: TagOption = None,
     metadata: MetadataOption = None,
@@ -108,7 +128,10 @@ def alter(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Change a topic's settings, or add partitions. What is left out stays."""
+    """Change a topic's settings, or add partitions.
+
+    Settings that are not given stay as they are.
+    """
     limits = {"max_age": _age(max_age), "max_count": max_count, "max_bytes": _size(max_bytes)}
     changes = {
         "partitions": partitions,
@@ -121,7 +144,7 @@ def alter(
     if keep_all:
         given |= {limit: None for limit, text in limits.items() if text is None}
     if not given:
-        raise typer.BadParameter("Say what to change: --partitions, --max-age, …; `--help` lists all.")
+        raise typer.BadParameter("Give a setting to change, such as --max-age; `--help` lists all.")
     with open_log(url, token) as log:
         info = log.topic(name).alter(**given)
     if json:
@@ -138,11 +161,11 @@ def delete(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a topic and all of its messages, for good."""
+    """Delete a topic and all of its messages."""
     with open_log(url, token) as log:
         topic = log.topic(name)
         if not yes:
-            confirm(f"Delete topic {name} with {_count(topic.describe())}, for good?")
+            confirm(f"Delete topic {name} with {_count(topic.describe())}? This cannot be undone.")
         topic.delete()
     if json:
         print_json({"deleted": name})
@@ -158,11 +181,14 @@ def purge(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Remove all messages published so far. The topic stays, and offsets go on."""
+    """Remove all messages of a topic.
+
+    The topic stays, and its offsets continue.
+    """
     with open_log(url, token) as log:
         topic = log.topic(name)
         if not yes:
-            confirm(f"Remove {_count(topic.describe())} of topic {name}, for good?")
+            confirm(f"Remove {_count(topic.describe())} from topic {name}? This cannot be undone.")
         purged = topic.purge()
     if json:
         print_json({"removed": purged.removed, "partitions": [_partition(one) for one in purged.partitions]})
@@ -210,7 +236,7 @@ def _print_settings(info: TopicInfo) -> None:
         "retention": _kept(info),
         "key field": info.key_field or "none",
         "idempotency keys": f"remembered for {show_duration(info.idempotency_memory)}",
-        "created": show_time(info.created_at),
+        "created": f"{show_time(info.created_at)} ({show_since(info.created_at)} ago)",
     }
     if info.tags:
         fields["tags"] = ", ".join(info.tags)
@@ -227,11 +253,11 @@ def _print_partitions(partitions: tuple[PartitionInfo, ...]) -> None:
                 one.high_watermark,
                 one.high_watermark - one.log_start,
                 show_size(one.bytes),
-                show_time(one.appended_at) if one.high_watermark else "",
+                f"{show_since(one.appended_at)} ago" if one.high_watermark else "never",
             )
             for one in partitions
         ],
-        empty="No partitions are known yet; try again.",
+        empty="The server does not know the partitions yet. Try again.",
     )
 
 
@@ -242,7 +268,7 @@ def _kept(info: TopicInfo) -> str:
         kept.max_count and show_count(kept.max_count, "message"),
         kept.max_bytes and show_size(kept.max_bytes),
     ]
-    return ", ".join(str(limit) for limit in limits if limit) or "everything"
+    return ", ".join(str(limit) for limit in limits if limit) or "forever"
 
 
 def _count(info: TopicInfo) -> str:

@@ -43,6 +43,18 @@ def show_duration(duration: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def show_age(age: timedelta) -> str:
+    """Return the age in its largest unit, rounded down: `45s`, `3m`, `2h`, `5d`; `0s` for less than a second."""
+    seconds = age.total_seconds()
+    unit = next((unit for unit in ("d", "h", "m") if seconds >= _SECONDS[unit]), "s")
+    return f"{max(0, int(seconds // _SECONDS[unit]))}{unit}"
+
+
+def show_since(time: datetime | None, now: datetime | None = None) -> str:
+    """Return how long ago the time was, as `show_age` does; nothing for no time."""
+    return "" if time is None else show_age((now or datetime.now(UTC)) - time)
+
+
 def parse_size(text: str) -> int:
     """`10GiB`, `500MB`, `1048576`: bytes, more than zero."""
     match = _SIZE.fullmatch(text.strip())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +18,19 @@ def worker(
 ) -> None:
     """Run the handlers that a module has subscribed.
 
-    The module is imported from the current folder. SIGTERM or Ctrl-C lets handlers finish, for at most 25 seconds;
-    once more ends at once.
+    The module is imported from the current folder. SIGTERM or Ctrl-C lets running handlers finish, for at most
+    25 seconds. Send it again to exit immediately.
     """
     import asyncio
 
-    log = find_client(target)
-    if not log.subscriptions:
-        raise InvalidRequest(f"{target} has no subscriptions: decorate a handler with @topic.subscribe(group=…).")
-    _log_lines()
-    done = log.run()
-    if asyncio.iscoroutine(done):
-        asyncio.run(done)
+    # It includes the import, in which the client logs which server it uses.
+    with _logging_to_stderr():
+        log = find_client(target)
+        if not log.subscriptions:
+            raise InvalidRequest(f"{target} has no subscriptions: decorate a handler with @topic.subscribe(group=…).")
+        done = log.run()
+        if asyncio.iscoroutine(done):
+            asyncio.run(done)
 
 
 def find_client(target: str) -> Any:
@@ -59,14 +62,23 @@ def find_client(target: str) -> Any:
     return found
 
 
-def _log_lines() -> None:
-    """One line to stderr for each start and stop, each dead letter, and whatever stands in the way."""
+@contextmanager
+def _logging_to_stderr() -> Iterator[None]:
+    """Print what the client logs: the server, starts and stops, dead letters, and outages."""
     import logging
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    # On a terminal the day is known, and lines are long.
+    times = "%H:%M:%S" if sys.stderr.isatty() else None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", times))
     log = logging.getLogger("lakelog")
+    level = log.level
     log.addHandler(handler)
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
+    log.setLevel(level or logging.INFO)
     log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True

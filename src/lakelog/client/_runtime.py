@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from lakelog.client import processes
+from lakelog.errors import InvalidRequest
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -33,6 +34,10 @@ class Address:
     host: str
     port: int
     tls: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 class StreamEnded(Exception):
@@ -372,5 +377,8 @@ def within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> R:
     """Runs the work in the worker's loop, which is another thread's."""
     if asyncio._get_running_loop() is loop:
         work.close()
-        raise RuntimeError("A Delivery would wait for its own event loop here; async handlers get an AsyncDelivery.")
+        raise InvalidRequest(
+            "A Delivery blocks, and this handler runs in the event loop. "
+            "Write the handler as `async def`: it then gets an AsyncDelivery."
+        )
     return asyncio.run_coroutine_threadsafe(work, loop).result()

@@ -34,6 +34,11 @@ def is_passing(error: LakelogError) -> bool:
     return isinstance(error, Unavailable | Overloaded) or may_be_written(error)
 
 
+def is_outage(error: LakelogError) -> bool:
+    """Return whether the error means that something does not work; a full server, or changed partitions, do not."""
+    return is_passing(error) and not isinstance(error, Overloaded)
+
+
 def is_undecided(result: object) -> TypeGuard[LakelogError]:
     """Whether one of several things that were said has no definite result, and may be said again."""
     return isinstance(result, LakelogError) and is_passing(result)

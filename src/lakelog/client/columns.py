@@ -5,11 +5,9 @@ Partitions are chosen here, for the whole batch at once, so that servers can pas
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,22 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches import PUBLIC, check_limits, concat, encode, from_columns, from_messages, partitions_of, split
+from lakelog.batches.arrays import filled_numbers, from_numbers, repeated_text
 from lakelog.batches.encoding import PREFIX
-from lakelog.batches.schema import FORMAT, mask_of
+from lakelog.batches.schema import FORMAT, TIME, mask_of
 from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.codec import check_partition
+from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Spread
 from lakelog.client.values import TopicInfo
-from lakelog.errors import InvalidBatch, LakelogError
+from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
 from lakelog.model.message import Message
 
-MAX_BATCH_BYTES = 6 << 20
-"""Before compression: what does not compress at all still fits into one body."""
-MESSAGE_OVERHEAD = 100
-KEYLESS_BLOCK = 1000
-"""Messages without a key go to the partitions in blocks of at least so many: small batches cost servers more."""
-
-_TIME = pa.timestamp("us", tz="UTC")
 _NO_PARTITION = -1
 
 Partitions = npt.NDArray[np.int32]
@@ -68,18 +61,17 @@ class Columns:
 
     def batch(self) -> Rows:
         count = len(self.values)
-        made = pa.py_buffer(np.full(count, int(self.opened_at * 1e6), np.int64))
         columns: dict[str, Any] = {
-            "value": pa.array(self.values, pa.binary()),
-            "created_at": pa.Array.from_buffers(_TIME, count, [None, made], 0),
+            "value": self.values,
+            "created_at": from_numbers(np.full(count, int(self.opened_at * 1e6), np.int64), TIME),
         }
         if self.keys.count(None) != count:
-            columns["key"] = pa.array(self.keys, pa.binary())
+            columns["key"] = self.keys
         first = self.content_types[0]
         if self.content_types.count(first) != count:
-            columns["content_type"] = pa.array(self.content_types, pa.string())
+            columns["content_type"] = self.content_types
         elif first is not None:
-            columns["content_type"] = pa.repeat(first, count)
+            columns["content_type"] = repeated_text(first, count)
         chosen = self._add_extras(columns, count) if self.extras else None
         return Rows(batch=from_columns(columns), chosen=chosen)
 
@@ -148,22 +140,6 @@ class Piece:
         return range(self.count) if self.positions is None else self.positions.tolist()
 
 
-@dataclass(slots=True)
-class Spread:
-    """Where the next messages without a key go."""
-
-    counter: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbelow(1 << 16)))
-
-    def one(self, partitions: int) -> int:
-        return next(self.counter) % partitions
-
-    def many(self, count: int, partitions: int) -> Partitions:
-        block = max(KEYLESS_BLOCK, -(-count // partitions))
-        blocks = -(-count // block)
-        firsts = [next(self.counter) % partitions for _ in range(blocks)]
-        return np.repeat(np.array(firsts, np.int32), block)[:count]
-
-
 def pieces_of(rows: Rows, topic: TopicInfo, spread: Spread) -> list[Piece]:
     """One encoded piece per partition, each in the order of the whole."""
     batch = rows.batch
@@ -209,6 +185,11 @@ def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
     """The table in parts that fit into one request each."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise InvalidRequest(
+            f"publish_columns takes a pyarrow.Table or RecordBatch, not {type(table).__name__}. "
+            "Convert it with pyarrow.Table.from_pylist or from_pandas, or publish values with publish_many."
+        )
     allowed = {*PUBLIC, "partition"} - {"idempotency_key"}
     unknown = [name for name in table.schema.names if name not in allowed]
     if unknown:
@@ -233,13 +214,12 @@ def _fitting(part: pa.Table) -> Iterator[Rows]:
         return
     columns = {name: part.column(name) for name in part.schema.names if name != "partition"}
     if "created_at" not in columns:
-        columns["created_at"] = pa.repeat(pa.scalar(int(time.time() * 1e6), pa.int64()).cast(_TIME), part.num_rows)
+        columns["created_at"] = from_numbers(np.full(part.num_rows, int(time.time() * 1e6), np.int64), TIME)
     batch = from_columns(columns)
     check_limits(batch)
     chosen = None
     if "partition" in part.schema.names:
-        named = part.column("partition").cast(pa.int32()).fill_null(_NO_PARTITION)
-        chosen = named.combine_chunks().to_numpy(zero_copy_only=False)
+        chosen = filled_numbers(part.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
         check_partition(max(0, int(chosen.max())))
     yield Rows(batch=batch, chosen=chosen)
 

@@ -6,27 +6,30 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lakelog.client._async.http import AsyncHttpTransport
-from lakelog.client._async.lakelog import AsyncLakelog
-from lakelog.client._async.transport import AsyncTransport
-from lakelog.client._sync.http import HttpTransport
-from lakelog.client._sync.lakelog import Lakelog
-from lakelog.client._sync.transport import Transport
 from lakelog.client.backoff import Policy
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.positions import seconds_of
+from lakelog.client.processes import log
+from lakelog.client.target import Target, find_target
 from lakelog.client.urls import servers_of
 from lakelog.client.work.crew import Workshop
 from lakelog.client.work.extending import Source
 from lakelog.client.work.keeping import Keeper, ProcessKeeper, ThreadKeeper
 from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.model.arguments import check_positive_seconds, check_text, check_texts
+from lakelog.model.names import check_name
 
+# Each of the two loads its own half of the client: loading both takes a tenth of a second longer.
 if TYPE_CHECKING:
+    from lakelog.client._async.lakelog import AsyncLakelog
+    from lakelog.client._async.transport import AsyncTransport
+    from lakelog.client._sync.lakelog import Lakelog
+    from lakelog.client._sync.transport import Transport
     from lakelog.client.hub import HubSettings
 
-_URL, _TOKEN, _STORE = "LAKELOG_URL", "LAKELOG_TOKEN", "LAKELOG_OBJECT_STORE"
+_STORE = "LAKELOG_OBJECT_STORE"
 _DEFAULT = "default"
 
 
@@ -34,20 +37,15 @@ _DEFAULT = "default"
 class _Target:
     """What the arguments and the environment say together."""
 
-    url: str
-    token: str | None
+    found: Target
     project: str
     environment: str
-
-    @property
-    def is_http(self) -> bool:
-        return self.url.startswith(("http://", "https://"))
 
     def for_keeper(self, settings: HubSettings | None = None) -> dict[str, Any]:
         """What the process beside a worker has to know."""
         return {
-            "url": self.url,
-            "token": self.token,
+            "url": self.found.url,
+            "token": self.found.token,
             "project": self.project,
             "environment": self.environment,
             "cells": dict(settings.cells) if settings else {},
@@ -66,30 +64,55 @@ def connect(
     cells: Mapping[str, str] | None = None,
     object_store: str | None = None,
 ) -> Lakelog:
-    """A client for `http://host:8080` (several hosts with commas), `postgresql://…` (no server), or `memory://name`.
+    """Return a client for a server (`http://host:8080`), a database (`postgresql://…`) or memory (`memory://name`).
 
-    Without a URL, `LAKELOG_URL`; without a token, `LAKELOG_TOKEN`. `timeout` limits each call with all its repeats.
-    `allow_not_durable` and `cells` (further databases by name) are for postgresql:// alone.
-    `object_store` is where cold segments are, where there is no server; else `LAKELOG_OBJECT_STORE`.
+    With `postgresql://`, the engine runs in this process, and no server is needed. `memory://` is for tests: clients
+    with the same name share their messages until the process ends; without a name, a client has its own. Nothing is
+    opened before the first call.
+
+    Args:
+        url: Where to connect. Several servers are separated by commas; the client uses another one if one does not
+            answer. Default: `LAKELOG_URL`, then the file `.lakelog/env` that `lakelog dev` writes, in the current
+            folder or a parent of it.
+        token: The token for `http://` and `https://`. Default: `LAKELOG_TOKEN`, then `.lakelog/env`. An empty text
+            sends no token.
+        project: The project, for `postgresql://` and `memory://`. Default: "default". Over HTTP, the token decides.
+        environment: The environment of the project, for `postgresql://` and `memory://`. Default: "default".
+        timeout: How long one call may take with all its retries, in seconds or as a timedelta, above zero. Default: 30
+            seconds. Then it raises `Unavailable`, or `OutcomeUnknown` if the call may have changed something. Workers
+            retry without limit.
+        allow_not_durable: Accept a PostgreSQL whose settings can lose acknowledged messages, for tests. Default: False,
+            which raises `NotDurable`. For `postgresql://` alone.
+        cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
+        object_store: Where cold segments are, such as `s3://bucket/path` or a folder, for `postgresql://` and
+            `memory://`. Default: `LAKELOG_OBJECT_STORE`. Over HTTP, the server decides.
+
+    Raises:
+        InvalidRequest: An argument is not valid, or no URL was found.
     """
+    from lakelog.client._sync.lakelog import Lakelog
+
     target = _target(url, token, project, environment)
-    if target.is_http:
-        servers = servers_of(target.url)
+    found = target.found
+    if found.is_http:
+        from lakelog.client._sync.http import HttpTransport
+
+        servers = servers_of(found.url)
         workshop = Workshop(
-            transport=lambda: AsyncHttpTransport(servers, target.token),
+            transport=lambda: _async_http(found),
             keeper=lambda _: ProcessKeeper(target.for_keeper()),
             owns_transport=True,
         )
-        return Lakelog(HttpTransport(servers, target.token), _policy(timeout), workshop)
+        return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), workshop, found.place)
 
     from lakelog.client.embedded import EmbeddedTransport
     from lakelog.client.hub import HubSettings
 
     settings = HubSettings(
-        url=target.url,
-        cells=cells or {},
+        url=found.url,
+        cells=check_texts("cells", cells or {}),
         allow_not_durable=allow_not_durable,
-        object_store=object_store or os.environ.get(_STORE),
+        object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
     embedded = EmbeddedTransport(settings, project, environment)
     workshop = Workshop(
@@ -97,7 +120,7 @@ def connect(
         keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
         owns_transport=False,
     )
-    return Lakelog(embedded, _policy(timeout), workshop)
+    return Lakelog(embedded, policy_of(timeout), workshop, found.place)
 
 
 def connect_async(
@@ -111,25 +134,52 @@ def connect_async(
     cells: Mapping[str, str] | None = None,
     object_store: str | None = None,
 ) -> AsyncLakelog:
-    """The same for asyncio."""
+    """Return a client for asyncio: as `connect`, with coroutines for all calls.
+
+    Args:
+        url: Where to connect. Several servers are separated by commas; the client uses another one if one does not
+            answer. Default: `LAKELOG_URL`, then the file `.lakelog/env` that `lakelog dev` writes, in the current
+            folder or a parent of it.
+        token: The token for `http://` and `https://`. Default: `LAKELOG_TOKEN`, then `.lakelog/env`. An empty text
+            sends no token.
+        project: The project, for `postgresql://` and `memory://`. Default: "default". Over HTTP, the token decides.
+        environment: The environment of the project, for `postgresql://` and `memory://`. Default: "default".
+        timeout: How long one call may take with all its retries, in seconds or as a timedelta, above zero. Default: 30
+            seconds. Then it raises `Unavailable`, or `OutcomeUnknown` if the call may have changed something. Workers
+            retry without limit.
+        allow_not_durable: Accept a PostgreSQL whose settings can lose acknowledged messages, for tests. Default: False,
+            which raises `NotDurable`. For `postgresql://` alone.
+        cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
+        object_store: Where cold segments are, such as `s3://bucket/path` or a folder, for `postgresql://` and
+            `memory://`. Default: `LAKELOG_OBJECT_STORE`. Over HTTP, the server decides.
+
+    Raises:
+        InvalidRequest: An argument is not valid, or no URL was found.
+    """
+    from lakelog.client._async.lakelog import AsyncLakelog
+
     target = _target(url, token, project, environment)
-    if target.is_http:
-        transport = AsyncHttpTransport(servers_of(target.url), target.token)
+    # Arrow takes a third of a second to load. Loading it with the first message would stop the event loop.
+    import_module("lakelog.client.decoding")
+    import_module("lakelog.client.columns")
+    found = target.found
+    if found.is_http:
+        transport = _async_http(found)
         workshop = Workshop(
             transport=lambda: transport,
             keeper=lambda _: ProcessKeeper(target.for_keeper()),
             owns_transport=False,
         )
-        return AsyncLakelog(transport, _policy(timeout), workshop)
+        return AsyncLakelog(transport, policy_of(timeout), workshop, found.place)
 
     from lakelog.client.embedded import AsyncEmbeddedTransport
     from lakelog.client.hub import HubSettings
 
     settings = HubSettings(
-        url=target.url,
-        cells=cells or {},
+        url=found.url,
+        cells=check_texts("cells", cells or {}),
         allow_not_durable=allow_not_durable,
-        object_store=object_store or os.environ.get(_STORE),
+        object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
     embedded = AsyncEmbeddedTransport(settings, project, environment)
     workshop = Workshop(
@@ -137,7 +187,13 @@ def connect_async(
         keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
         owns_transport=False,
     )
-    return AsyncLakelog(embedded, _policy(timeout), workshop)
+    return AsyncLakelog(embedded, policy_of(timeout), workshop, found.place)
+
+
+def _async_http(target: Target) -> AsyncTransport:
+    from lakelog.client._async.http import AsyncHttpTransport
+
+    return AsyncHttpTransport(servers_of(target.url), target.token, target)
 
 
 def _embedded_keeper(
@@ -158,26 +214,47 @@ def _embedded_keeper(
     return make
 
 
-def _target(url: str | None, token: str | None, project: str, environment: str) -> _Target:
-    found = url or os.environ.get(_URL)
-    if not found:
-        raise InvalidRequest(f"Say where to connect: connect('http://localhost:8080'), or set {_URL}.")
-    target = _Target(url=found, token=token or os.environ.get(_TOKEN), project=project, environment=environment)
+def transport_to(target: Target) -> Transport:
+    """Return a transport to the target, for a caller that runs no workers and makes its own client."""
+    _check(target)
     if target.is_http:
-        if (project, environment) != (_DEFAULT, _DEFAULT):
-            raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
+        from lakelog.client._sync.http import HttpTransport
+
+        return HttpTransport(servers_of(target.url), target.token, target)
+
+    from lakelog.client.embedded import EmbeddedTransport
+    from lakelog.client.hub import HubSettings
+
+    settings = HubSettings(url=target.url, object_store=os.environ.get(_STORE))
+    return EmbeddedTransport(settings, _DEFAULT, _DEFAULT)
+
+
+def _target(url: str | None, token: str | None, project: str, environment: str) -> _Target:
+    for name, given in (("url", url), ("token", token)):
+        if given is not None:
+            check_text(name, given)
+    check_name("project", project)
+    check_name("environment", environment)
+    found = find_target(url, token)
+    if found.notice:
+        log.info("%s", found.notice)
+    if found.is_http and (project, environment) != (_DEFAULT, _DEFAULT):
+        raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
+    _check(found)
+    return _Target(found=found, project=project, environment=environment)
+
+
+def _check(target: Target) -> None:
+    if target.is_http:
         if target.token is not None and not (target.token.isascii() and target.token.isprintable()):
             raise InvalidRequest("The token has characters that no token has; copy it again.")
-    elif not found.startswith(("postgresql://", "postgres://", "memory://")):
-        scheme = found.partition(":")[0]
+    elif not target.url.startswith(("postgresql://", "postgres://", "memory://")):
         raise InvalidRequest(
-            f"{scheme!r} is not known; a URL begins with http://, https://, postgresql:// or memory://."
+            f"{target.place!r} is not a URL of Lakelog. It must begin with http://, https://, postgresql:// or memory://."
         )
-    return target
 
 
-def _policy(timeout: timedelta | float) -> Policy:
-    seconds = seconds_of(timeout)
-    if seconds <= 0:
-        raise InvalidRequest("A timeout is above zero.")
+def policy_of(timeout: timedelta | float) -> Policy:
+    """Return how patient a client with that timeout is."""
+    seconds = check_positive_seconds("timeout", timeout)
     return Policy(limit_seconds=seconds, try_seconds=min(10.0, seconds))

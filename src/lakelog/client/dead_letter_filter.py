@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from lakelog.model.arguments import check_text
+
 
 def where_of(present: str | None, text: str | None, error: str | None, key: str | None) -> str | None:
     """All of these together; None if nothing is said."""
+    for name, given in (("text", text), ("error", error), ("key", key)):
+        if given is not None:
+            check_text(name, given)
     parts = [f"({part})" for part in (present, text) if part]
     if error is not None:
         parts.append(f"error like {_quoted(f'%{error}%')}")

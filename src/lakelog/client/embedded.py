@@ -360,7 +360,7 @@ class EmbeddedTransport(_Portal):
 
 def _late(seconds: float, writes: bool) -> LakelogError:
     detail = f"PostgreSQL did not answer within {seconds:.1f} s."
-    return OutcomeUnknown(detail) if writes else Unavailable(detail)
+    return (OutcomeUnknown if writes else Unavailable)(detail, unreachable="database")
 
 
 def _failed(opening: asyncio.Task[Hub]) -> bool:
@@ -368,7 +368,7 @@ def _failed(opening: asyncio.Task[Hub]) -> bool:
 
 
 def _info(described: Described) -> TopicInfo:
-    return info_of_topic(described.topic, described.heads)
+    return info_of_topic(described.topic, described.heads, described.now)
 
 
 def _frame(frame: PublishFrame) -> Frame:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from lakelog.client import group_values as values
 from lakelog.client.engine_values import (
+    answered_of,
     consumed_of,
     description_of,
     group_of,
@@ -14,16 +15,18 @@ from lakelog.client.engine_values import (
     membership_of,
     progress_of,
     said_of,
+    summary_of,
     time_of,
 )
 from lakelog.client.hub import Hub
 from lakelog.engine import consuming
 from lakelog.engine.dead_letters import DeadLetterPage
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Start
+from lakelog.model.group import GroupWish, Skipped, Start
 from lakelog.model.topic import Scope
 
 R = TypeVar("R")
+_PAGE = 1000
 
 
 class GroupVerbs:
@@ -45,6 +48,8 @@ class GroupVerbs:
             member_id=wish.member_id,
             generation=wish.generation,
             isolates=wish.isolates,
+            repeat=wish.repeat,
+            answers=[said_of(answer) for answer in wish.answers],
             wish=wish.wish,
         )
         return consumed_of(await hub.engine.leases.consume(scope, ask))
@@ -55,12 +60,7 @@ class GroupVerbs:
         hub, scope = await self._enter()
         said = [said_of(answer) for answer in answers]
         results = await hub.engine.leases.answer(scope, topic, group, owner, said)
-        return [
-            result
-            if isinstance(result, LakelogError)
-            else values.Answered(expires_ms=result.expires_ms, dead=tuple(result.dead))
-            for result in results
-        ]
+        return [answered_of(result) for result in results]
 
     async def join(self, wish: values.JoinWish) -> values.Membership:
         hub, scope = await self._enter()
@@ -83,9 +83,11 @@ class GroupVerbs:
         hub, scope = await self._enter()
         await hub.engine.members.leave(scope, group, member_id)
 
-    async def list_groups(self, after: str) -> list[values.GroupInfo]:
+    async def list_groups(self, after: str | None) -> values.GroupPage:
         hub, scope = await self._enter()
-        return [group_of(group) for group in await hub.engine.groups.list(scope, after=after)]
+        found = await hub.engine.groups.list(scope, after=after or "", limit=_PAGE)
+        following = found[-1].group.name if len(found) == _PAGE else None
+        return values.GroupPage(groups=[summary_of(each) for each in found], next=following)
 
     async def describe(self, group: str) -> values.GroupDescription:
         hub, scope = await self._enter()
@@ -143,6 +145,10 @@ class GroupVerbs:
         hub, scope = await self._enter()
         moved = await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
         return [values.Sought(*each) for each in moved]
+
+    async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool) -> Skipped:
+        hub, scope = await self._enter()
+        return await hub.engine.groups.skip(scope, group, topic, partition, offset, dry_run=dry_run)
 
     async def positions(self, group: str, topic: str) -> dict[int, values.Position]:
         hub, scope = await self._enter()
@@ -249,7 +255,7 @@ class AsyncEmbeddedGroups:
     async def leave(self, group: str, member_id: str, seconds: float) -> None:
         await self._run(self._verbs.leave, seconds, group, member_id)
 
-    async def list_groups(self, after: str, seconds: float) -> list[values.GroupInfo]:
+    async def list_groups(self, after: str | None, seconds: float) -> values.GroupPage:
         return await self._run(self._verbs.list_groups, seconds, after, writes=False)
 
     async def describe(self, group: str, seconds: float) -> values.GroupDescription:
@@ -277,6 +283,9 @@ class AsyncEmbeddedGroups:
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
     ) -> list[values.Sought]:
         return await self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
+
+    async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
+        return await self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
 
     async def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
         return await self._run(self._verbs.positions, seconds, group, topic, writes=False)
@@ -321,7 +330,7 @@ class EmbeddedGroups:
     def leave(self, group: str, member_id: str, seconds: float) -> None:
         self._run(self._verbs.leave, seconds, group, member_id)
 
-    def list_groups(self, after: str, seconds: float) -> list[values.GroupInfo]:
+    def list_groups(self, after: str | None, seconds: float) -> values.GroupPage:
         return self._run(self._verbs.list_groups, seconds, after, writes=False)
 
     def describe(self, group: str, seconds: float) -> values.GroupDescription:
@@ -349,6 +358,9 @@ class EmbeddedGroups:
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
     ) -> list[values.Sought]:
         return self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
+
+    def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
+        return self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
 
     def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
         return self._run(self._verbs.positions, seconds, group, topic, writes=False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 from lakelog.client import group_values as values
 from lakelog.engine import consuming
 from lakelog.engine.redrive import DeadLetter
+from lakelog.errors import LakelogError
 from lakelog.model.group import DEFAULT_LEASE_MS, Group
 from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead, to_ranges
 
@@ -18,7 +20,9 @@ def consumed_of(found: consuming.Consumed) -> values.Consumed:
     heads = [_lease_head(leased) for leased in found.leases]
     head = LeasesHead(incarnation=found.topic.incarnation, leases=heads, generation=found.generation)
     return values.Consumed(
-        head=head, payloads=[piece.batch.payload for leased in found.leases for piece in leased.pieces]
+        head=head,
+        payloads=[piece.batch.payload for leased in found.leases for piece in leased.pieces],
+        answered=[answered_of(each) for each in found.answered or ()],
     )
 
 
@@ -53,8 +57,20 @@ def said_of(answer: values.Answer) -> consuming.Answer:
         ranges=[(first, last + 1) for first, last in to_ranges(answer.offsets)],
         delay_ms=answer.delay_ms,
         reason=answer.reason,
+        traceback=answer.traceback,
         alone=answer.alone,
         lease_ms=answer.lease_ms or DEFAULT_LEASE_MS,
+    )
+
+
+def answered_of(found: consuming.Answered | LakelogError) -> values.Answered | LakelogError:
+    if isinstance(found, LakelogError):
+        return found
+    return values.Answered(
+        expires_ms=found.expires_ms,
+        dead=tuple(found.dead),
+        retry_in_ms=found.retry_in_ms,
+        max_attempts=found.max_attempts,
     )
 
 
@@ -65,23 +81,40 @@ def membership_of(found: consuming.Membership) -> values.Membership:
         assigned=found.assigned,
         revoked=found.revoked,
         heartbeat_ms=found.heartbeat_ms,
+        skipped_at_start=found.skipped_at_start,
     )
 
 
 def group_of(group: Group) -> values.GroupInfo:
-    return values.GroupInfo(
-        name=group.name,
-        kind=group.kind,
-        settings=group.settings,
-        version=group.version,
-        paused=group.paused,
-        created_at=group.created_at,
+    return values.GroupInfo(**_group(group))
+
+
+def summary_of(found: consuming.GroupSummary) -> values.GroupSummary:
+    return values.GroupSummary(
+        **_group(found.group),
+        status=found.status,
+        lag=found.lag,
+        oldest_at=time_of(found.oldest_ms),
+        member_count=found.members,
+        dead_letters=found.dead_letters,
     )
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "kind": group.kind,
+        "settings": group.settings,
+        "version": group.version,
+        "paused": group.paused,
+        "created_at": group.created_at,
+    }
 
 
 def description_of(info: consuming.GroupInfo) -> values.GroupDescription:
     return values.GroupDescription(
         group=group_of(info.group),
+        status=info.status,
         state=info.members.state,
         generation=info.members.generation,
         members=tuple(
@@ -115,7 +148,7 @@ _SAME = (
         "leased",
         "waiting",
     ),
-    *("skipped", "acked", "dead", "discarded", "filtered", "expired", "cut", "stuck"),
+    *("skipped", "acked", "dead", "discarded", "filtered", "expired", "cut", "status", "reason"),
 )
 
 
@@ -160,6 +193,7 @@ def letter_of(letter: DeadLetter) -> values.DeadLetter:
         epoch=letter.epoch,
         lineage=letter.lineage,
         redriven_to=letter.redriven_to,
+        traceback=letter.traceback,
     )
 
 

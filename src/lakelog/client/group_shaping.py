@@ -18,7 +18,9 @@ from lakelog.client.group_values import (
     DeadLetter,
     GroupDescription,
     GroupInfo,
+    GroupPage,
     GroupStats,
+    GroupSummary,
     JoinWish,
     LeaseInfo,
     MemberInfo,
@@ -60,6 +62,7 @@ def consume_shape(wish: ConsumeWish) -> consume_shapes.Consume:
         generation=wish.generation,
         request_id=wish.request_id,
         isolates=wish.isolates,
+        answers=[answer_shape(answer) for answer in wish.answers] or None,
         start_from=_start(wish.wish.start),
         **_settings(wish.wish),
     )
@@ -111,6 +114,7 @@ def answer_shape(answer: Answer) -> consume_shapes.AnswerShape:
         offsets=offsets,
         delay_ms=answer.delay_ms,
         reason=answer.reason,
+        traceback=answer.traceback,
         alone=answer.alone,
     )
     return shape if answer.lease_ms is None else msgspec.structs.replace(shape, lease_ms=answer.lease_ms)
@@ -120,7 +124,12 @@ def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
     if result.error is not None:
         return problems.error_of(result.error)
     expires_ms = None if result.expires_at is None else round(result.expires_at.timestamp() * 1000)
-    return Answered(expires_ms=expires_ms, dead=tuple(result.dead or ()))
+    return Answered(
+        expires_ms=expires_ms,
+        dead=tuple(result.dead or ()),
+        retry_in_ms=result.retry_in_ms,
+        max_attempts=result.max_attempts,
+    )
 
 
 def membership_of(shape: group_shapes.MembershipShape) -> Membership:
@@ -130,10 +139,30 @@ def membership_of(shape: group_shapes.MembershipShape) -> Membership:
         assigned=shape.assigned_partitions,
         revoked=shape.revoked_partitions,
         heartbeat_ms=shape.heartbeat_interval_ms,
+        skipped_at_start=shape.skipped_at_start,
     )
 
 
 def group_of(shape: group_shapes.GroupShape) -> GroupInfo:
+    return GroupInfo(**_group(shape))
+
+
+def page_of(shape: group_shapes.GroupSummaries) -> GroupPage:
+    return GroupPage(groups=[_summary(each) for each in shape.groups], next=shape.next)
+
+
+def _summary(shape: group_shapes.GroupSummary) -> GroupSummary:
+    return GroupSummary(
+        **_group(shape),
+        status=shape.status,
+        lag=shape.lag,
+        oldest_at=shape.oldest_at,
+        member_count=shape.member_count,
+        dead_letters=shape.dead_letters,
+    )
+
+
+def _group(shape: group_shapes.GroupShape) -> dict[str, Any]:
     settings = GroupSettings(
         order=Order(shape.settings.order),
         filter=shape.settings.filter,
@@ -142,19 +171,20 @@ def group_of(shape: group_shapes.GroupShape) -> GroupInfo:
         assignor=Assignor(shape.settings.assignor),
         window=shape.settings.window,
     )
-    return GroupInfo(
-        name=shape.group_id,
-        kind=GroupKind(shape.kind),
-        settings=settings,
-        version=shape.version,
-        paused=frozenset(shape.paused),
-        created_at=shape.created_at,
-    )
+    return {
+        "name": shape.group_id,
+        "kind": GroupKind(shape.kind),
+        "settings": settings,
+        "version": shape.version,
+        "paused": frozenset(shape.paused),
+        "created_at": shape.created_at,
+    }
 
 
 def description_of(shape: group_shapes.GroupDescribed, held: Sequence[group_shapes.HeldShape] = ()) -> GroupDescription:
     return GroupDescription(
         group=group_of(shape),
+        status=shape.status,
         state=shape.state,
         generation=shape.generation,
         members=tuple(_member(member) for member in shape.members),
@@ -229,6 +259,7 @@ class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     lineage: str | None = None
     redriven_to: str | None = None
+    traceback: str | None = None
 
 
 class DeadLettersReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,6 +289,7 @@ def dead_of(shape: DeadLetterReply) -> DeadLetter:
         epoch=shape.epoch,
         lineage=shape.lineage,
         redriven_to=shape.redriven_to,
+        traceback=shape.traceback,
     )
 
 
@@ -286,6 +318,7 @@ def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
     values = {
         message_id: group_shapes.Repaired(
             value_base64=UNSET if repair.value is None else base64.b64encode(repair.value).decode(),
+            content_type=repair.content_type,
             headers=None if repair.headers is None else dict(repair.headers),
         )
         for message_id, repair in (wish.repaired or {}).items()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from lakelog.errors import LakelogError
 from lakelog.model.group import DEFAULT_LEASE_MS, DEFAULT_SESSION_MS, GroupKind, GroupSettings, GroupWish
 from lakelog.model.repair import Repair
-from lakelog.wire.leases import LeaseHead, LeasesHead
+from lakelog.wire.leases import LeaseHead, LeasesHead, to_ranges
 
 Payload = bytes | memoryview
 Verb = Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
@@ -30,6 +31,12 @@ class ConsumeWish:
     generation: int | None = None
     isolates: bool = False
     """The caller runs a suspect alone in its process, and says so by an extend (`alone`)."""
+    repeat: bool = False
+    """The call was sent before with the same request id, and its answer was lost. The server searches all partitions
+    for its leases first, because another server may have granted them."""
+    answers: tuple[Answer, ...] = ()
+    """What the owner says about leases that it holds: decided first, in the same commit as the take. A call with
+    answers does not wait for messages, whatever `wait_seconds` says: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
 
@@ -39,6 +46,8 @@ class Consumed:
 
     head: LeasesHead
     payloads: Sequence[Payload]
+    answered: Sequence[Answered | LakelogError] = ()
+    """One outcome for each of the wish's answers, in order."""
 
     @property
     def leases(self) -> Sequence[LeaseHead]:
@@ -55,6 +64,7 @@ class Answer:
     offsets: tuple[int, ...] = ()
     delay_ms: int | None = None
     reason: str = ""
+    traceback: str | None = None
     lease_ms: int | None = None
     alone: bool = False
 
@@ -65,6 +75,10 @@ class Answered:
 
     expires_ms: int | None = None
     dead: tuple[int, ...] = ()
+    retry_in_ms: int | None = None
+    """Of a nack: the time until the next attempt; None if the server did not say."""
+    max_attempts: int | None = None
+    """Of a nack: the failures after which the group's retry policy gives a message up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +107,14 @@ class Membership:
     assigned: Mapping[str, Sequence[int]]
     revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
     heartbeat_ms: int = 10_000
+    skipped_at_start: Mapping[str, int] = field(default_factory=dict)
+    """In the answer to a join: the topics in which this join gave the group its first position, and how many existing
+    messages lie before that position. A topic that the group already reads is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """A group as it is listed. `paused` has topics by name; `*` means all."""
+    """A group and its settings. `paused` has topics by name; `*` means all."""
 
     name: str
     kind: GroupKind
@@ -105,6 +122,29 @@ class GroupInfo:
     version: int
     paused: frozenset[str]
     created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary(GroupInfo):
+    """A group as it is listed: its settings, and how far it is."""
+
+    status: str
+    """As in `GroupDescription`."""
+    lag: int
+    """How many messages are not finished."""
+    oldest_at: datetime | None
+    """When the oldest unfinished message was published; of one in a cold segment, when that segment begins."""
+    member_count: int
+    dead_letters: int
+    """How many there are now. No more than 10,000 are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPage:
+    """Some groups; ask again with `next` as `after`, until it is None."""
+
+    groups: Sequence[GroupSummary]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +173,7 @@ class LeaseInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """How far a group is in one partition; `stuck` says why it stands still, if it does."""
+    """How far a group is in one partition, what it is doing there, and why unfinished messages wait, if they do."""
 
     topic: str
     partition: int
@@ -150,28 +190,35 @@ class PartitionProgress:
     skipped: int = 0
     acked: int = 0
     dead: int = 0
+    """How many messages became dead letters since the last seek, also those redriven or discarded by now."""
     discarded: int = 0
     filtered: int = 0
     expired: int = 0
     cut: int = 0
+    status: str = "caught-up"
+    """`caught-up`, `working`, `queued`, `retrying`, `full`, `rebalancing`, `paused`, `no-consumer`, `no-position`."""
     oldest_at: datetime | None = None
     next_due_at: datetime | None = None
     leases: tuple[LeaseInfo, ...] = ()
-    stuck: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """All that is known of a group: members, progress, who holds what, and why anything stands still."""
+    """All that is known of a group: members, progress, who holds what, and why unfinished messages wait."""
 
     group: GroupInfo
+    status: str
+    """The one of its partitions' that matters most: `no-consumer`, `full`, `working`, …, `caught-up`; or `paused`."""
     state: str
+    """Of its members: `empty`, `stable` or `rebalancing`."""
     generation: int
     members: tuple[MemberInfo, ...]
     idle: tuple[str, ...]
     """Members without a partition."""
     progress: tuple[PartitionProgress, ...]
     dead_letters: int
+    """How many there are now: those redriven or discarded are left out."""
     rebalances: int = 0
 
     @property
@@ -179,33 +226,44 @@ class GroupDescription:
         return sum(each.lag for each in self.progress)
 
     @property
-    def stuck(self) -> tuple[str, ...]:
-        return tuple(f"{each.topic}/{each.partition}: {each.stuck}" for each in self.progress if each.stuck)
+    def reasons(self) -> tuple[str, ...]:
+        """Why unfinished messages wait: one line for all partitions with the same reason."""
+        places: dict[str, dict[str, list[int]]] = {}
+        for each in self.progress:
+            if each.reason:
+                places.setdefault(each.reason, {}).setdefault(each.topic, []).append(each.partition)
+        return tuple(f"{show_partitions(some)}: {reason}" for reason, some in places.items())
 
     def __str__(self) -> str:
         """For a person who prints it."""
         leases = sum(len(each.leases) for each in self.progress)
         paused = f", paused: {', '.join(sorted(self.group.paused))}" if self.group.paused else ""
         lines = [
-            f"group {self.group.name} ({self.group.kind}, {self.state}{paused}): {len(self.members)} members, "
+            f"group {self.group.name} ({self.group.kind}, {self.status}{paused}): {len(self.members)} members, "
             f"lag {self.lag}, {leases} leases, {self.dead_letters} dead letters"
         ]
-        lines += [f"  member {each.member_id} on {each.client_host}: {_partitions(each)}" for each in self.members]
+        lines += [
+            f"  member {each.member_id} on {each.client_host}: {show_partitions(each.assigned) or 'idle'}"
+            for each in self.members
+        ]
         for each in self.progress:
             if each.lag or each.leases:
                 lines.append(f"  {each.topic}/{each.partition}: {each.committed} of {each.high_watermark}")
             lines += [
-                f"    leased to {lease.owner}: {_ranges(lease)} until {lease.expires_at}" for lease in each.leases
+                f"    leased to {lease.owner}: {show_ranges(lease.offsets)} until {lease.expires_at}"
+                for lease in each.leases
             ]
-        return "\n".join([*lines, *(f"  stands still: {why}" for why in self.stuck)])
+        return "\n".join([*lines, *(f"  waiting: {reason}" for reason in self.reasons)])
 
 
-def _partitions(member: MemberInfo) -> str:
-    return "; ".join(f"{topic} {', '.join(map(str, some))}" for topic, some in member.assigned.items()) or "idle"
+def show_partitions(partitions: Mapping[str, Sequence[int]]) -> str:
+    """Return partitions by topic as text: `orders/0-3,7 refunds/0`."""
+    return " ".join(f"{topic}/{show_ranges(to_ranges(some), ',')}" for topic, some in partitions.items() if some)
 
 
-def _ranges(lease: LeaseInfo) -> str:
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lease.offsets)
+def show_ranges(ranges: Iterable[Sequence[int]], comma: str = ", ") -> str:
+    """Return ranges of numbers, both ends included, as text: `3, 5-9`."""
+    return comma.join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 class Position(NamedTuple):
@@ -262,6 +320,8 @@ class DeadLetter:
     lineage: str | None = None
     redriven_to: str | None = None
     """The id of the message that was published for it."""
+    traceback: str | None = None
+    """Traceback of the last failure, at most 8 KiB; None if the worker sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from lakelog.storage.store import DEFAULT_CELL
 class HubSettings:
     """Where the messages are."""
 
-    url: str
-    cells: Mapping[str, str] = field(default_factory=dict)
+    url: str = field(repr=False)
+    cells: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow_not_durable: bool = False
     object_store: str | None = None
     agents: bool = True

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.batches import FETCH, decode, with_positions
+from lakelog.batches.arrays import from_numbers
 from lakelog.client.values import Chunk
 
 _POSITIONS = 3
@@ -22,6 +23,6 @@ def batches_of(chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:
         if first < last:
             batch = decode(frame.payload).slice(first - frame.base, last - first)
             placed = with_positions(batch, frame.partition, first, frame.appended_at)
-            epoch = pa.array(np.full(last - first, frame.epoch, np.int32))
+            epoch = from_numbers(np.full(last - first, frame.epoch, np.int32), pa.int32())
             columns = [*placed.columns[:_POSITIONS], epoch, *placed.columns[_POSITIONS:]]
             yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

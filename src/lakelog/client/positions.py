@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from lakelog.errors import InvalidRequest
+from lakelog.model.arguments import check_time, check_whole, refusal
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 
 Offset = int | Literal["earliest", "latest"]
@@ -18,35 +19,29 @@ def position_of(offset: Offset | None = None, time: datetime | None = None, last
     if (offset is not None) + (time is not None) + (last is not None) > 1:
         raise InvalidRequest("Give an offset, a time or `last`, not several.")
     if time is not None:
-        if time.tzinfo is None:
-            raise InvalidRequest("A time needs its zone: give an aware datetime.")
-        return AtTime(time)
+        return AtTime(check_time("time", time))
     if last is not None:
-        if last < 0:
-            raise InvalidRequest("`last` is how many messages from the end, 0 or more.")
-        return Latest(last)
+        return Latest(check_whole("last", last, 0))
     if offset is None or offset == "earliest":
         return Earliest()
     if offset == "latest":
         return Latest()
-    if not isinstance(offset, int) or offset < 0:
-        raise InvalidRequest(f"An offset is 0 or more, 'earliest' or 'latest', not {offset!r}.")
+    if type(offset) is not int or offset < 0:
+        raise refusal("offset", "a whole number of 0 or more, 'earliest' or 'latest'", offset)
     return AtOffset(offset)
 
 
 def start_of(start: Start, partition: int) -> Position:
     """Where reading of one partition begins; a number means the last so many, a mapping gives offsets by partition."""
     if isinstance(start, datetime):
-        return position_of(time=start)
+        return AtTime(check_time("from_", start))
     if isinstance(start, Mapping):
+        if any(type(each) is not int for each in start):
+            raise InvalidRequest(f"The keys of `from_` must be partitions, which are whole numbers: {dict(start)!r}.")
         return position_of(start[partition]) if partition in start else Earliest()
-    if isinstance(start, int):
+    if type(start) is int:
         return position_of(last=start)
+    if start not in ("earliest", "latest"):
+        wanted = "'earliest', 'latest', a datetime, a number of messages from the end, or a dict of partition to offset"
+        raise refusal("from_", wanted, start)
     return position_of(start)
-
-
-def seconds_of(wait: timedelta | float | None) -> float:
-    seconds = wait.total_seconds() if isinstance(wait, timedelta) else float(wait or 0.0)
-    if seconds < 0:
-        raise InvalidRequest("A fetch cannot wait less than no time.")
-    return seconds

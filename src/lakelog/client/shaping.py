@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from lakelog.client.values import PartitionInfo, TopicChange, TopicInfo
 from lakelog.model.message import PARTITION_BITS
 from lakelog.model.topic import Retention, Topic, TopicSettings
-from lakelog.storage.store import Head
 from lakelog.wire import shapes
+
+if TYPE_CHECKING:
+    from lakelog.storage.store import Head
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -71,6 +74,7 @@ def info_of(shape: shapes.TopicShape) -> TopicInfo:
         metadata=shape.metadata,
         created_at=shape.created_at,
         partition_list=tuple(map(partition_of_shape, shape.partition_list or ())),
+        now=shape.now,
     )
 
 
@@ -84,7 +88,7 @@ def partition_of_shape(shape: shapes.PartitionShape) -> PartitionInfo:
     )
 
 
-def info_of_topic(topic: Topic, heads: Sequence[Head] = ()) -> TopicInfo:
+def info_of_topic(topic: Topic, heads: Sequence[Head] = (), now: datetime | None = None) -> TopicInfo:
     settings = topic.settings
     return TopicInfo(
         name=topic.name,
@@ -98,6 +102,7 @@ def info_of_topic(topic: Topic, heads: Sequence[Head] = ()) -> TopicInfo:
         metadata=settings.metadata,
         created_at=topic.created_at,
         partition_list=tuple(map(partition_of_head, heads)),
+        now=now,
     )
 
 

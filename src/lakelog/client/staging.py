@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.batches import PUBLIC, check_limits, from_columns, partitions_of, split
+from lakelog.batches.arrays import filled_numbers, from_numbers
 from lakelog.batches.schema import TIME
 from lakelog.client.codec import check_partition
-from lakelog.client.columns import MAX_BATCH_BYTES, Partitions, Spread, encoded
+from lakelog.client.columns import Partitions, encoded
+from lakelog.client.spread import MAX_BATCH_BYTES, Spread
 from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_BODY_BYTES
@@ -97,12 +99,10 @@ def _rows_of(table: pa.Table) -> tuple[pa.RecordBatch, Partitions | None]:
         raise InvalidBatch(f"Column {unknown[0]!r} cannot be staged; send {', '.join(sorted(COLUMNS))}.")
     columns = {name: table.column(name) for name in table.schema.names if name != "partition"}
     if "created_at" not in columns:
-        now = pa.scalar(int(time.time() * 1e6), pa.int64()).cast(TIME)
-        columns["created_at"] = pa.repeat(now, table.num_rows)
+        columns["created_at"] = from_numbers(np.full(table.num_rows, int(time.time() * 1e6), np.int64), TIME)
     chosen = None
     if "partition" in table.schema.names:
-        named = table.column("partition").cast(pa.int32()).fill_null(_NO_PARTITION)
-        chosen = named.combine_chunks().to_numpy(zero_copy_only=False)
+        chosen = filled_numbers(table.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
         check_partition(max(0, int(chosen.max())))
     return from_columns(columns), chosen
 

@@ -18,7 +18,7 @@ class Server:
     host_header: str
 
     def __str__(self) -> str:
-        return f"The server at {self.host_header}"
+        return f"The server at {self.address}"
 
 
 def servers_of(url: str) -> list[Server]:

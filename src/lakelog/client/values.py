@@ -18,7 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """How far a partition reaches: from `log_start` up to, not including, `high_watermark`."""
+    """How far a partition reaches.
+
+    Attributes:
+        partition: The number of the partition, from 0.
+        log_start: The offset of the oldest message.
+        high_watermark: The offset of the next message to be published.
+        bytes: Stored bytes, compressed.
+        appended_at: When the newest message was appended; None if there never was one.
+    """
 
     partition: int
     log_start: int
@@ -29,32 +37,65 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as it is described; `partition_list` only where one topic was asked for."""
+    """The description of a topic.
+
+    Attributes:
+        name: The name of the topic.
+        incarnation: A number that a topic made again under the same name does not share. Message ids begin with it.
+        partitions: The number of partitions.
+        epoch: Counts changes of the number of partitions.
+        retention: Which messages are kept.
+        key_field: The field of JSON values that is the key of a message without one, or None.
+        idempotency_memory: How long idempotency keys are remembered.
+        tags: Texts for people.
+        metadata: Text by name, for people.
+        created_at: When the topic was created, in UTC.
+        partition_list: How far each partition reaches. Empty in lists of topics.
+        now: The database's time at the description, in UTC. None in lists of topics.
+    """
 
     name: str
-    incarnation: int
+    incarnation: int = field(repr=False)
     partitions: int
-    epoch: int
+    epoch: int = field(repr=False)
     retention: Retention
     key_field: str | None
-    idempotency_memory: timedelta
-    tags: tuple[str, ...]
-    metadata: Mapping[str, str]
-    created_at: datetime
-    partition_list: tuple[PartitionInfo, ...] = ()
+    idempotency_memory: timedelta = field(repr=False)
+    tags: tuple[str, ...] = field(repr=False)
+    metadata: Mapping[str, str] = field(repr=False)
+    created_at: datetime = field(repr=False)
+    partition_list: tuple[PartitionInfo, ...] = field(default=(), repr=False)
+    now: datetime | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purged:
-    """How many messages a purge put out of reach, and the partitions after it."""
+    """The result of a purge.
+
+    Attributes:
+        removed: How many messages were removed.
+        partitions: How far each partition reaches now.
+    """
 
     removed: int
-    partitions: tuple[PartitionInfo, ...]
+    partitions: tuple[PartitionInfo, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing(Generic[T]):
-    """One message for `publish_many`, where a bare value does not say enough."""
+    """A message for `publish_many`: a value with the other arguments of `publish`.
+
+    Args:
+        value: The value.
+        key: Messages with the same key are stored in one partition, in order. Default: what the topic's `key` function
+            or `key_field` gives.
+        headers: Text by name. Default: none.
+        partition: The partition, from 0. Default: chosen by the key.
+        idempotency_key: A text that names the message for the topic. Publishing it again returns the first receipt.
+        correlation_id: A text that readers see beside the value. Default: none.
+        content_type: The content type of the stored bytes. Default: by the kind of the value.
+        expires: When groups of workers stop receiving the message, as for `publish`. Default: never.
+    """
 
     value: T
     key: str | bytes | int | None = field(default=None, kw_only=True)
@@ -67,7 +108,13 @@ class Outgoing(Generic[T]):
 
 
 class Run(NamedTuple):
-    """Messages that lie one after the other in a partition."""
+    """Messages with successive offsets in one partition.
+
+    Attributes:
+        partition: The number of the partition.
+        offset: The offset of the first message.
+        count: How many messages there are.
+    """
 
     partition: int
     offset: int
@@ -76,12 +123,23 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult(Generic[T]):
-    """Messages of one partition; read on at `next_offset`."""
+    """The result of `fetch`: messages of one partition.
+
+    Attributes:
+        messages: The messages, in order.
+        next_offset: Where to read on.
+        log_start: The offset of the oldest message of the partition.
+        high_watermark: The offset of the next message to be published.
+    """
 
     messages: Sequence[ReceivedMessage[T]]
     next_offset: int
     log_start: int
     high_watermark: int
+
+    def __repr__(self) -> str:
+        ends = f"log_start={self.log_start}, high_watermark={self.high_watermark}"
+        return f"FetchResult({len(self.messages)} messages, next_offset={self.next_offset}, {ends})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,13 @@ class Budget:
         self.limit = limit
         self.used = 0
 
+    def has(self, size: int) -> bool:
+        """Return whether that much fits now."""
+        return self.used + size <= self.limit
+
     def take(self, size: int) -> None:
         """`Overloaded` if that much does not fit now; every `take` needs its `give`."""
-        if self.used + size > self.limit:
+        if not self.has(size):
             raise Overloaded("The server's memory budget is used up; try again shortly.", retry_after=1)
         self.used += size
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches import concat, encode, partitions_of, read_stream, split, to_messages
+from lakelog.batches.arrays import filled_numbers, from_numbers
 from lakelog.engine.publish import Frame, FrameReceipt, Publisher
 from lakelog.engine.topics import Topics
 from lakelog.errors import EpochChanged, LakelogError, PartitionNotFound
@@ -94,7 +95,7 @@ def _cut(body: bytes, topic: Topic, turn: int, wanted: Rows | None) -> _Cut:
     batch, given = _read(body)
     rows = np.arange(batch.num_rows, dtype=np.int64) if wanted is None else wanted
     if wanted is not None:
-        batch, given = batch.take(pa.array(wanted)), given[wanted]
+        batch, given = batch.take(from_numbers(wanted, pa.int64())), given[wanted]
     if "idempotency_key" in batch.schema.names:
         return _Cut(count=len(rows), messages=_messages(batch, given))
     chosen = _choose(batch, given, topic.partitions, turn)
@@ -102,7 +103,7 @@ def _cut(body: bytes, topic: Topic, turn: int, wanted: Rows | None) -> _Cut:
     refused = rows[beyond] if beyond.any() else None
     if refused is not None:
         kept = np.flatnonzero(~beyond)
-        batch, chosen, rows = batch.take(pa.array(kept)), chosen[kept], rows[kept]
+        batch, chosen, rows = batch.take(from_numbers(kept, pa.int64())), chosen[kept], rows[kept]
     parts = split(batch, chosen, topic.partitions)
     order = np.argsort(chosen, kind="stable")
     ends = np.cumsum([part.num_rows for _, part in parts])[:-1]
@@ -121,7 +122,7 @@ def _read(body: bytes) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
         if number < 0:
             given.append(np.full(batch.num_rows, -1, np.int32))
         else:
-            given.append(batch.column(number).fill_null(-1).to_numpy(zero_copy_only=False))
+            given.append(filled_numbers(batch.column(number), -1))
             batch = batch.drop_columns(["partition"])
         batches.append(batch)
     return concat(batches), np.concatenate(given)

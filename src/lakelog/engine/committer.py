@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from lakelog import failpoints
-from lakelog.batches import encode, from_messages
+from lakelog.batches import encode_messages
+from lakelog.engine.clock import Clock
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
@@ -36,28 +39,40 @@ COMMITS_IN_FLIGHT = 2
 MAX_PARTITIONS_PER_COMMIT = 32
 MAX_MESSAGES_PER_APPEND = 20_000
 
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_NONE: Mapping[int, Any] = MappingProxyType({})
 
-@dataclass(slots=True, eq=False)
+
 class Part:
     """One caller's share of a commit: messages still to be encoded, or a payload, for one partition."""
 
-    pid: int
-    epoch: int
-    size: int
-    messages: Sequence[Message] = ()
-    payload: Payload | None = None
-    producer: tuple[bytes, int] | None = None
-    key_hashes: dict[int, bytes] = field(default_factory=dict)
-    """By index into `messages`."""
-    duplicates: dict[int, int] = field(default_factory=dict)
-    """Messages that turned out to be in the log already, by index, with their offsets."""
-    done: asyncio.Future[Outcome] = field(init=False)
-    count: int = field(init=False)
-    """How many messages are still to be written."""
+    __slots__ = ("count", "done", "duplicates", "epoch", "key_hashes", "messages", "payload", "pid", "producer", "size")
 
-    def __post_init__(self) -> None:
-        self.done = asyncio.get_running_loop().create_future()
-        self.count = self.payload.count if self.payload else len(self.messages)
+    def __init__(
+        self,
+        *,
+        pid: int,
+        epoch: int,
+        size: int,
+        messages: Sequence[Message] = (),
+        payload: Payload | None = None,
+        producer: tuple[bytes, int] | None = None,
+        key_hashes: Mapping[int, bytes] = _NONE,
+    ) -> None:
+        """`key_hashes` are by index into `messages`."""
+        self.pid = pid
+        self.epoch = epoch
+        self.size = size
+        self.messages = messages
+        self.payload = payload
+        self.producer = producer
+        self.key_hashes = key_hashes
+        self.duplicates: Mapping[int, int] = _NONE
+        """Messages that turned out to be in the log already, by index, with their offsets."""
+        self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.count = payload.count if payload else len(messages)
+        """How many messages are still to be written."""
 
     @property
     def fresh(self) -> list[tuple[int, Message]]:
@@ -66,7 +81,7 @@ class Part:
 
     def found(self, index: int, offset: int) -> None:
         """A message of this part is in the log already."""
-        self.duplicates[index] = offset
+        self.duplicates = {**self.duplicates, index: offset}
         self.count = len(self.messages) - len(self.duplicates)
 
     @property
@@ -101,6 +116,12 @@ class Committer:
         self._busy: set[int] = set()
         self._commits: set[asyncio.Task[None]] = set()
         self._pump_is_due = False
+        self._clock = Clock()
+        self._drops = 0
+
+    def drop(self) -> None:
+        """Appends under way end as they do, but `appended` is not told of them."""
+        self._drops += 1
 
     def submit(self, part: Part) -> asyncio.Future[Outcome]:
         self._waiting.setdefault(part.pid, deque()).append(part)
@@ -151,9 +172,12 @@ class Committer:
                 continue
             if parts and (count + part.count > MAX_MESSAGES_PER_APPEND or size + part.size > MAX_BODY_BYTES):
                 break
-            if parts and (part.epoch != parts[0].epoch or not marks.isdisjoint(part.marks)):
+            if parts and part.epoch != parts[0].epoch:
                 break
-            marks.update(part.marks)
+            if part.producer or part.key_hashes:
+                if parts and not marks.isdisjoint(part.marks):
+                    break
+                marks.update(part.marks)
             count += part.count
             size += part.size
             parts.append(waiting.popleft())
@@ -162,9 +186,12 @@ class Committer:
         return parts
 
     async def _commit(self, taken: list[list[Part]]) -> None:
+        drops = self._drops
         try:
             try:
-                appends = [_append_of(parts) for parts in taken]
+                if not self._clock.known and _has_relative_expiry(taken):
+                    self._clock.heard(_ms(await self._store.clock()))
+                appends = [_append_of(parts, self._clock) for parts in taken]
                 answers = await self._store.append(appends)
                 if failpoints.armed:
                     _hit_after_commit()
@@ -175,7 +202,7 @@ class Committer:
                 _fail(taken, OutcomeUnknown(f"The commit failed in an unexpected way: {error!r}."))
                 raise
             for parts, append, answer in zip(taken, appends, answers, strict=True):
-                self._settle(parts, append, answer)
+                self._settle(parts, append, answer, is_current=drops == self._drops)
         finally:
             for parts in taken:
                 pid = parts[0].pid
@@ -183,13 +210,14 @@ class Committer:
                 if pid in self._waiting:
                     self._ready[pid] = None
 
-    def _settle(self, parts: list[Part], append: Append, answer: Appended | Refused) -> None:
+    def _settle(self, parts: list[Part], append: Append, answer: Appended | Refused, *, is_current: bool) -> None:
         if isinstance(answer, Appended):
+            self._clock.corrected(_ms(answer.appended_at))
             base = answer.base
             for part in parts:
                 _resolve(part, Outcome(base=base))
                 base += part.count
-            if self._appended is not None:
+            if self._appended is not None and is_current:
                 self._appended(append, answer)
             self._grew(answer.pid)
         elif answer.refusal is Refusal.PARTS:
@@ -219,7 +247,7 @@ class Committer:
             self._waiting.setdefault(again[0].pid, deque()).extendleft(reversed(again))
 
 
-def _append_of(parts: Sequence[Part]) -> Append:
+def _append_of(parts: Sequence[Part], clock: Clock) -> Append:
     sequenced: list[Sequenced] = []
     keyed: list[Keyed] = []
     start = 0
@@ -231,10 +259,11 @@ def _append_of(parts: Sequence[Part]) -> Append:
             if index in part.key_hashes:
                 keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
         start += part.count
-    return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=_payloads(parts), sequenced=sequenced, keyed=keyed)
+    payloads = _payloads(parts, clock)
+    return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)
 
 
-def _payloads(parts: Sequence[Part]) -> list[Payload]:
+def _payloads(parts: Sequence[Part], clock: Clock) -> list[Payload]:
     """In order of arrival; loose messages with no payload in between share one batch."""
     payloads: list[Payload] = []
     for is_loose, run in groupby(parts, key=lambda part: part.payload is None):
@@ -242,10 +271,25 @@ def _payloads(parts: Sequence[Part]) -> list[Payload]:
             messages: list[Message] = []
             for part in run:
                 messages.extend([message for _, message in part.fresh] if part.duplicates else part.messages)
-            payloads.append(Payload(data=encode(from_messages(messages)), count=len(messages)))
+            messages = [each if each.expires_ms is None else _dated(each, each.expires_ms, clock) for each in messages]
+            payloads.append(Payload(data=encode_messages(messages), count=len(messages)))
         else:
             payloads.extend(part.payload for part in run if part.payload)
     return payloads
+
+
+def _has_relative_expiry(taken: Sequence[Sequence[Part]]) -> bool:
+    return any(message.expires_ms is not None for parts in taken for part in parts for message in part.messages)
+
+
+def _dated(message: Message, expires_ms: int, clock: Clock) -> Message:
+    """The message with the time at which it expires: in the database's time, which the clock of this process is not."""
+    expires_at = _EPOCH + timedelta(milliseconds=min(clock.now_ms() + expires_ms, _LAST_MS))
+    return replace(message, expires_at=expires_at, expires_ms=None)
+
+
+def _ms(time: datetime) -> int:
+    return (time - _EPOCH) // _MILLISECOND
 
 
 def _owners(parts: Sequence[Part]) -> dict[int, tuple[Part, int]]:

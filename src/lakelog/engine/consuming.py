@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import pyarrow as pa
+
+from lakelog.engine.shelved import Shelved
+from lakelog.errors import LakelogError
 from lakelog.model.group import (
     DEFAULT_LEASE_MS,
     DEFAULT_SESSION_MS,
@@ -37,6 +41,12 @@ class ConsumeAsk:
     generation: int | None = None
     isolates: bool = False
     """The owner runs a suspect alone and says so with an extend (`alone`): only then its end counts as a failure."""
+    repeat: bool = False
+    """The call was sent before, with the same request id, and its answer was lost: the journals are read first, because
+    another server may have granted its leases."""
+    answers: Sequence[Answer] = ()
+    """What the owner says about leases that it holds, decided together with the take. A call with answers does not wait
+    for messages: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
 
@@ -44,8 +54,17 @@ class ConsumeAsk:
 class Piece:
     """A stored batch, whole, and which of its offsets are meant (ascending)."""
 
-    batch: HotBatch
+    shelved: Shelved
     offsets: Sequence[int]
+
+    @property
+    def batch(self) -> HotBatch:
+        return self.shelved.hot
+
+    @property
+    def decoded(self) -> pa.RecordBatch:
+        """The batch decoded, which happens once, however many leases hold parts of it."""
+        return self.shelved.batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +95,8 @@ class Consumed:
     """The group's generation, for a call that named a member."""
     has_waited: bool = False
     """There was nothing when the call came."""
+    answered: Sequence[Answered | LakelogError] | None = None
+    """The outcomes of the call's answers, in order; None for a call without answers."""
 
 
 class Verb(StrEnum):
@@ -106,6 +127,8 @@ class Answer:
     ranges: Ranges = ()
     delay_ms: int | None = None
     reason: str = ""
+    traceback: str | None = None
+    """Of a nack or fail; a dead letter that it makes keeps at most `MAX_TRACEBACK_BYTES` of it."""
     lease_ms: int = DEFAULT_LEASE_MS
     alone: bool = False
 
@@ -116,6 +139,10 @@ class Answered:
 
     expires_ms: int | None = None
     dead: Sequence[int] = ()
+    retry_in_ms: int | None = None
+    """Of a nack: the time until the next attempt; of several messages, until the first one."""
+    max_attempts: int | None = None
+    """Of a nack: the failures after which the group's retry policy gives a message up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +171,9 @@ class Membership:
     """Partitions by topic name."""
     revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
     heartbeat_ms: int = 10_000
+    skipped_at_start: Mapping[str, int] = field(default_factory=dict)
+    """In the answer to a join: the topics in which this join gave the group its first position, and how many existing
+    messages lie before that position. A topic that the group already reads is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +204,7 @@ class MembersInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """How far a group is in one partition; `stuck` says why it stands still, if it does."""
+    """How far a group is in one partition, what it is doing there, and why unfinished messages wait, if they do."""
 
     topic: str
     partition: int
@@ -194,11 +224,13 @@ class PartitionProgress:
     filtered: int
     expired: int
     cut: int
+    status: str
+    """See `lakelog.engine.reasons.Status`."""
     oldest_ms: int | None = None
     """When the oldest unfinished message was appended."""
     next_due_ms: int | None = None
     leases: Sequence[LeaseInfo] = ()
-    stuck: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +246,27 @@ class LeaseInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """A group as it is listed."""
+
+    group: Group
+    status: str
+    lag: int
+    oldest_ms: int | None
+    """When the oldest unfinished message was appended; for one in a cold segment, when that segment begins."""
+    members: int
+    dead_letters: int
+    """At most `lakelog.engine.summaries.MAX_DEAD_LETTERS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
     """All that `describe` tells."""
 
     group: Group
+    status: str
+    """The one of its partitions' that matters most; see `lakelog.engine.reasons`."""
     members: MembersInfo
     progress: Sequence[PartitionProgress]
     dead_letters: int
+    """How many there are now: those redriven or discarded are left out."""

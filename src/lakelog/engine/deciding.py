@@ -19,6 +19,7 @@ from lakelog.coordinator.leasing import (
     Take,
     encode_events,
     encode_state,
+    figures_of,
     step,
 )
 from lakelog.engine.clock import Clock
@@ -44,7 +45,8 @@ class Decider:
         ledger = turn.ledger
         state = ledger.state
         assert state is not None
-        _refuse_ended(turn, self._clocks[ledger.cell].now_ms())
+        now_ms = self._clocks[ledger.cell].now_ms()
+        _refuse_ended(turn, now_ms)
         if not turn.asked:
             return
         operations = [each.operation for each in turn.asked]
@@ -54,18 +56,18 @@ class Decider:
             if target is not None:
                 # A seek that was decided and did not get here yet.
                 operations.insert(0, Seek(epoch=reading.epoch, offset=target))
-        context = self._context(ledger, state, operations)
+        context = self._context(ledger, state, operations, now_ms)
         decided = step(state, operations, context)
         if len(operations) > len(turn.asked):
             decided = replace(decided, replies=decided.replies[1:])
         turn.step = decided
         if decided.events:
-            turn.entry = self._entry(ledger, state, decided, context.now_ms)
+            turn.entry = self._entry(ledger, state, decided, now_ms)
 
-    def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation]) -> Context:
+    def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation], now_ms: int) -> Context:
         row = self._shelf.row(ledger.pid)
         group = ledger.group
-        wants = [each.max_messages for each in operations if isinstance(each, Take)]
+        wants = [each.max_messages for each in operations if isinstance(each, Take) and not each.is_search]
         if wants:
             wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
@@ -75,7 +77,7 @@ class Decider:
         else:
             candidates = Candidates(start=state.frontier, keys=())
         return Context(
-            now_ms=self._clocks[ledger.cell].now_ms(),
+            now_ms=now_ms,
             chance=self._random.random(),
             config=ledger.config(),
             candidates=candidates,
@@ -90,7 +92,7 @@ class Decider:
             pid=ledger.pid,
             version=ledger.version + 1,
             snapshot=snapshot,
-            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms),
+            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, figures_of(state)),
             not_before_ms=decided.not_before_ms,
             not_after_ms=decided.not_after_ms,
         )

@@ -1,8 +1,8 @@
 """The desk of one group and topic: those who ask for messages stand in line, and are served as messages come.
 
 First ask, first served; but a member comes first where the partition is its own. A partition is tried only when there
-may be something: it grew, a retry is due, a lease is over, a key became free. Correctness is the ledgers' business: a
-desk that knows too little only hands out later.
+may be something: it grew, a retry is due, a lease expired, a key became free. A repeated call is tried first where its
+own lease is, or may be. Correctness is the ledgers' business: a desk that knows too little only hands out later.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from lakelog.coordinator.leasing import Granted
-from lakelog.engine.clock import Clock
+from lakelog.coordinator.leasing import Granted, Reply
 from lakelog.engine.ledger import Ledger
-from lakelog.engine.ledgers import Ledgers
-from lakelog.engine.line import Ask, Got, HandOut, Place, Try, in_hand, unknown
-from lakelog.engine.shelf import Shelf
-from lakelog.engine.waiters import Waiters
+from lakelog.engine.line import (
+    Ask,
+    Got,
+    HandOut,
+    Place,
+    Room,
+    Try,
+    in_hand,
+    may_get_suspect,
+    refusal_of,
+    repeats_at,
+    stop_of_all,
+    unknown,
+)
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, Reading
 from lakelog.model.message import partition_of_id
@@ -30,16 +39,6 @@ LOOK_EVERY_SECONDS = 1.0
 RENEW_EVERY_SECONDS = 5.0
 """So often it looks whether the group was altered, in case that announcement was lost."""
 _LAST_TRY_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What all desks of an engine share."""
-
-    ledgers: Ledgers
-    shelf: Shelf
-    waiters: Waiters
-    clocks: Mapping[int, Clock]
 
 
 class Desk:
@@ -75,7 +74,7 @@ class Desk:
         for partition in range(topic.partitions):
             ledger = self._room.ledgers.ledger(group, reading, topic, partition)
             if partition == len(self._places):
-                self._places.append(Place(ledger))
+                self._places.append(Place(ledger, self._room.shelf, self._room.clocks[ledger.cell]))
                 self._room.waiters.watch(topic.pid(partition), self._grew)
             self._places[partition].ledger = ledger
             ledger.changed = self._changed
@@ -94,9 +93,16 @@ class Desk:
                 handle.cancel()
 
     async def ask(self, ask: Ask, seconds: float) -> Got:
-        """Messages, or nothing when the time is over. Who does not wait gets what any server has taken in by now."""
+        """Messages, or nothing when the time has passed; refused if all of the ask's partitions are stopped."""
+        got = await self._ask(ask, seconds)
+        if not got and not ask.is_dismissed and (error := stop_of_all(self._places, ask)):
+            raise error
+        return got
+
+    async def _ask(self, ask: Ask, seconds: float) -> Got:
+        """Who does not wait gets what any server has taken in by now."""
         got = await self._stand_in_line(ask, seconds)
-        if got or seconds > 0 or ask.is_dismissed:
+        if got or seconds > 0 or ask.is_dismissed or ask.answered:
             return got
         await self._look_for_growth()
         # Or somebody else looked a moment ago, and this one was not tried with what that one found.
@@ -110,15 +116,21 @@ class Desk:
         self._members.update(dict.fromkeys(ask.own, ask))
         ask.is_last = seconds <= 0
         self._line[ask] = None
-        self._kick()
+        if ask.is_repeat or any(place.has_lease_of(ask.take) for place in self._places):
+            self._search(ask)
+        if ask.answered:
+            self._serve_with_answers(ask)
+        else:
+            self._kick()
         self._look_on()
         try:
             if seconds > 0:
                 await asyncio.wait([ask.done], timeout=seconds)
+                if not ask.done.done():
+                    # What is being tried for it now may still come.
+                    ask.is_last = True
+                    self._kick()
             if not ask.done.done():
-                # What is being tried for it now may still come.
-                ask.is_last = True
-                self._kick()
                 await asyncio.wait([ask.done], timeout=_LAST_TRY_SECONDS)
             if ask.is_tried and not ask.done.done():
                 raise OutcomeUnknown("PostgreSQL did not answer in time; what it leased comes with the repeat.")
@@ -127,9 +139,6 @@ class Desk:
             self._line.pop(ask, None)
             if not ask.done.done():
                 ask.done.cancel()
-
-    def waiting(self) -> list[Ask]:
-        return list(self._line)
 
     def dismiss(self, ask: Ask) -> None:
         """Ends an ask with nothing: its member's assignment changed."""
@@ -154,10 +163,13 @@ class Desk:
 
     def _changed(self, ledger: Ledger) -> None:
         """A commit went in: keys may be free, a retry may be due earlier than anything else."""
-        state = ledger.state
-        if state is None:
-            return
-        in_ms = ledger.due_in_ms(self._clock(ledger))
+        if (state := ledger.state) is None:
+            # Dropped: it has to be read again.
+            return self._heat(ledger.partition)
+        place = self._places[ledger.partition]
+        for ask in repeats_at(place, self._line):
+            self._search(ask)
+        in_ms = place.due_in_ms()
         if in_ms is not None and in_ms <= 0:
             self._heat_due(ledger.partition)
             return
@@ -166,8 +178,10 @@ class Desk:
         if in_ms is not None:
             self._arm(in_ms)
 
-    def _clock(self, ledger: Ledger) -> Clock:
-        return self._room.clocks[ledger.cell]
+    def _search(self, ask: Ask) -> None:
+        """Looks for the leases of a repeat in all partitions: with only some of them, the others would stay unknown."""
+        ask.unsearched = dict.fromkeys(range(len(self._places)))
+        self._kick()
 
     def _arm(self, in_ms: int) -> None:
         """Makes sure that somebody looks when that time has come."""
@@ -184,7 +198,7 @@ class Desk:
         self._timer = None
         later: list[int] = []
         for partition, place in enumerate(self._places):
-            in_ms = place.ledger.due_in_ms(self._clock(place.ledger))
+            in_ms = place.due_in_ms()
             if in_ms is None:
                 continue
             if in_ms <= 0:
@@ -247,12 +261,21 @@ class Desk:
             self._kicked = True
             asyncio.get_running_loop().call_soon(self._serve)
 
+    def _serve_with_answers(self, ask: Ask) -> None:
+        """At once: what is submitted in the same turn of the loop is decided together, answers first."""
+        for partition in ask.answered:
+            if partition not in self._hot and self._places[partition].may_be_freed():
+                self._heat(partition)
+        self._serve()
+
     def _serve(self) -> None:
         """Matches hot partitions with those in line; who waits no longer and has nothing to try gets nothing."""
         self._kicked = False
         for ask, shares in self._match().items():
             ask.is_tried = True
-            task = asyncio.get_running_loop().create_task(self._try(ask, shares))
+            cold = self._cold(ask, shares)
+            trying = self._load_and_try(ask, cold, shares) if cold else self._try(ask, self._begin_all(ask, shares))
+            task = asyncio.get_running_loop().create_task(trying)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for ask in self._line:
@@ -263,50 +286,16 @@ class Desk:
 
     def _match(self) -> dict[Ask, dict[int, int]]:
         """Who tries which partitions, and for how many messages."""
-        line = {ask: None for ask in self._line if not ask.is_tried and not ask.done.done()}
-        # First where an owner was lost: among many partitions, their turns would come too late for what it held.
-        hot = [each for each in {**self._urgent, **self._hot} if self._is_open(each)] if line else []
-        if not hot:
+        line = [ask for ask in self._line if not ask.is_tried and not ask.done.done()]
+        if not line:
             return {}
-        hand_out = HandOut(self, len(hot))
-        busy = self._match_own(hand_out, hot, line)
-        # A member helps out elsewhere only while there is nothing in its own partitions.
-        free = [ask for ask in line if ask not in busy and not ask.strict and hand_out.has_room(ask)]
-        for number, ask in enumerate(free):
-            # Each begins elsewhere, so that all partitions work at once.
-            at = number % len(hot)
-            for partition in (*hot[at:], *hot[:at]):
-                if not hand_out.give(ask, partition):
-                    break
-        return hand_out.chosen
-
-    def _match_own(self, hand_out: HandOut, hot: Sequence[int], line: Mapping[Ask, None]) -> set[Ask]:
-        """Gives hot partitions to their own members, where those are in line: who got something."""
-        busy: set[Ask] = set()
-        if self._members:
-            for partition in hot:
-                ask = self._members.get(partition)
-                if ask is not None and ask in line:
-                    hand_out.give(ask, partition)
-                    busy.add(ask)
-        return busy
-
-    def room(self, partition: int) -> int:
-        """How many messages there may be that nobody is asking for yet."""
-        place = self._places[partition]
-        return place.available(self._room.shelf) - place.wanted
-
-    def is_seen(self, ask: Ask, partition: int) -> bool:
-        """Whether there was nothing for this owner since anything happened there."""
-        return ask.seen.get(partition) == self._places[partition].marks
-
-    def may_get_suspect(self, ask: Ask, partition: int) -> bool:
-        """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
-        ledger, owner = self._places[partition].ledger, ask.take.owner
-        state = ledger.state
-        if state is None or ask.take.isolates or not ledger.is_suspect_due(self._clock(ledger)):
-            return False
-        return not state.held_by(owner) and not in_hand(self._places, owner, partition)[0]
+        # Repeats look for their leases: no other messages are taken for them until that is done.
+        # A partition that is stopped is searched too: that needs its progress alone.
+        searching = {ask: [p for p in ask.unsearched if not self._is_silent(p)] for ask in line if ask.unsearched}
+        repeats = {ask: dict.fromkeys(partitions, 0) for ask, partitions in searching.items() if partitions}
+        # First where an owner was lost: among many partitions, their turns would come too late for what it held.
+        hot = [each for each in {**self._urgent, **self._hot} if self._is_open(each)]
+        return repeats | HandOut(self._places, hot, self._members).match([ask for ask in line if ask not in repeats])
 
     def _is_hot_for(self, ask: Ask) -> bool:
         return any(ask.seen.get(partition) != self._places[partition].marks for partition in self._hot_for(ask))
@@ -315,25 +304,26 @@ class Desk:
         return (each for each in self._hot if (not ask.strict or each in ask.own) and self._is_open(each))
 
     def _is_open(self, partition: int) -> bool:
-        """Whether its cell answers: nobody waits there who may get something elsewhere."""
-        return not self._room.ledgers.is_silent(self._places[partition].ledger.cell)
+        """Whether its cell answers, and nothing failed there a moment ago: other partitions go on."""
+        return not self._places[partition].ledger.is_stopped and not self._is_silent(partition)
 
-    async def _try(self, ask: Ask, shares: Mapping[int, int]) -> None:
-        refusal: LakelogError | None = None
-        if cold := self._cold(ask, shares):
-            try:
-                await self._room.ledgers.load(cold)
-            except LakelogError as error:
-                refusal = error
+    def _is_silent(self, partition: int) -> bool:
+        return self._room.ledgers.is_silent(self._places[partition].ledger.cell)
+
+    async def _load_and_try(self, ask: Ask, cold: Sequence[Ledger], shares: Mapping[int, int]) -> None:
+        try:
+            await self._room.ledgers.load(cold)
             # An owner may have been lost there: the ask is matched again, now that this is known.
-            known = (each for each in shares if refusal and self._places[each].ledger.state is not None)
-            shares = {partition: shares[partition] for partition in known}
-        tries = [self._begin(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items()]
-        pending = [each.reply for each in tries if each is not None]
-        if pending:
-            await asyncio.wait(pending)
+            await self._try(ask, [])
+        except LakelogError as error:
+            known = {each: share for each, share in shares.items() if self._places[each].ledger.state is not None}
+            await self._try(ask, self._begin_all(ask, known), error)
+
+    async def _try(self, ask: Ask, tries: Sequence[Try], refusal: LakelogError | None = None) -> None:
+        if tries:
+            await asyncio.wait([each.reply for each in tries])
         ask.is_tried = False
-        self._settle(ask, [each for each in tries if each is not None], refusal)
+        self._settle(ask, tries, refusal)
         self._kick()
 
     def _settle(self, ask: Ask, tries: Sequence[Try], refusal: BaseException | None) -> None:
@@ -343,9 +333,10 @@ class Desk:
             granted = self._end(ask, each)
             if granted is not None:
                 got.append((each.place.ledger, granted))
-            else:
-                failed = each.reply.exception()
-                refusal = refusal if isinstance(refusal, OutcomeUnknown) else failed or refusal
+        refusal = refusal_of(tries, refusal)
+        # Without a try, progress was loaded: what stopped the partitions may have been left behind.
+        if not got and refusal is None and tries and all(each.reply.exception() for each in tries):
+            refusal = stop_of_all(self._places, ask)
         # Without a lease that may have been granted, the answer would keep it a secret: the repeat gets all of them.
         if got and not ask.done.done() and not isinstance(refusal, OutcomeUnknown):
             ask.done.set_result(got)
@@ -357,13 +348,19 @@ class Desk:
 
     def _cold(self, ask: Ask, shares: Mapping[int, int]) -> list[Ledger]:
         """If it would try where nothing is known yet: all such places that it may try, up to a number."""
-        if all(self._places[partition].ledger.state is not None for partition in shares):
+        if all(not share or self._places[each].ledger.state is not None for each, share in shares.items()):
             return []
         return unknown(self._places[each] for each in dict.fromkeys((*shares, *self._hot_for(ask))))
 
+    def _begin_all(self, ask: Ask, shares: Mapping[int, int]) -> list[Try]:
+        tries = (self._begin(ask, partition, share, alone=len(shares) == 1) for partition, share in shares.items())
+        return [each for each in tries if each is not None]
+
     def _begin(self, ask: Ask, partition: int, share: int, *, alone: bool) -> Try | None:
         place = self._places[partition]
-        hands, suspect = (0, False) if ask.take.isolates else in_hand(self._places, ask.take.owner, partition)
+        hands, suspect = 0, False
+        if share and not ask.take.isolates:
+            hands, suspect = in_hand(self._places, ask.take.owner, partition)
         if suspect:
             ask.seen[partition] = place.marks
             return None
@@ -377,23 +374,27 @@ class Desk:
     def _end(self, ask: Ask, tried: Try) -> Granted | None:
         place, partition = tried.place, tried.partition
         place.wanted -= tried.share
+        ask.unsearched.pop(partition, None)
         if tried.reply.exception() is not None:
             return None
+        reply = tried.reply.result()
+        if tried.share:
+            self._tried(ask, tried, reply)
+        return reply if isinstance(reply, Granted) else None
+
+    def _tried(self, ask: Ask, tried: Try, reply: Reply) -> None:
+        partition = tried.partition
         self._urgent.pop(partition, None)
         if self._hot.pop(partition, 0) is None:
             # To the end: partitions take turns.
             self._hot[partition] = None
-        reply = tried.reply.result()
-        if isinstance(reply, Granted):
-            return reply
-        if place.marks == tried.marks:
+        if not isinstance(reply, Granted) and tried.place.marks == tried.marks:
             self._cool(ask, partition, alone=tried.alone)
-        return None
 
     def _cool(self, ask: Ask, partition: int, *, alone: bool) -> None:
         """Nothing here, for anybody; or only a suspect, which somebody else may take, or this one when tried apart."""
         place = self._places[partition]
-        if ask.take.isolates or not place.ledger.is_suspect_due(self._clock(place.ledger)):
+        if ask.take.isolates or not place.is_suspect_due():
             self._hot.pop(partition, None)
-        elif alone or not self.may_get_suspect(ask, partition):
+        elif alone or not may_get_suspect(self._places, ask, partition):
             ask.seen[partition] = place.marks

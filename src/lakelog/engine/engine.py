@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from lakelog.engine.activity import GroupActivity
 from lakelog.engine.budget import Budget
+from lakelog.engine.cell_caches import CellCaches
 from lakelog.engine.clock import Clock
 from lakelog.engine.columns import ColumnPublisher, Threads
 from lakelog.engine.committer import Committer
 from lakelog.engine.dead_letters import DeadLetters
-from lakelog.engine.desk import Room
 from lakelog.engine.extents import Extents
 from lakelog.engine.fetch import Fetcher
 from lakelog.engine.groups import Groups
 from lakelog.engine.lake import Lake
 from lakelog.engine.leases import Leases
 from lakelog.engine.ledgers import Ledgers
+from lakelog.engine.line import Room
 from lakelog.engine.members import Members
 from lakelog.engine.pipelines import Pipelines
 from lakelog.engine.publish import Publisher
@@ -39,6 +41,8 @@ class EngineSettings:
     memory_bytes: int = 256 << 20
     object_store: str | None = None
     """The URL of the object store that holds cold segments; the same for all processes of an installation."""
+    logs_groups: bool = False
+    """Whether to log what happens in groups: joins, expired leases, dead letters."""
 
 
 class Engine:
@@ -75,14 +79,24 @@ class Engine:
         self.pipelines = Pipelines(catalog, self.topics)
         self.writes = Writes(catalog, cells, self.topics, self._moved)
         self._begin_groups()
+        self.caches = CellCaches(
+            self.topics.drop,
+            self.extents.drop,
+            self._shelf.drop,
+            lambda cell: self._committers[cell].drop(),
+            self.groups.drop,
+            self.members.drop,
+            self._ledgers.drop,
+        )
 
     def _begin_groups(self) -> None:
         cells = self.cells
         shelf = self._shelf
         clocks = {cell: Clock() for cell in cells}
-        self._ledgers = Ledgers(cells, shelf, clocks)
+        self._activity = GroupActivity() if self.settings.logs_groups else None
+        self._ledgers = Ledgers(cells, shelf, clocks, self._activity)
         self.groups = Groups(self.catalog, self.extents, self.topics, self._group_changed)
-        self.members = Members(self.groups, self.topics, cells, self.waiters, self._group_changed)
+        self.members = Members(self.groups, self.topics, cells, self.waiters, self._group_changed, self._activity)
         self.groups.ledgers, self.groups.members = self._ledgers, self.members
         room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
         self.leases = Leases(room, self.topics, self.groups, self.members)
@@ -119,6 +133,8 @@ class Engine:
         self.leases.close()
         await self.members.close()
         await self._ledgers.drain()
+        if self._activity is not None:
+            self._activity.flush()
         for committer in self._committers.values():
             await committer.drain()
         for announcer in self._announcers.values():

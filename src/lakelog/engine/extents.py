@@ -1,12 +1,14 @@
 """Extents: a partition's log as one line, whether it lies in hot batches or in cold segments.
 
 Readers ask here and get batches. A segment's file is read in a thread; its footer, and the stretches that were read
-last, are kept for the next who asks. Which of the two holds an offset is the store's to say.
+last, are kept for the next who asks. Which of the two holds an offset is the store's to say. An error names the offsets
+that cannot be read; the path of their file is for the log of this process only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -16,8 +18,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from lakelog.errors import ConfigurationError, ObjectNotFound, OffsetOutOfRange, SegmentDamaged
+from lakelog.errors import ConfigurationError, LakelogError, ObjectNotFound, OffsetOutOfRange, SegmentDamaged
 from lakelog.model.segment import Segment
+from lakelog.reporting import FailureLog
 from lakelog.storage.store import HotBatch, PartitionStore, Read
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ _BATCH_MESSAGES = 1000
 KEPT_BYTES = 32 << 20
 """Of stretches. Groups that catch up are at different places of one file, and each comes back for what follows."""
 
+_log = logging.getLogger(__name__)
+
 Found = TypeVar("Found")
 
 
@@ -42,6 +47,15 @@ class Extents:
         self.url = url
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._open: OrderedDict[str, _Opened] = OrderedDict()
+        self._kept = _Stretches()
+        self._failures = FailureLog("A segment cannot be read", "segment_read", _log)
+        self._unused: list[_Opened] = []
+        """Files that are not read any longer; closed when the next one is read."""
+
+    def drop(self, cell: int) -> None:
+        """Forgets the files of all cells: they are few."""
+        self._unused += self._open.values()
+        self._open.clear()
         self._kept = _Stretches()
 
     async def read(
@@ -55,19 +69,20 @@ class Extents:
 
     async def read_many(
         self, store: PartitionStore, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
-    ) -> list[Read | OffsetOutOfRange | None]:
-        """As `PartitionStore.read_many`, but always batches."""
+    ) -> list[Read | LakelogError | None]:
+        """As `PartitionStore.read_many`, but always batches; an error where a segment could not be read."""
         reads = await store.read_many(asks, max_messages=max_messages, max_bytes=max_bytes)
-        if not any(isinstance(read, Read) and read.segment for read in reads):
-            return reads
 
-        async def one(ask: tuple[int, int], read: Read | OffsetOutOfRange | None) -> Read | OffsetOutOfRange | None:
+        async def one(ask: tuple[int, int], read: Read | OffsetOutOfRange | None) -> Read | LakelogError | None:
             if not isinstance(read, Read) or read.segment is None:
                 return read
             try:
                 return await self._thawed(store, read, *ask, (max_messages, max_bytes))
-            except OffsetOutOfRange as refusal:
+            except LakelogError as refusal:
                 return refusal
+
+        if not any(isinstance(read, Read) and read.segment for read in reads):
+            return list(reads)
 
         return list(await asyncio.gather(*map(one, asks, reads)))
 
@@ -79,10 +94,12 @@ class Extents:
         return max(offset, await self._run(segment, lambda opened: opened.offset_at_time(time)))
 
     async def close(self) -> None:
-        for opened in self._open.values():
-            await asyncio.to_thread(opened.close)
-        self._open.clear()
-        self._kept = _Stretches()
+        self.drop(0)
+        await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        while self._unused:
+            await asyncio.to_thread(self._unused.pop().close)
 
     async def _thawed(self, store: PartitionStore, read: Read, pid: int, offset: int, limits: tuple[int, int]) -> Read:
         assert read.segment is not None
@@ -91,7 +108,7 @@ class Extents:
         except ObjectNotFound as exc:
             # Perhaps the log start went past it a day ago, and its file is swept; that is another answer.
             await store.read(pid, offset, max_messages=1, max_bytes=1)
-            raise SegmentDamaged(f"The file {read.segment.path} is missing.", path=read.segment.path) from exc
+            raise self._unreadable(read.segment, SegmentDamaged(f"{read.segment.path} is missing.")) from exc
         return replace(read, batches=batches, segment=None)
 
     async def _run(self, segment: Segment, work: Callable[[_Opened], Found]) -> Found:
@@ -99,11 +116,28 @@ class Extents:
         if opened is None:
             opened = self._open[segment.path] = _Opened(self._store, segment, self._kept)
         self._open.move_to_end(segment.path)
-        old = self._open.popitem(last=False)[1] if len(self._open) > OPEN_FILES else None
+        if len(self._open) > OPEN_FILES:
+            self._unused.append(self._open.popitem(last=False)[1])
         async with self._free:
-            if old is not None:
-                await asyncio.to_thread(old.close)
-            return await asyncio.to_thread(work, opened)
+            await self._close_unused()
+            try:
+                return await asyncio.to_thread(work, opened)
+            except SegmentDamaged as error:
+                raise self._unreadable(segment, error) from error
+
+    def _unreadable(self, segment: Segment, damage: SegmentDamaged) -> SegmentDamaged:
+        """Return the error for readers: all of the segment, unless the damage names a part of it."""
+        self._failures.failed(damage.detail, kind=segment.path)
+        first = damage.subject.get("first_offset", segment.first)
+        end = damage.subject.get("end_offset", segment.end)
+        assert isinstance(first, int) and isinstance(end, int)
+        return SegmentDamaged(
+            f"Offsets {first} to {end - 1} of partition {segment.partition} cannot be read: the file of their segment "
+            "is damaged or missing.",
+            partition=segment.partition,
+            first_offset=first,
+            end_offset=end,
+        )
 
     @cached_property
     def _store(self) -> ObjectStore:
@@ -158,12 +192,19 @@ class _Opened:
         self._file: SegmentFile | None = None
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """Batches from the one that holds the offset up to the one that reaches a limit, or the segment's end."""
+        """Batches from the one that holds the offset up to a limit, to damage, or to the segment's end."""
         found: list[HotBatch] = []
         messages = size = 0
         with self._mutex:
             while offset < self._segment.end and (not found or (messages < max_messages and size < max_bytes)):
-                batch = self._at(offset)
+                try:
+                    batch = self._at(offset)
+                except SegmentDamaged:
+                    # What can be read comes first; the next read begins with the damage, and opens the file again.
+                    self._close()
+                    if found:
+                        break
+                    raise
                 found.append(batch)
                 messages += batch.count
                 size += len(batch.payload)
@@ -176,9 +217,12 @@ class _Opened:
 
     def close(self) -> None:
         with self._mutex:
-            if self._file is not None:
-                self._file.close()
-            self._file = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
 
     def _opened(self) -> SegmentFile:
         from lakelog.segments import opened
@@ -192,11 +236,15 @@ class _Opened:
 
         Where it is cut does not hang on what was asked for: readers who share what they read rely on it.
         """
-        first, end = self._opened().group_at(offset)
-        first += (offset - first) // _STRETCH_MESSAGES * _STRETCH_MESSAGES
+        start, end = self._opened().group_at(offset)
+        first = start + (offset - start) // _STRETCH_MESSAGES * _STRETCH_MESSAGES
         found = self._kept.get(self._segment.path, first)
         if found is None:
-            found = self._stretch(first, min(end, first + _STRETCH_MESSAGES))
+            try:
+                found = self._stretch(first, min(end, first + _STRETCH_MESSAGES))
+            except SegmentDamaged as error:
+                # Other row groups of the file may be sound.
+                raise SegmentDamaged(error.detail, first_offset=start, end_offset=end) from error
             self._kept.put(self._segment.path, first, found)
         return found[bisect_right(found, offset, key=lambda batch: batch.base) - 1]
 

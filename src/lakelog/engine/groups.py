@@ -9,16 +9,20 @@ from __future__ import annotations
 import builtins
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from lakelog.coordinator.leasing import Commit, Reply
-from lakelog.engine.consuming import GroupInfo, Membership, MembersInfo, PartitionProgress
+from lakelog.engine.consuming import GroupInfo, GroupSummary, MemberInfo, Membership, MembersInfo, PartitionProgress
 from lakelog.engine.extents import Extents
-from lakelog.engine.positions import gathered, offsets_at
+from lakelog.engine.positions import check_held, gathered, located_at, offsets_at
 from lakelog.engine.progress import LedgerBook, Progress, TopicStats
+from lakelog.engine.readings import Readings
+from lakelog.engine.reasons import Status, status_of_group
 from lakelog.engine.seek import Moved, Seeker, meant
+from lakelog.engine.skip import Skipper
+from lakelog.engine.summaries import Summaries
 from lakelog.engine.topics import Topics, no_partition
 from lakelog.engine.wishes import agree, exact, exact_filter, other_kind
 from lakelog.errors import (
@@ -29,10 +33,8 @@ from lakelog.errors import (
     GroupSettingsDiffer,
     InvalidRequest,
     NoPosition,
-    NotOwner,
-    StaleGeneration,
 )
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupWish, NoStart, Reading, Start
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupWish, NoStart, Reading, Skipped, Start
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.topic import Scope, Topic
@@ -51,6 +53,8 @@ class MemberBook(Protocol):
     """What the verbs of groups need of the members."""
 
     async def describe(self, group: Group) -> MembersInfo: ...
+
+    async def list(self, groups: Sequence[Group]) -> Mapping[int, Sequence[MemberInfo]]: ...
 
     async def membership(self, group: Group, member_id: str) -> Membership: ...
 
@@ -81,6 +85,8 @@ class Groups:
         self._topics = topics
         self._changed = changed
         self._progress = Progress(extents)
+        self._summaries = Summaries(extents.cells)
+        self._readings = Readings(catalog.groups, topics, self.pause)
         self._cached: dict[tuple[int, str], _Entry] = {}
         self._places: dict[int, tuple[int, str]] = {}
 
@@ -117,12 +123,21 @@ class Groups:
         if place is not None:
             self._cached.pop(place, None)
 
+    def drop(self, cell: int) -> None:
+        self._progress.drop(cell)
+        self.forget_all()
+
     def forget_all(self) -> None:
         self._cached.clear()
         self._places.clear()
 
     async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading:
         """That the group reads the topic: from where, and the last seek. Made, with the wish's start, if missing."""
+        return (await self.begin(group, topic, wish))[0]
+
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[Reading, int | None]:
+        """Return the reading and, if this call created it, how many existing messages lie before its start."""
+        skipped: int | None = None
         entry = self._cached.get((group.scope.environment_id, group.name))
         if entry is not None and (entry.group.group_id != group.group_id or entry.until <= time.monotonic()):
             entry = None
@@ -130,30 +145,31 @@ class Groups:
         if found is None:
             found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
             if found is None:
-                found = await self._begin(group, topic, (wish.start if wish else None) or Latest())
+                found, skipped = await self._begin(group, topic, (wish.start if wish else None) or Latest())
             if entry is not None:
                 entry.readings[topic.incarnation] = found
-        return found
-
-    async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[Group]:
-        return await self._catalog.groups.group_list(scope, after=after, limit=limit)
+        return found, skipped
 
     # Looking --------------------------------------------------------------------------------------------------------
+
+    async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[GroupSummary]:
+        """Return the groups behind `after`, by name, each with its lag, age, members, dead letters and status."""
+        groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
+        read = await self._catalog.groups.reading_list(*groups)
+        return await self._summaries.read(groups, read, await self.members.list(groups))
 
     async def describe(self, scope: Scope, name: str) -> GroupInfo:
         group = await self._fresh(scope, name)
         members = await self.members.describe(group)
         read = await self._catalog.groups.reading_list(group)
-        progress: builtins.list[PartitionProgress] = []
-        dead_letters = 0
-        for topic, reading in read:
-            progress += await self._progress.read(self.ledgers, group, topic, reading, members)
-            dead_letters += await self._progress.dead_count(group, topic)
-        return GroupInfo(group=group, members=members, progress=progress, dead_letters=dead_letters)
+        progress = await self._progress.read(self.ledgers, group, read, members)
+        dead_letters = sum([await self._progress.dead_count(group, topic) for topic, _ in read])
+        status = status_of_group(group, [Status(each.status) for each in progress])
+        return GroupInfo(group=group, status=status, members=members, progress=progress, dead_letters=dead_letters)
 
     async def lag(self, scope: Scope, name: str, topic: str | None = None) -> builtins.list[PartitionProgress]:
         group = await self._fresh(scope, name)
-        members = await self.members.describe(group) if group.kind is GroupKind.CURSOR else None
+        members = await self.members.describe(group)
         if topic is None:
             read = await self._catalog.groups.reading_list(group)
         else:
@@ -162,10 +178,7 @@ class Groups:
             if reading is None:
                 return await self._progress.not_begun(group, one)
             read = [(one, reading)]
-        found: builtins.list[PartitionProgress] = []
-        for one, reading in read:
-            found += await self._progress.read(self.ledgers, group, one, reading, members)
-        return found
+        return await self._progress.read(self.ledgers, group, read, members)
 
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
         """A topic's messages, and how far each of its groups is."""
@@ -220,11 +233,13 @@ class Groups:
         return await self._change(scope, name, change)
 
     async def pause_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
-        """Pauses the topic for every group that reads it; those groups."""
+        """Pauses the topic for every group that reads it, and for those that begin to; returns the former."""
+        await self._readings.switch(scope, topic, paused=True)
         return [await self.pause(scope, group.name, topic) for group in await self._readers(scope, topic)]
 
     async def resume_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
         """Goes on with the topic in every group that reads it, but for those that are paused as a whole."""
+        await self._readings.switch(scope, topic, paused=False)
         readers = await self._readers(scope, topic)
         return [await self.resume(scope, group.name, topic) for group in readers if "*" not in group.paused]
 
@@ -258,7 +273,7 @@ class Groups:
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
         start, partitions = meant(found, to, partition)
-        seeker = Seeker(self._catalog.groups, self._extents, self.ledgers, group, found)
+        seeker = Seeker(self._catalog.groups, self._readings, self._extents, self.ledgers, group, found)
         if dry_run:
             return await seeker.look(start, partitions)
         try:
@@ -266,6 +281,16 @@ class Groups:
         finally:
             # Also when it broke off: the decision may hold already.
             self._tell(group)
+
+    async def skip(
+        self, scope: Scope, name: str, topic: str, partition: int, offset: int, *, dry_run: bool = False
+    ) -> Skipped:
+        """Moves the group to the offset of a partition without delivering what lies below; leases stay as they are."""
+        group = await self._fresh(scope, name)
+        found = await self._topics.refresh(scope, topic)
+        reading = await self._catalog.groups.reading_find(group.group_id, found.incarnation)
+        skipper = Skipper(self._progress, self.ledgers, group, found)
+        return await skipper.skip(reading, partition, offset, dry_run=dry_run)
 
     async def commit(
         self,
@@ -287,7 +312,7 @@ class Groups:
             if not 0 <= partition < found.partitions:
                 raise no_partition(found, partition)
         if member_id is not None:
-            await self._check_owned(group, topic, positions, member_id, generation)
+            check_held(await self.members.membership(group, member_id), topic, positions, generation)
         reading = await self._reading_for(group, found, positions)
 
         async def one(partition: int, offset: int) -> Reply:
@@ -329,7 +354,7 @@ class Groups:
         self.forget(group.group_id)
         self._changed(group.group_id)
 
-    async def _begin(self, group: Group, topic: Topic, start: Start) -> Reading:
+    async def _begin(self, group: Group, topic: Topic, start: Start) -> tuple[Reading, int | None]:
         if isinstance(start, NoStart):
             raise NoPosition(
                 f"Group '{group.name}' has no position in topic '{topic.name}'; "
@@ -337,9 +362,12 @@ class Groups:
                 group=group.name,
                 topic=topic.name,
             )
-        starts = await offsets_at(self._extents, topic, start, range(topic.partitions))
-        reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
-        return await self._catalog.groups.reading_create(reading)
+        located = await located_at(self._extents, topic, start, range(topic.partitions))
+        starts = tuple(each.offset for each in located)
+        wanted = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+        made = await self._readings.create(group, topic, wanted)
+        skipped = sum(each.offset - each.log_start for each in located)
+        return made, skipped if made == wanted else None
 
     async def _reading_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> Reading:
         """The reading; where there is none, the first commit says where the group begins."""
@@ -350,7 +378,7 @@ class Groups:
         for partition, offset in positions.items():
             starts[partition] = (await offsets_at(self._extents, topic, AtOffset(offset), [partition]))[0]
         reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
-        return await self._catalog.groups.reading_create(reading)
+        return await self._readings.create(group, topic, reading)
 
     async def _readers(self, scope: Scope, topic: str) -> builtins.list[Group]:
         found = await self._topics.refresh(scope, topic)
@@ -370,19 +398,3 @@ class Groups:
             self._tell(altered)
             return altered
         raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)
-
-    async def _check_owned(
-        self, group: Group, topic: str, positions: Mapping[int, int], member_id: str, generation: int | None
-    ) -> None:
-        """A member commits what it has, or is about to give up."""
-        membership = await self.members.membership(group, member_id)
-        held = {*membership.assigned.get(topic, ()), *membership.revoked.get(topic, ())}
-        for partition in positions:
-            if partition not in held:
-                if generation is not None and generation != membership.generation:
-                    raise StaleGeneration(generation=membership.generation)
-                raise NotOwner(
-                    f"Partition {partition} of topic '{topic}' is not assigned to member '{member_id}'.",
-                    member_id=member_id,
-                    partition=partition,
-                )

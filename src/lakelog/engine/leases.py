@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from lakelog.coordinator.leasing import Done, Extend, GiveBack, Granted, Operation, Reply, Return, Settle, Take
-from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership, Verb
-from lakelog.engine.desk import Desk, Room
+from lakelog.coordinator.leasing import GiveBack, Granted, Return, Take
+from lakelog.engine.answering import Said, check_lease_ms
+from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership
+from lakelog.engine.desk import Desk
 from lakelog.engine.ledger import Ledger
-from lakelog.engine.line import Ask, Got
-from lakelog.engine.topics import Topics, no_partition
-from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, StaleGeneration, TopicNotFound
+from lakelog.engine.line import Ask, Got, Room
+from lakelog.engine.reasons import told
+from lakelog.engine.stops import concerns_one_partition
+from lakelog.engine.topics import Topics
+from lakelog.errors import (
+    InvalidRequest,
+    LakelogError,
+    LeaseLost,
+    OutcomeForgotten,
+    OutcomeUnknown,
+    StaleGeneration,
+    TopicNotFound,
+)
 from lakelog.model import limits
 from lakelog.model.group import (
-    MAX_LEASE_MS,
     MAX_OWNER_BYTES,
-    MAX_REASON_BYTES,
-    MIN_LEASE_MS,
     Group,
     GroupKind,
     GroupWish,
@@ -64,13 +72,34 @@ class Leases:
         self._desks: dict[tuple[int, int], Desk] = {}
 
     async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
-        """Waits for messages, and leases them to the owner."""
+        """Waits for messages, and leases them to the owner. Its answers are decided first, in the same commit."""
         _check_ask(ask)
+        if not ask.answers:
+            return await self._take(scope, ask, lambda: None)
+        ask = replace(ask, wait_seconds=0.0)
+        try:
+            said = await self._said(scope, ask.topic, ask.group, ask.owner, ask.answers)
+        except LakelogError as refusal:
+            consumed = await self._take(scope, ask, lambda: None)
+            return replace(consumed, answered=[refusal] * len(ask.answers))
+        try:
+            consumed = await self._take(scope, ask, said.submit)
+        except OutcomeUnknown:
+            # What may have been leased must not stay unknown: the caller repeats the call.
+            await said.outcomes()
+            raise
+        except LakelogError:
+            # Comes again with the next call; the outcomes of the answers do not wait for that.
+            consumed = Consumed(topic=said.topic, group=said.group, leases=[])
+        return replace(consumed, answered=await said.outcomes())
+
+    async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:
+        """`begin` is called in the same turn of the loop in which messages are asked for."""
         deadline = time.monotonic() + ask.wait_seconds
         while True:
             topic = await self._topics.find(scope, ask.topic)
             try:
-                consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()))
+                consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()), begin)
                 if consumed is not None:
                     return consumed
                 # By now it is known how far retention went.
@@ -79,7 +108,9 @@ class Leases:
                     # Present, but its heads are missing: whoever made it died in between.
                     await self._topics.ensure_heads(topic)
 
-    async def _consume(self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float) -> Consumed | None:
+    async def _consume(
+        self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float, begin: Callable[[], None]
+    ) -> Consumed | None:
         """None: all that was handed out, retention had taken."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
         group = await self._groups.resolve(scope, ask.group, wish, create=True)
@@ -99,8 +130,11 @@ class Leases:
             asyncio.get_running_loop().create_future(),
             own=own,
             strict=member is not None and group.settings.order is Order.PARTITION,
+            is_repeat=ask.repeat and ask.request_id is not None,
+            answered=frozenset(each.partition for each in ask.answers if each.partition < topic.partitions),
         )
         watched = self._watch(group, desk, place, member)
+        begin()
         try:
             got = await desk.ask(place, seconds)
         finally:
@@ -124,27 +158,22 @@ class Leases:
     ) -> list[Answered | LakelogError]:
         """What the owner says about its leases: one outcome each, in order."""
         _check_owner(owner)
-        found = await self._topics.find(scope, topic)
+        said = await self._said(scope, topic, group, owner, answers, generation)
+        return await said.outcomes()
+
+    async def _said(
+        self,
+        scope: Scope,
+        topic: str,
+        group: str,
+        owner: str,
+        answers: Sequence[Answer],
+        generation: int | None = None,
+    ) -> Said:
+        found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
         its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
         reading = await self._groups.reading(its, found)
-        pending = [await self._begin_answer(its, reading, found, owner, each, generation) for each in answers]
-        waiting = [each for each in pending if not isinstance(each, LakelogError)]
-        if waiting:
-            await asyncio.wait(waiting)
-        return [_answered(each) for each in pending]
-
-    async def _begin_answer(
-        self, group: Group, reading: Reading, topic: Topic, owner: str, answer: Answer, generation: int | None
-    ) -> asyncio.Future[Reply] | LakelogError:
-        try:
-            if not 0 <= answer.partition < topic.partitions:
-                topic = await self._topics.find(topic.scope, topic.name, partition=answer.partition)
-                if not 0 <= answer.partition < topic.partitions:
-                    raise no_partition(topic, answer.partition)
-            ledger = self._room.ledgers.ledger(group, reading, topic, answer.partition)
-            return self._room.ledgers.submit(ledger, _operation(owner, answer, generation))
-        except LakelogError as refusal:
-            return refusal
+        return Said(self._room.ledgers, found, its, reading, owner, answers, generation)
 
     # Desks ------------------------------------------------------------------------------------------------------------
 
@@ -224,13 +253,23 @@ class Leases:
     async def _consumed(
         self, group: Group, topic: Topic, ask: ConsumeAsk, got: Got, generation: int | None
     ) -> Consumed:
-        leases = [await self._leased(ledger, granted, ask.owner) for ledger, granted in got]
+        leases = [await self._leased_or_stopped(ledger, granted, ask.owner) for ledger, granted in got]
         return Consumed(
             topic=topic,
             group=group,
-            leases=[lease for lease in leases if lease.offsets],
+            leases=[lease for lease in leases if lease is not None and lease.offsets],
             generation=generation,
         )
+
+    async def _leased_or_stopped(self, ledger: Ledger, granted: Granted, owner: str) -> Leased | None:
+        """None: its messages could not be read, as those of a damaged segment. The lease goes back."""
+        try:
+            return await self._leased(ledger, granted, owner)
+        except LakelogError as error:
+            if not concerns_one_partition(error):
+                raise
+            self._room.ledgers.stop(ledger, told(error, ledger.group, ledger.topic.name, ledger.partition))
+            return None
 
     async def _leased(self, ledger: Ledger, granted: Granted, owner: str) -> Leased:
         offsets: Sequence[int] = granted.offsets
@@ -239,7 +278,7 @@ class Leases:
             if sum(len(piece.offsets) for piece in pieces) < len(offsets):
                 offsets = [offset for piece in pieces for offset in piece.offsets]
                 await self._cut(ledger, owner, granted, offsets)
-        except LeaseLost:
+        except (LeaseLost, OutcomeForgotten):
             offsets, pieces = [], []
         except BaseException:
             self._room.ledgers.release(ledger, owner, granted)
@@ -267,17 +306,6 @@ class Leases:
         )
 
 
-def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | LakelogError:
-    if isinstance(reply, LakelogError):
-        return reply
-    refusal = reply.exception()
-    if isinstance(refusal, LakelogError):
-        return refusal
-    done = reply.result()
-    assert isinstance(done, Done)
-    return Answered(expires_ms=done.until_ms, dead=done.dead)
-
-
 def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
     def ended(task: asyncio.Task[None]) -> None:
         tasks.pop(task, None)
@@ -288,57 +316,9 @@ def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Cal
     return ended
 
 
-_RETURNS: Mapping[Verb, Return] = {
-    Verb.NACK: Return.COUNTED,
-    Verb.RELEASE: Return.UNCOUNTED,
-    Verb.FAIL: Return.FATAL,
-}
-
-
-def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
-    verb, token, ranges = answer.verb, answer.token, answer.ranges
-    if verb is Verb.EXTEND:
-        _check_lease_ms(answer.lease_ms)
-        offset = ranges[0][0] if ranges else None
-        if token is None and offset is None:
-            raise InvalidRequest("An extend names a token, or a message of the lease.")
-        return Extend(
-            owner=owner,
-            token=token,
-            lease_ms=answer.lease_ms,
-            offset=offset,
-            alone=answer.alone,
-            generation=generation,
-        )
-    if not ranges:
-        raise InvalidRequest("Say which messages: an offset, or offsets.")
-    if any(first < 0 or end <= first for first, end in ranges):
-        raise InvalidRequest("A range of offsets goes from its first to its last, both at least 0.")
-    if verb in _RETURNS:
-        if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
-            raise InvalidRequest("A delay is 0 to 604800000 ms, a week.")
-        return GiveBack(
-            owner=owner,
-            token=token,
-            ranges=ranges,
-            kind=_RETURNS[verb],
-            delay_ms=answer.delay_ms,
-            reason=answer.reason[:MAX_REASON_BYTES],
-            generation=generation,
-        )
-    return Settle(
-        owner=owner,
-        token=token,
-        ranges=ranges,
-        discard=verb is Verb.DISCARD,
-        through=verb is Verb.ACK_THROUGH,
-        generation=generation,
-    )
-
-
 def _check_ask(ask: ConsumeAsk) -> None:
     _check_owner(ask.owner)
-    _check_lease_ms(ask.lease_ms)
+    check_lease_ms(ask.lease_ms)
     if not 1 <= ask.max_messages <= limits.MAX_BATCH_MESSAGES:
         raise InvalidRequest(f"`max_messages` is 1 to {limits.MAX_BATCH_MESSAGES}.")
     if not 0 <= ask.wait_seconds <= limits.MAX_WAIT_MS / 1000:
@@ -350,8 +330,3 @@ def _check_ask(ask: ConsumeAsk) -> None:
 def _check_owner(owner: str) -> None:
     if not 0 < len(owner.encode()) <= MAX_OWNER_BYTES or not owner.isprintable():
         raise InvalidRequest(f"`owner` names the consumer: 1 to {MAX_OWNER_BYTES} bytes of printable text.")
-
-
-def _check_lease_ms(lease_ms: int) -> None:
-    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
-        raise InvalidRequest(f"`lease_ms` is {MIN_LEASE_MS} to {MAX_LEASE_MS}.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakelog.batches import decode, encode
+from lakelog.batches import encode
 from lakelog.coordinator.leasing import Death
 from lakelog.engine.shelf import Shelf
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.model.topic import Topic
+from lakelog.model.tracebacks import cut_traceback
 from lakelog.storage.groups import NewDeadLetter
 
 
@@ -22,7 +23,7 @@ class Letters:
         offsets = sorted(death.offset for death in deaths)
         payloads: dict[int, bytes] = {}
         for piece in await self._shelf.pieces(topic, partition, offsets):
-            batch = decode(piece.batch.payload)
+            batch = piece.decoded
             for offset in piece.offsets:
                 payloads[offset] = encode(batch.slice(offset - piece.batch.base, 1))
         return [
@@ -34,6 +35,7 @@ class Letters:
                 reason=death.reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore"),
                 owner=death.owner,
                 payload=payloads.get(death.offset),
+                traceback=cut_traceback(death.traceback) or None if death.traceback else None,
             )
             for death in deaths
         ]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from lakelog.coordinator.leasing import Take
+from lakelog.coordinator.leasing import Operation, Take
 from lakelog.engine.clock import Clock
-from lakelog.engine.ledger import Ledger, Turn, fail, replayed
+from lakelog.engine.ledger import Asked, Ledger, replayed
+from lakelog.engine.reasons import told
 from lakelog.engine.shelf import Shelf
+from lakelog.engine.stops import as_error
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind
-from lakelog.storage.groups import JournalAsk
+from lakelog.storage.groups import JournalAsk, JournalRead
 from lakelog.storage.store import PartitionStore
+
+Errors = dict[Ledger, LakelogError]
+
+_MAX_READS = 3
+"""A read is repeated if its messages left the batch cache before they were decided about, but not endlessly."""
 
 
 class Loader:
@@ -24,60 +30,74 @@ class Loader:
         self._shelf = shelf
         self._clocks = clocks
 
-    async def load(self, cell: int, ledgers: Sequence[Ledger]) -> None:
-        """Those that have no state."""
+    async def load(self, cell: int, ledgers: Sequence[Ledger]) -> Errors:
+        """Reads journals: whole where there is no state, else on from it. Returns why, where one is not understood."""
         if not self._clocks[cell].known:
             self._clocks[cell].heard(int((await self._cells[cell].clock()).timestamp() * 1000))
         if not ledgers:
-            return
-        asks = [JournalAsk(group_id=ledger.group.group_id, pid=ledger.pid) for ledger in ledgers]
+            return {}
+        asks = [
+            JournalAsk(group_id=each.group.group_id, pid=each.pid, after=each.version if each.state else 0)
+            for each in ledgers
+        ]
+        drops = [ledger.drops for ledger in ledgers]
         reads = await self._cells[cell].groups.journals_read(asks)
-        for ledger, read in zip(ledgers, reads, strict=True):
-            self._clocks[cell].heard(read.clock_ms)
-            ledger.state, ledger.since_snapshot = replayed(ledger.beginning(), read)
-            ledger.version = read.rows[-1].version if read.rows else 0
-            ledger.seen_at = time.monotonic()
-            if ledger.changed:
-                # Another server granted what is open: somebody here has to know when it is over.
-                ledger.changed(ledger)
-
-    async def catch_up(self, cell: int, ledgers: Sequence[Ledger]) -> list[bool]:
-        """Whether each had missed something."""
-        asks = [JournalAsk(group_id=each.group.group_id, pid=each.pid, after=each.version) for each in ledgers]
-        reads = await self._cells[cell].groups.journals_read(asks)
-        missed = []
-        for ledger, read in zip(ledgers, reads, strict=True):
+        failed: Errors = {}
+        for ledger, read, before in zip(ledgers, reads, drops, strict=True):
+            if ledger.drops != before:
+                continue
             self._clocks[cell].heard(read.clock_ms)
             ledger.seen_at = time.monotonic()
-            missed.append(bool(read.rows))
-            if read.rows and ledger.state is not None:
-                ledger.state, ledger.since_snapshot = replayed(ledger.state, read, ledger.since_snapshot)
-                ledger.version = read.rows[-1].version
-                if ledger.changed:
-                    ledger.changed(ledger)
-        return missed
+            try:
+                _replay(ledger, read)
+            except Exception as error:
+                # Part of the rows was perhaps applied.
+                ledger.state = None
+                failed[ledger] = as_error(error)
+        return failed
 
-    async def fill(self, turns: Sequence[Turn]) -> None:
-        """Reads the log where somebody wants messages of it. What cannot be read fails its own askers."""
-        by_topic: dict[tuple[int, int], list[Turn]] = {}
-        for turn in turns:
-            ledger = turn.ledger
-            if ledger.group.kind is GroupKind.CURSOR or any(isinstance(each.operation, Take) for each in turn.asked):
-                by_topic.setdefault((ledger.group.group_id, ledger.topic.incarnation), []).append(turn)
-        await asyncio.gather(*(self._fill_topic(each) for each in by_topic.values()))
+    def must_read(self, ledger: Ledger, asked: Asked) -> bool:
+        """Whether the log has to be read before the operation is decided."""
+        if ledger.group.kind is GroupKind.CURSOR:
+            return not asked.reads
+        if not _wants_messages(asked.operation) or asked.reads == _MAX_READS:
+            return False
+        return not self._shelf.is_ready(ledger.pid, ledger.frontier, is_checked=asked.reads > 0)
 
-    async def _fill_topic(self, turns: list[Turn]) -> None:
+    async def fill(self, frontiers: Mapping[Ledger, int]) -> Errors:
+        """Reads the log from the frontiers on, for ledgers of one group and topic. Returns why, where that failed."""
         # Some may have been asked before partitions were added.
-        topic = max((turn.ledger.topic for turn in turns), key=lambda each: each.partitions)
+        topic = max((ledger.topic for ledger in frontiers), key=lambda each: each.partitions)
+        offsets = {ledger.partition: frontier for ledger, frontier in frontiers.items()}
         try:
-            if turns[0].ledger.group.kind is GroupKind.CURSOR:
-                await self._shelf.look(topic, [turn.ledger.partition for turn in turns])
-                return
-            frontiers = {turn.ledger.partition: turn.ledger.frontier for turn in turns}
-            await self._shelf.fill(topic, frontiers)
+            if next(iter(frontiers)).group.kind is GroupKind.CURSOR:
+                await self._shelf.look(topic, list(offsets))
+                return {}
+            failed = await self._shelf.fill(topic, offsets)
             # Where retention took what was to come next, the decision will move to the log start.
-            starts = {partition: self._shelf.row(topic.pid(partition)).log_start for partition in frontiers}
-            await self._shelf.fill(topic, {n: start for n, start in starts.items() if start > frontiers[n]})
-        except LakelogError as error:
-            for turn in turns:
-                fail(turn, error)
+            starts = {partition: self._shelf.row(topic.pid(partition)).log_start for partition in offsets}
+            failed |= await self._shelf.fill(topic, {n: start for n, start in starts.items() if start > offsets[n]})
+        except Exception as error:
+            failed = dict.fromkeys(offsets, as_error(error))
+        return {
+            ledger: told(failed[ledger.partition], ledger.group, topic.name, ledger.partition)
+            for ledger in frontiers
+            if ledger.partition in failed
+        }
+
+
+def _replay(ledger: Ledger, read: JournalRead) -> None:
+    state = ledger.state
+    if state is None:
+        state, ledger.since_snapshot = ledger.beginning(), 0
+    elif not read.rows:
+        return
+    ledger.state, ledger.since_snapshot = replayed(state, read, ledger.since_snapshot)
+    ledger.version = read.rows[-1].version if read.rows else 0
+    if ledger.changed:
+        # Another server granted what is open: the desk has to know when that lease ends.
+        ledger.changed(ledger)
+
+
+def _wants_messages(operation: Operation) -> bool:
+    return isinstance(operation, Take) and not operation.is_search

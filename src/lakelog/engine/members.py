@@ -7,11 +7,24 @@ any call sees to sessions that are over, and as long as somebody here asks, a ti
 from __future__ import annotations
 
 import asyncio
+import builtins
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from lakelog.coordinator.membership import Acknowledge, Join, Leave, Member, Operation, State, TopicsChanged
+from lakelog.coordinator.membership import (
+    Acknowledge,
+    Join,
+    Leave,
+    Member,
+    Operation,
+    State,
+    TopicsChanged,
+    decode,
+    is_over,
+)
+from lakelog.engine.activity import GroupActivity, MembersChange
 from lakelog.engine.consuming import JoinAsk, MemberInfo, Membership, MembersInfo
 from lakelog.engine.heartbeats import Heartbeats
 from lakelog.engine.roster import HEARTBEAT_WITHIN_SECONDS, Roster
@@ -28,6 +41,7 @@ from lakelog.model.group import (
     Reading,
 )
 from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import MembersRead
 from lakelog.storage.store import PartitionStore
 
 MAX_MEMBERS = 1000
@@ -39,11 +53,14 @@ class GroupBook(Protocol):
 
     async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
 
-    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading: ...
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[Reading, int | None]: ...
 
 
 class Members:
-    """The members of all groups. `changed` is told the id of a group whose membership this process changed."""
+    """The members of all groups. `changed` receives the id of a group whose membership this process changed.
+
+    `activity` receives the members that joined and left.
+    """
 
     def __init__(
         self,
@@ -52,7 +69,9 @@ class Members:
         cells: dict[int, PartitionStore],
         waiters: Waiters,
         changed: Callable[[int], None],
+        activity: GroupActivity | None = None,
     ) -> None:
+        self._activity = activity
         self._groups = groups
         self._topics = topics
         self._cells = cells
@@ -61,14 +80,22 @@ class Members:
         self._heartbeats = {cell: Heartbeats(store.groups) for cell, store in cells.items()}
         self._rosters: dict[int, Roster] = {}
 
+    def drop(self, cell: int) -> None:
+        for roster in self._rosters.values():
+            if roster.group.cell == cell:
+                roster.drop()
+
     async def join(self, scope: Scope, ask: JoinAsk) -> Membership:
         """The group is made if there is none, and from now on reads these topics."""
         _check(ask)
         topics = [await self._topics.find(scope, name) for name in dict.fromkeys(ask.topics)]
         group = await self._groups.resolve(scope, ask.group, ask.wish, create=True)
+        skipped_at_start: dict[str, int] = {}
         for topic in topics:
             # What is published between joining and the first consume is the group's already.
-            await self._groups.reading(group, topic, ask.wish)
+            _, skipped = await self._groups.begin(group, topic, ask.wish)
+            if skipped is not None:
+                skipped_at_start[topic.name] = skipped
         roster = self._roster(group)
         member_id = ask.member_id or f"member-{secrets.token_hex(8)}"
         state = await roster.current()
@@ -85,7 +112,8 @@ class Members:
         state = await roster.change(await self._counted(group, state, ask.topics), join)
         roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         # Not there if it left at the same time.
-        return _view(state, state.members.get(member_id) or await roster.member(member_id))
+        view = _view(state, state.members.get(member_id) or await roster.member(member_id))
+        return replace(view, skipped_at_start=skipped_at_start)
 
     async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
         """Says that the member is alive and has heard of that generation; hears what holds now."""
@@ -113,6 +141,28 @@ class Members:
             last_rebalance_ms=state.last_rebalance_ms,
             rebalancing_ms=state.rebalancing_ms(roster.now_ms()),
         )
+
+    async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
+        """Return the members of many groups, by group id, with one read of each cell. Evicts no member."""
+        by_cell: dict[int, builtins.list[Group]] = {}
+        for group in groups:
+            by_cell.setdefault(group.cell, []).append(group)
+        found: dict[int, builtins.list[MemberInfo]] = {}
+        for cell, mine in by_cell.items():
+            reads = await self._cells[cell].groups.members_list([group.group_id for group in mine])
+            for group, read in zip(mine, reads, strict=True):
+                found[group.group_id] = self._alive(group, read)
+        return found
+
+    def _alive(self, group: Group, read: MembersRead) -> builtins.list[MemberInfo]:
+        """The members whose sessions are not over."""
+        heartbeats = self._heartbeats[group.cell]
+        seen_ms = {**read.seen_ms, **dict.fromkeys(heartbeats.unwritten(group.group_id), read.clock_ms)}
+        return [
+            _info(member, max(member.joined_ms, seen_ms.get(member.member_id, 0)))
+            for member in decode(read.body).members.values()
+            if not heartbeats.is_trusted or not is_over(member, seen_ms, read.clock_ms)
+        ]
 
     async def membership(self, group: Group, member_id: str) -> Membership:
         """What the member is to read: at most a second old, and newer if another process announced a change."""
@@ -171,9 +221,11 @@ class Members:
         roster.care()
         return roster
 
-    def _tell(self, group_id: int) -> None:
-        self._waiters.wake(-group_id)
-        self._changed(group_id)
+    def _tell(self, group: Group, change: MembersChange | None) -> None:
+        self._waiters.wake(-group.group_id)
+        self._changed(group.group_id)
+        if self._activity is not None and change is not None:
+            self._activity.members_changed(group, change)
 
     def _forget(self, roster: Roster) -> None:
         self._rosters.pop(roster.group.group_id, None)

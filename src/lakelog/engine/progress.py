@@ -1,25 +1,25 @@
-"""How far groups are: progress per partition, why one stands still, and the figures of a topic. Changes nothing."""
+"""How far groups are: progress per partition, and the figures of a topic. Changes nothing; `reasons` judges it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
-from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, begin
-from lakelog.coordinator.leasing.events import CutOff, Sought, pairs, to_ranges
-from lakelog.coordinator.leasing.operations import LOOK_AHEAD
-from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, begin, figures_of
+from lakelog.coordinator.leasing.events import CutOff, Sought, pairs
 from lakelog.engine.consuming import LeaseInfo, MembersInfo, PartitionProgress
+from lakelog.engine.damage import DamageTest
 from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, heads_of
+from lakelog.engine.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
+from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupKind, Reading
 from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, Read
 
-_NAMED_OWNERS = 5
 _KEPT_TIMES = 10_000
 
 
@@ -69,6 +69,12 @@ def target_of(reading: Reading, partition: int) -> int | None:
     return reading.targets[partition] if partition < len(reading.targets) else None
 
 
+def apply_seek(state: State, reading: Reading, partition: int) -> None:
+    """Move a state to where the reading's last seek puts it, if the state was read before that seek got there."""
+    if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
+        apply(state, Sought(reading.epoch, target), 0)
+
+
 def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
     return [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
 
@@ -79,60 +85,93 @@ class Progress:
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._cells = extents.cells
+        self.damage = DamageTest(extents)
         self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
         """When messages were appended, by pid and offset, the newest known last: it never changes."""
+
+    def drop(self, cell: int) -> None:
+        """Forgets the times of all cells: they are few."""
+        self._times = OrderedDict()
 
     async def states(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
     ) -> tuple[list[State], dict[int, Head]]:
         """All partitions' states as the next step will find them, and the heads."""
-        _, states, heads = await self._decided(ledgers, group, topic, reading)
-        return states, heads
+        decided = await self._decided(ledgers, group, topic, reading)
+        return decided.states, decided.heads
 
     async def read(
-        self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading, members: MembersInfo | None
+        self, ledgers: LedgerBook, group: Group, readings: Sequence[tuple[Topic, Reading]], members: MembersInfo
     ) -> list[PartitionProgress]:
-        """With the age of the oldest unfinished message, where there is one: one read of each cell for all of them."""
-        committed, states, heads = await self._decided(ledgers, group, topic, reading)
+        """Return the group's progress in all partitions of these topics, with the reasons for what waits.
+
+        The ages of the oldest unfinished messages take one read of each cell and topic.
+        """
+        decided = [await self._decided(ledgers, group, topic, reading) for topic, reading in readings]
         now_ms = to_ms(await self._cells[group.cell].clock())
-        ends = _ends(topic, heads)
-        behind = {each: state.committed for each, state in enumerate(states) if _lag(state, ends[each])}
+        topics = [topic for topic, _ in readings]
+        held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
+        consumers = Consumers(members=members.members, held=held)
+        found: list[PartitionProgress] = []
+        for topic, each in zip(topics, decided, strict=True):
+            found += await self._read_topic(topic, each, _Seen(group=group, now_ms=now_ms, consumers=consumers))
+        return found
+
+    async def _read_topic(self, topic: Topic, decided: _Decided, seen: _Seen) -> list[PartitionProgress]:
+        ends = _ends(topic, decided.heads)
+        behind = {n: state.committed for n, state in enumerate(decided.states) if figures_of(state).lag(ends[n])}
         oldest = await self._appended_ms(topic, behind)
 
-        def one(partition: int, state: State) -> PartitionProgress:
-            look = _Look(group=group, topic=topic, partition=partition, now_ms=now_ms, members=members)
-            log_start = heads[partition].log_start if partition in heads else 0
-            found = _progress(
-                state, look, log_start=log_start, high_watermark=ends[partition], oldest_ms=oldest.get(partition)
+        looks = [
+            Look(
+                group=seen.group,
+                topic=topic.name,
+                partition=partition,
+                high_watermark=end,
+                now_ms=seen.now_ms,
+                consumers=seen.consumers,
             )
-            return replace(found, committed=committed[partition])
+            for partition, end in enumerate(ends)
+        ]
+        read_next = {
+            look.partition: next_offsets(state, look.high_watermark)
+            for state, look in zip(decided.states, looks, strict=True)
+            if is_to_be_read(figures_of(state), look)
+        }
+        damage = await self.damage.find(topic, read_next)
 
-        return [one(partition, state) for partition, state in enumerate(states)]
+        def one(partition: int, state: State) -> PartitionProgress:
+            look = replace(looks[partition], damage=damage.get(partition))
+            head = decided.heads.get(partition)
+            found = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
+            return replace(found, committed=decided.committed[partition])
 
-    async def _decided(
-        self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
-    ) -> tuple[list[int], list[State], dict[int, Head]]:
-        """Committed offsets as decided; states as the next step will find them; heads.
+        return [one(partition, state) for partition, state in enumerate(decided.states)]
 
-        They differ by what retention took. It is likely gone for the group, but not surely: a server that did not hear
-        of it yet may still hand it out. So committed offsets, which never fall, go past it only when the group does.
-        """
+    async def _decided(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> _Decided:
         states = await ledgers.states(group, topic, reading, range(topic.partitions))
         # Read after the states: what is finished lies below a head.
         heads = await heads_of(self._cells, topic)
         for partition, state in enumerate(states):
-            if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
-                apply(state, Sought(reading.epoch, target), 0)
+            apply_seek(state, reading, partition)
         committed = [state.committed for state in states]
         for partition, head in heads.items():
             apply(states[partition], CutOff(head.log_start), 0)
-        return committed, states, heads
+        return _Decided(committed=committed, states=states, heads=heads)
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """For a topic in which the group has no position yet."""
         heads = await heads_of(self._cells, topic)
-        looks = (_Look(group=group, topic=topic, partition=n, now_ms=0, members=None) for n in range(topic.partitions))
-        return [_not_begun(look, heads.get(look.partition)) for look in looks]
+        none = Consumers(members=(), held={})
+        found: list[PartitionProgress] = []
+        for partition, end in enumerate(_ends(topic, heads)):
+            look = Look(
+                group=group, topic=topic.name, partition=partition, high_watermark=end, now_ms=0, consumers=none
+            )
+            head = heads.get(partition)
+            one = _progress(begin(end), look, log_start=head.log_start if head else 0, oldest_ms=None)
+            found.append(replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
+        return found
 
     async def stats(self, ledgers: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, Reading]]) -> TopicStats:
         groups = [await self._group_stats(ledgers, group, topic, reading) for group, reading in readers]
@@ -153,15 +192,15 @@ class Progress:
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
     async def _group_stats(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> GroupStats:
-        committed, states, heads = await self._decided(ledgers, group, topic, reading)
-        ends = _ends(topic, heads)
+        decided = await self._decided(ledgers, group, topic, reading)
+        states, ends = decided.states, _ends(topic, decided.heads)
         return GroupStats(
             group=group.name,
             kind=group.kind,
-            lag=sum(_lag(state, end) for state, end in zip(states, ends, strict=True)),
+            lag=sum(figures_of(state).lag(end) for state, end in zip(states, ends, strict=True)),
             pending=sum(state.open_count + len(state.waiting) for state in states),
             dead_letters=await self.dead_count(group, topic),
-            committed=dict(enumerate(committed)),
+            committed=dict(enumerate(decided.committed)),
         )
 
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -177,42 +216,75 @@ class Progress:
         return {partition: found[ask] for partition, ask in asks.items() if ask in found}
 
     async def _times_of(self, cell: int, asks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        kept = self._times
         reads = await self._extents.read_many(self._cells[cell], asks, max_messages=1, max_bytes=1)
         found = {
             ask: to_ms(read.batches[0].appended_at)
             for ask, read in zip(asks, reads, strict=True)
             if isinstance(read, Read) and read.batches
         }
-        self._times.update(found)
-        while len(self._times) > _KEPT_TIMES:
-            self._times.popitem(last=False)
+        kept.update(found)
+        while len(kept) > _KEPT_TIMES:
+            kept.popitem(last=False)
+        failed = [ask for ask, read in zip(asks, reads, strict=True) if isinstance(read, LakelogError)]
+        if failed:
+            # Of a message that cannot be read, about when it was appended is known without its file.
+            times = await self._cells[cell].append_times(failed)
+            found.update({ask: to_ms(time) for ask, time in zip(failed, times, strict=True) if time is not None})
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What a partition's progress is looked at with."""
+class _Decided:
+    """A group in all partitions of a topic: `states` as the next step will find them, `committed` as decided.
+
+    They differ by what retention took. It is likely gone for the group, but not surely: a server that did not hear
+    of it yet may still hand it out. So committed offsets, which never fall, go past it only when the group does.
+    """
+
+    committed: list[int]
+    states: list[State]
+    heads: dict[int, Head]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What holds for all partitions of a group."""
 
     group: Group
-    topic: Topic
-    partition: int
     now_ms: int
-    members: MembersInfo | None
+    consumers: Consumers
 
 
-def _progress(
-    state: State, look: _Look, *, log_start: int, high_watermark: int, oldest_ms: int | None
-) -> PartitionProgress:
-    lag, counts = _lag(state, high_watermark), state.counts
+def next_offsets(state: State, high_watermark: int) -> set[int]:
+    """Return where a consumer would read next: the first unfinished message, and the first unread one."""
+    return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
+
+
+def _held(states: Mapping[str, Sequence[State]], now_ms: int) -> Held:
+    """By owner, how many messages of which partitions are leased now."""
+    held: dict[str, dict[tuple[str, int], int]] = {}
+    for topic, of_topic in states.items():
+        for partition, state in enumerate(of_topic):
+            for lease in state.leases.values():
+                if lease.until_ms > now_ms:
+                    places = held.setdefault(lease.owner, {})
+                    places[topic, partition] = places.get((topic, partition), 0) + len(lease.open)
+    return held
+
+
+def _progress(state: State, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
+    counts = state.counts
+    status, reason = reason_for(state, look)
     return PartitionProgress(
-        topic=look.topic.name,
+        topic=look.topic,
         partition=look.partition,
         committed=state.committed,
         frontier=state.frontier,
         log_start=log_start,
-        high_watermark=high_watermark,
+        high_watermark=look.high_watermark,
         epoch=state.epoch,
-        lag=lag,
+        lag=figures_of(state).lag(look.high_watermark),
         leased=state.open_count,
         waiting=len(state.waiting),
         skipped=state.skipped_count,
@@ -222,100 +294,23 @@ def _progress(
         filtered=counts.filtered,
         expired=counts.expired,
         cut=counts.cut,
+        status=status,
         oldest_ms=oldest_ms,
         next_due_ms=state.next_due_ms(),
         leases=[_lease_info(lease) for lease in state.leases.values()],
-        stuck=_stuck(state, look, high_watermark) if lag else None,
+        reason=reason,
     )
-
-
-def _lag(state: State, high_watermark: int) -> int:
-    unread = max(0, high_watermark - state.frontier)
-    return unread + state.open_count + len(state.waiting) + state.skipped_count
 
 
 def _lease_info(lease: Lease) -> LeaseInfo:
     return LeaseInfo(
         token=lease.token,
         owner=lease.owner,
-        offsets=list(pairs(to_ranges(sorted(lease.open)))),
+        offsets=list(pairs(lease.open.ranges)),
         granted_ms=lease.granted_ms,
         expires_ms=lease.until_ms,
         suspect=lease.suspect,
     )
-
-
-def _not_begun(look: _Look, head: Head | None) -> PartitionProgress:
-    end = head.next_offset if head else 0
-    log_start = head.log_start if head else 0
-    found = _progress(begin(end), look, log_start=log_start, high_watermark=end, oldest_ms=None)
-    return replace(
-        found,
-        stuck="The group has no position in this topic: no consumer has asked for it, or it is to be given one "
-        f"with `lakelog groups seek {look.group.name} {look.topic.name}`.",
-    )
-
-
-# Why a partition with unfinished messages stands still, and what to do ------------------------------------------------
-
-
-def _stuck(state: State, look: _Look, high_watermark: int) -> str | None:
-    group = look.group
-    if group.is_paused(look.topic.name):
-        return f"The group is paused here; `lakelog groups resume {group.name}` lets it go on."
-    if group.kind is GroupKind.CURSOR:
-        return _stuck_cursor(look)
-    leases = [lease for lease in state.leases.values() if lease.until_ms > look.now_ms]
-    if state.open_count + len(state.waiting) >= group.settings.window:
-        return _stuck_full(state, leases, group)
-    if leases:
-        return None
-    is_unread = state.frontier < high_watermark and state.skipped_count < LOOK_AHEAD
-    if is_unread or state.has_ready() or state.leases:
-        return f"No consumer is at work on it; start one of group '{group.name}', or look whether those are alive."
-    return _stuck_waiting(state, look)
-
-
-def _stuck_cursor(look: _Look) -> str | None:
-    if look.members is None:
-        return None
-    if not look.members.members:
-        return f"The group has no member: no consumer has asked for it. Start one of group '{look.group.name}'."
-    held = (member.assigned.get(look.topic.name, ()) for member in look.members.members)
-    if any(look.partition in partitions for partitions in held):
-        return None
-    return "No member has this partition: it changes hands, or no member reads the topic."
-
-
-def _stuck_full(state: State, leases: Sequence[Lease], group: Group) -> str:
-    owners = sorted({lease.owner for lease in leases})
-    named = ", ".join(owners[:_NAMED_OWNERS]) + (" and others" if len(owners) > _NAMED_OWNERS else "")
-    holders = f" (owners: {named})" if named else ""
-    return (
-        f"The window of {group.settings.window} messages is full: {state.open_count} are leased{holders} and "
-        f"{len(state.waiting)} wait for their next try. It goes on when some are answered; if this is usual, "
-        f"raise the window with `lakelog groups alter {group.name}`."
-    )
-
-
-def _stuck_waiting(state: State, look: _Look) -> str | None:
-    due = [time for time in (state.first_due(), state.first_suspect_due()) if time is not None]
-    if not due:
-        return None
-    if min(due) > look.now_ms:
-        behind = f", and {state.skipped_count} behind them for the same keys" if state.skipped_count else ""
-        return f"{len(state.waiting)} messages wait for their next try{behind}; the first is due at {_time(min(due))}."
-    if state.first_due() is None:
-        return (
-            f"{len(state.waiting)} messages lost their owner. Each is handed out alone, to an owner with nothing else "
-            f"in hand, or after {ALONE_WITHIN_MS // 1000} s with others; let the owners answer what they hold, or "
-            "start another one."
-        )
-    return f"Messages are due for their next try, and no consumer of group '{look.group.name}' has asked for them."
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_ms(time: datetime) -> int:

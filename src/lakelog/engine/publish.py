@@ -12,7 +12,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from lakelog.batches import body_hash, key_hash, partition_of
 from lakelog.engine.committer import Committer, Outcome, Part
@@ -65,6 +65,25 @@ class FrameReceipt:
     offset: int
     count: int
     duplicate: bool = False
+
+
+class Submitted(NamedTuple):
+    """A message that waits for its commit."""
+
+    topic: Topic
+    partition: int
+    done: asyncio.Future[Outcome]
+
+    def receipt(self, outcome: Outcome) -> Receipt | None:
+        """Return the place of the message. None: nothing was written, because the topic is no longer what it was."""
+        if outcome.refusal is not None:
+            return None
+        return Receipt(
+            id=message_id(self.topic.incarnation, self.partition, outcome.base),
+            partition=self.partition,
+            offset=outcome.base,
+            duplicate=outcome.duplicate,
+        )
 
 
 @dataclass(slots=True)
@@ -136,6 +155,18 @@ class Publisher:
         self, scope: Scope, name: str, message: Message, numbered: Numbered | None, epoch: int | None
     ) -> Receipt | LakelogError | None:
         """The short way for one plain message, at half the cost. None: nothing was written, go the long way."""
+        submitted = self.submit_one(scope, name, message, numbered, epoch)
+        if submitted is None:
+            return None
+        try:
+            return submitted.receipt(await submitted.done)
+        except LakelogError as error:
+            return error
+
+    def submit_one(
+        self, scope: Scope, name: str, message: Message, numbered: Numbered | None = None, epoch: int | None = None
+    ) -> Submitted | None:
+        """Submit one plain message into a topic that is in the cache. None: nothing was done, call `messages`."""
         partition = message.partition
         topic = self._topics.cached(scope, name)
         if (
@@ -156,18 +187,7 @@ class Publisher:
             messages=(message,),
             producer=(numbered.producer, numbered.sequence) if numbered else None,
         )
-        try:
-            outcome = await self._committers[topic.cells[partition]].submit(part)
-        except LakelogError as error:
-            return error
-        if outcome.refusal is not None:
-            return None
-        return Receipt(
-            id=message_id(topic.incarnation, partition, outcome.base),
-            partition=partition,
-            offset=outcome.base,
-            duplicate=outcome.duplicate,
-        )
+        return Submitted(topic, partition, self._committers[topic.cells[partition]].submit(part))
 
     def take_turns(self, topic: Topic, count: int) -> int:
         """The turn of the first of the topic's next `count` messages without a key: turn n is partition n's, modulo.
@@ -313,8 +333,7 @@ class Publisher:
             held = await self._reservers[place].reserve(list(reservations.values()))
             for (index, mine), winner in zip(reservations.items(), held, strict=True):
                 if winner.body_hash != mine.body_hash:
-                    key = messages[index].idempotency_key
-                    found.answers[index] = IdempotencyConflict(topic=topic.name, idempotency_key=key)
+                    found.answers[index] = _conflict(topic.name, messages[index].idempotency_key or "")
                     del chosen[index]
                 elif winner.partition >= topic.partitions:
                     # It was added since this topic was read.
@@ -414,3 +433,12 @@ def _sequence_refused(topic: Topic, partition: int, verdict: Verdict) -> Sequenc
     else:
         detail = "The sequence does not continue the producer's last batch here; an earlier batch is missing."
     return SequenceRefused(detail, topic=topic.name, partition=partition, reason=verdict.name.lower())
+
+
+def _conflict(topic: str, key: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"Idempotency key {key[:120]!r} was used in topic {topic!r} for a message with other content. "
+        "Use a new key for a new message.",
+        topic=topic,
+        idempotency_key=key,
+    )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakelog.batches import decode, encode, from_messages, to_messages
+from lakelog.batches import decode, encode_messages, to_messages
 from lakelog.errors import LakelogError, RedriveRefused
 from lakelog.model.filter import Subject
 from lakelog.model.limits import MAX_BODY_BYTES
@@ -46,6 +46,8 @@ class DeadLetter:
     owner: str
     state: DeadLetterState
     redriven_to: str | None
+    traceback: str | None = None
+    """Of its last failure, if the caller sent one. Filters do not see it."""
 
     @property
     def lineage(self) -> str | None:
@@ -144,6 +146,7 @@ def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
         owner=stored.owner,
         state=stored.state,
         redriven_to=message_id(topic.incarnation, partition, to) if to is not None else None,
+        traceback=stored.traceback,
     )
 
 
@@ -192,7 +195,8 @@ def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
 
 def _repaired(message: Message, repair: Repair) -> Message:
     if repair.value is not None:
-        message = replace(message, value=repair.value)
+        content_type = repair.content_type or message.content_type
+        message = replace(message, value=repair.value, content_type=content_type)
     return message if repair.headers is None else replace(message, headers=dict(repair.headers))
 
 
@@ -225,7 +229,7 @@ def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
 
 def to_append(topic: Topic, share: Sequence[Ready]) -> Append:
     """A topic's share as one append of one batch."""
-    data = encode(from_messages([one.message for one in share]))
+    data = encode_messages([one.message for one in share])
     pid = topic.pid(share[0].letter.partition)
     return Append(pid=pid, epoch=topic.epoch, payloads=[Payload(data=data, count=len(share))])
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lakelog import failpoints
-from lakelog.coordinator.membership import Evict, Member, Operation, Rules, State, decode, encode, step
+from lakelog.coordinator.membership import Evict, Join, Leave, Member, Operation, Rules, State, decode, encode, step
+from lakelog.engine.activity import MembersChange
 from lakelog.engine.heartbeats import GRACE_SECONDS, Heartbeats
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
@@ -43,7 +44,10 @@ class _Call:
 
 
 class Roster:
-    """`changed` is told the group's id after each change; `ended` is called when nobody has asked for a while."""
+    """`changed` is called after each change, with what this process wrote, or None if another process wrote it.
+
+    `ended` is called when no caller has asked for a while.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class Roster:
         store: GroupStore,
         heartbeats: Heartbeats,
         waiters: Waiters,
-        changed: Callable[[int], None],
+        changed: Callable[[Group, MembersChange | None], None],
         ended: Callable[[Roster], None],
     ) -> None:
         self.group = group
@@ -62,6 +66,7 @@ class Roster:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._version = 0
+        self._drops = self._known_drops = 0
         self._seen_ms: dict[str, int] = {}
         self._clock_ms = 0
         self._read_at = -math.inf
@@ -76,6 +81,11 @@ class Roster:
         self._stack = ExitStack()
         self._news = self._stack.enter_context(waiters.waiting(-group.group_id))
         self._arm()
+
+    def drop(self) -> None:
+        """Reads again before it answers: the same version may be another membership by now."""
+        self._drops += 1
+        self._news.set()
 
     async def current(self, max_age: float = CACHE_SECONDS) -> State:
         """The membership, as old as that at most; without those whose session is over."""
@@ -147,14 +157,14 @@ class Roster:
     async def _read(self) -> None:
         """Only under `_reading`: an older answer never replaces a newer one."""
         self._news.clear()
-        began = self._loop.time()
+        began, drops = self._loop.time(), self._drops
         try:
             read = await self._store.members_read(self.group.group_id)
         except LakelogError:
             self._heartbeats.failed()
             raise
-        if read.version != self._version:
-            self.state = decode(read.body)
+        if read.version != self._version or drops != self._known_drops:
+            self.state, self._known_drops = decode(read.body), drops
         self._version, self._seen_ms, self._clock_ms = read.version, dict(read.seen_ms), read.clock_ms
         self._read_at = began
         self._remind()
@@ -216,7 +226,7 @@ class Roster:
                 return state
             try:
                 if await self._put(state):
-                    await self._wrote(state)
+                    await self._wrote(state, operations)
                     return state
             except OutcomeUnknown as error:
                 # What is read next says whether it was written; if not, it is decided again.
@@ -233,22 +243,23 @@ class Roster:
                 raise OutcomeUnknown(error.detail) from error
         return written
 
-    async def _wrote(self, state: State) -> None:
+    async def _wrote(self, state: State, operations: Sequence[Operation]) -> None:
         gone = self.state.members.keys() - state.members.keys()
+        change = _change(self.state, state, operations)
         self.state = state
         self._version += 1
         self._foresee()
-        self._tell()
+        self._tell(change)
         if gone:
             self._heartbeats.forget(self.group.group_id, gone)
             try:
                 await self._store.heartbeats_drop(self.group.group_id, gone)
             except LakelogError as error:
-                _log.debug("heartbeats of those who left stay for a while: %s", error)
+                _log.debug("Heartbeats of members that left could not be removed: %s", error)
 
-    def _tell(self) -> None:
+    def _tell(self, change: MembersChange | None = None) -> None:
         had_news = self._news.is_set()
-        self._changed(self.group.group_id)
+        self._changed(self.group, change)
         if not had_news:
             # Its own change is no news to it.
             self._news.clear()
@@ -286,7 +297,7 @@ class Roster:
         try:
             await self.change()
         except LakelogError as error:
-            _log.debug("sessions of group %s not judged: %s", self.group.name, error)
+            _log.debug("Sessions of group %s could not be checked: %s", self.group.name, error)
 
     def _end(self) -> None:
         self._is_closed = True
@@ -294,3 +305,16 @@ class Roster:
             self._timer.cancel()
         self._stack.close()
         self._ended(self)
+
+
+def _change(before: State, after: State, operations: Sequence[Operation]) -> MembersChange:
+    gone = before.members.keys() - after.members.keys()
+    left = {each.member_id for each in operations if isinstance(each, Leave)}
+    if any(isinstance(each, Join) and each.replaces for each in operations):
+        left = gone
+    return MembersChange(
+        joined=len(after.members.keys() - before.members.keys()),
+        left=len(gone & left),
+        expired=sorted(gone - left),
+        total=len(after.members),
+    )

@@ -12,6 +12,7 @@ from lakelog.coordinator.leasing import Reply, Seek
 from lakelog.engine.extents import Extents
 from lakelog.engine.positions import gathered, offsets_at
 from lakelog.engine.progress import LedgerBook, Progress, target_of
+from lakelog.engine.readings import Readings
 from lakelog.engine.topics import no_partition
 from lakelog.errors import Conflict, InvalidRequest, NoPosition
 from lakelog.model.group import Group, Reading, Start
@@ -52,12 +53,14 @@ class Seeker:
     def __init__(
         self,
         catalog: GroupCatalog,
+        readings: Readings,
         extents: Extents,
         ledgers: LedgerBook,
         group: Group,
         topic: Topic,
     ) -> None:
         self._catalog = catalog
+        self._readings = readings
         self._extents = extents
         self._ledgers = ledgers
         self._group = group
@@ -101,7 +104,7 @@ class Seeker:
         """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
         starts = tuple(await self._starts(to, partitions))
         wanted = Reading(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
-        if await self._catalog.reading_create(wanted) != wanted:
+        if await self._readings.create(self._group, self._topic, wanted) != wanted:
             return None
         return [(partition, start, start) for partition, start in enumerate(starts)]
 

@@ -10,21 +10,18 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
-from typing import Any
 
-import pyarrow as pa
-
-from lakelog.batches import decode, key_hashes, rows
 from lakelog.coordinator.leasing import Candidates, Fate
 from lakelog.engine.consuming import Piece
 from lakelog.engine.extents import Extents
-from lakelog.errors import OffsetOutOfRange, TopicNotFound
-from lakelog.model.filter import Filter, Subject
+from lakelog.engine.shelved import Shelved
+from lakelog.engine.stops import as_error, concerns_one_partition
+from lakelog.errors import LakelogError, OffsetOutOfRange, TopicNotFound, Unavailable
+from lakelog.model.filter import Filter
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, Read
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore, Read
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
@@ -33,63 +30,46 @@ CANDIDATE_BYTES = 8 << 20
 """At most so much is offered to one decision, and so handed out by it."""
 KEEP_BYTES = 64 << 20
 LOOK_EVERY_SECONDS = 1.0
-_OVERHEAD_BYTES = 500
+
+_Asks = Sequence[tuple[int, int]]
 
 
-class Shelved:
-    """One batch, decoded when somebody asks for it."""
-
-    __slots__ = ("_batch", "_fates", "_keys", "expires", "hot", "partition", "size", "targets")
-
-    def __init__(self, hot: HotBatch, partition: int) -> None:
-        self.hot = hot
-        self.partition = partition
-        self._batch: pa.RecordBatch | None = decode(hot.payload)
-        self._keys: Sequence[int] = key_hashes(self._batch)
-        self._fates: dict[tuple[str, str], dict[int, Fate]] = {}
-        self.size = self._batch.nbytes + _OVERHEAD_BYTES
-        names = self._batch.schema.names
-        self.expires: dict[int, int] = _present(self._batch, "expires_at", hot.base) if "expires_at" in names else {}
-        self.targets: dict[int, str] = (
-            _present(self._batch, "target_group", hot.base) if "target_group" in names else {}
-        )
-        if not self.expires and not self.targets and hot.count > 1:
-            self._batch = None
-
-    @property
-    def batch(self) -> pa.RecordBatch:
-        return self._batch if self._batch is not None else decode(self.hot.payload)
-
-    @property
-    def keys(self) -> Sequence[int]:
-        return self._keys
-
-    def fates(self, group: str, wanted: Filter | None) -> Mapping[int, Fate]:
-        """Messages that this group does not get: filtered out, or meant for another group."""
-        if wanted is None and not self.targets:
-            return {}
-        name = (group, str(wanted or ""))
-        found = self._fates.get(name)
-        if found is None:
-            found = {offset: Fate.FILTERED for offset, target in self.targets.items() if target != group}
-            if wanted is not None:
-                found.update(_unwanted(self, wanted))
-            self._fates[name] = found
-        return found
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """Batches of one partition in order, with a gap where no group is, and how far the log was known to reach."""
 
     batches: list[Shelved] = field(default_factory=list)
+    cell: int | None = None
+    """Where it is read; None if it never was."""
     log_start: int = 0
     high_watermark: int = 0
     looked_at: float = 0.0
-    grown: bool = True
-    """Somebody said that there is more than what was read."""
+    growths: int = 1
+    """How often it was said that the log begins or ends elsewhere."""
+    known_growths: int = 0
+    """As many of them as had been said when the last answer that is known here was asked for."""
     is_checked: bool = False
     """Its head was looked at since."""
+
+    @property
+    def grown(self) -> bool:
+        """Whether there may be more than what is known here."""
+        return self.growths > self.known_growths
+
+    def grew(self) -> None:
+        self.growths += 1
+        self.is_checked = False
+
+    def saw(self, head: Head, growths: int) -> None:
+        """Takes in a head that was asked for after so many growths. An older answer may come after a newer one."""
+        if growths > self.known_growths:
+            self.log_start, self.high_watermark = head.log_start, head.next_offset
+            self.known_growths = growths
+        else:
+            self.log_start = max(self.log_start, head.log_start)
+            self.high_watermark = max(self.high_watermark, head.next_offset)
+        self.is_checked = self.known_growths == self.growths
+        self.looked_at = time.monotonic()
 
     def at(self, offset: int) -> int | None:
         """The number of the batch that holds the offset."""
@@ -133,24 +113,36 @@ class Shelf:
             row = self._rows[pid] = Row()
         return row
 
+    def _row_of(self, topic: Topic, partition: int) -> Row:
+        """The row, which is about to be read. If another one is in its place afterwards, its cell was dropped."""
+        row = self.row(topic.pid(partition))
+        row.cell = topic.cells[partition]
+        return row
+
+    def drop(self, cell: int) -> None:
+        for pid, row in list(self._rows.items()):
+            if row.cell == cell:
+                self._forget(row, 0, len(row.batches))
+                del self._rows[pid]
+
     def grew(self, pid: int) -> None:
         row = self._rows.get(pid)
         if row is not None:
-            row.grown, row.is_checked = True, False
+            row.grew()
 
     def grew_all(self) -> None:
         for row in self._rows.values():
-            row.grown, row.is_checked = True, False
+            row.grew()
 
     def appended(self, append: Append, answer: Appended) -> None:
         """What this process just appended: where it continues what is known here, nobody has to read it."""
         row = self._rows.get(answer.pid)
-        if row is None:
-            return
-        if row.grown or not row.looked_at or answer.base != row.high_watermark:
-            row.grown = True
-            return
         base = answer.base
+        if row is None or base + sum(payload.count for payload in append.payloads) <= row.high_watermark:
+            return
+        if row.grown or base != row.high_watermark:
+            row.growths += 1
+            return
         for payload in append.payloads:
             batch = HotBatch(
                 base=base,
@@ -164,6 +156,8 @@ class Shelf:
             base = batch.end
         self._make_room(len(append.payloads))
         row.high_watermark = base
+        # A growth that is known: an answer that was asked for before does not set the end back.
+        row.growths = row.known_growths = row.growths + 1
 
     def backlog(self, pid: int, frontier: int) -> int:
         """How many messages from the frontier on are known of; at least one if there may be any."""
@@ -172,32 +166,34 @@ class Shelf:
             return max(1, row.high_watermark - frontier if row else 0)
         return max(0, row.high_watermark - frontier)
 
-    async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+    def is_ready(self, pid: int, frontier: int, *, is_checked: bool) -> bool:
+        """Whether it is known what comes from the frontier on. `is_checked`: the log start was looked at for this."""
+        row = self.row(pid)
+        start = max(frontier, row.log_start)
+        return row.is_current(start) and (is_checked or not row.is_doubtful() or row.at(start) is None)
+
+    async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
         """Reads on from these offsets, by partition of one cell, unless what lies there is known.
 
-        What retention did is known within a second, a purge as soon as it is announced.
+        Returns why, by partition, where that failed. What retention did is known within a second, a purge as soon as
+        it is announced.
         """
         rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
         await self.look(topic, [n for n, row in rows.items() if row.is_doubtful() and row.at(offsets[n]) is not None])
         missing = {n: offsets[n] for n, row in rows.items() if not row.is_current(offsets[n])}
-        if missing:
-            await self._read(topic, missing)
+        return await self._read(topic, missing) if missing else {}
 
     async def look(self, topic: Topic, partitions: Sequence[int]) -> None:
         """How far the log reaches in these partitions of one cell, without reading it."""
         if not partitions:
             return
         pids = [topic.pid(partition) for partition in partitions]
-        heads = await self._cells[topic.cells[partitions[0]]].heads_read(pids)
-        if len(heads) < len(pids) or any(head.state is HeadState.DELETED for head in heads):
+        rows = {row: row.growths for row in (self._row_of(topic, partition) for partition in partitions)}
+        heads = {head.pid: head for head in await self._cells[topic.cells[partitions[0]]].heads_read(pids)}
+        if len(heads) < len(pids) or any(head.state is HeadState.DELETED for head in heads.values()):
             raise _gone(topic)
-        for head in heads:
-            self._saw(self.row(head.pid), head)
-
-    def _saw(self, row: Row, head: Head) -> None:
-        row.log_start, row.high_watermark = head.log_start, head.next_offset
-        row.looked_at = time.monotonic()
-        row.is_checked = True
+        for pid, (row, growths) in zip(pids, rows.items(), strict=True):
+            row.saw(heads[pid], growths)
 
     async def ends(self, cell: int, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Log start and high watermark as they are now, by partition of one topic."""
@@ -205,7 +201,7 @@ class Shelf:
         for head in await self._cells[cell].heads_read(pids):
             row = self.row(head.pid)
             if head.next_offset > row.high_watermark or head.log_start > row.log_start:
-                row.grown = True
+                row.growths += 1
             found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
         return found
 
@@ -233,24 +229,24 @@ class Shelf:
 
     async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
         """The batches that hold these offsets (ascending); those that retention took are missing."""
-        row = self.row(topic.pid(partition))
+        row = self._row_of(topic, partition)
         found: list[Piece] = []
         at = 0
         while at < len(offsets):
-            hot = await self._hot(row, topic, partition, offsets[at])
-            if hot is None:
+            shelved = await self._shelved(row, topic, partition, offsets[at])
+            if shelved is None:
                 at = max(at + 1, bisect_left(offsets, row.log_start, at))
                 continue
-            last = bisect_left(offsets, hot.end, at)
-            found.append(Piece(batch=hot, offsets=offsets[at:last]))
+            last = bisect_left(offsets, shelved.hot.end, at)
+            found.append(Piece(shelved=shelved, offsets=offsets[at:last]))
             at = last
         return found
 
-    async def _hot(self, row: Row, topic: Topic, partition: int, offset: int) -> HotBatch | None:
+    async def _shelved(self, row: Row, topic: Topic, partition: int, offset: int) -> Shelved | None:
         number = row.at(offset)
         if number is not None:
             self._kept.move_to_end(row.batches[number])
-            return row.batches[number].hot
+            return row.batches[number]
         store = self._cells[topic.cells[partition]]
         try:
             read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
@@ -259,35 +255,57 @@ class Shelf:
             return None
         if read is None:
             return None
+        if self._rows.get(topic.pid(partition)) is not row:
+            raise Unavailable("The data of the partition's cell was replaced while it was read; try again.")
         # What comes back does so batch by batch: its neighbours are asked for next.
         self._add(row, partition, read.batches)
         self._make_room(len(read.batches))
-        return next((batch for batch in read.batches if batch.base <= offset < batch.end), None)
+        number = row.at(offset)
+        return row.batches[number] if number is not None else None
 
-    async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        rows = [self.row(topic.pid(partition)) for partition in offsets]
-        for row in rows:
-            row.grown = False
+    async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
+        # As it was before reading: what is said while the answer is on its way may be missing in it.
+        rows = {row: row.growths for row in (self._row_of(topic, partition) for partition in offsets)}
         # Many at once have little each, and shall not fill the memory if not.
-        size = READ_BYTES if len(rows) == 1 else READ_TOGETHER_BYTES
+        size = READ_BYTES if len(offsets) == 1 else READ_TOGETHER_BYTES
         store = self._cells[topic.cells[next(iter(offsets))]]
         asks = [(topic.pid(partition), offset) for partition, offset in offsets.items()]
-        try:
-            reads = await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
-        except BaseException:
-            for row in rows:
-                row.grown = True
-            raise
-        for partition, row, read in zip(offsets, rows, reads, strict=True):
-            if isinstance(read, OffsetOutOfRange):
-                await self.look(topic, [partition])
+        reads = await self._read_each(store, asks, size)
+        failed: dict[int, LakelogError] = {}
+        for partition, (row, growths), read in zip(offsets, rows.items(), reads, strict=True):
+            if self._rows.get(topic.pid(partition)) is not row:
                 continue
-            if read is None or read.head.state is HeadState.DELETED:
-                raise _gone(topic)
-            self._saw(row, read.head)
-            self._add(row, partition, read.batches)
+            try:
+                await self._keep(topic, partition, read, growths)
+            except Exception as error:
+                failed[partition] = as_error(error)
         # All that was read stays until it was decided about, however much it is.
         self._make_room(sum(len(read.batches) for read in reads if isinstance(read, Read)))
+        return failed
+
+    async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[Read | LakelogError | None]:
+        """Reads all at once; where that fails, one by one, so that one partition does not fail the others."""
+        try:
+            return await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
+        except Exception as error:
+            found = as_error(error)
+            if not concerns_one_partition(found):
+                raise
+            if len(asks) == 1:
+                return [found]
+        return [read for ask in asks for read in await self._read_each(store, [ask], size)]
+
+    async def _keep(self, topic: Topic, partition: int, read: Read | LakelogError | None, growths: int) -> None:
+        if isinstance(read, OffsetOutOfRange):
+            await self.look(topic, [partition])
+        elif isinstance(read, LakelogError):
+            raise read
+        elif read is None or read.head.state is HeadState.DELETED:
+            raise _gone(topic)
+        else:
+            row = self.row(topic.pid(partition))
+            self._add(row, partition, read.batches)
+            row.saw(read.head, growths)
 
     def _add(self, row: Row, partition: int, batches: Sequence[HotBatch]) -> None:
         for hot in batches:
@@ -318,34 +336,6 @@ class Shelf:
             self._size -= gone.size
             del self._kept[gone]
         del row.batches[first:end]
-
-
-def _present(batch: pa.RecordBatch, name: str, base: int) -> dict[int, Any]:
-    """What the column says, by offset, where it says something; times in milliseconds."""
-    found = {}
-    for number, (each,) in enumerate(rows(batch, [name])):
-        if each is not None:
-            found[base + number] = int(each.timestamp() * 1000) if isinstance(each, datetime) else each
-    return found
-
-
-def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, Fate]:
-    names = ["key", "headers", "value", "content_type", "correlation_id"]
-    base = shelved.hot.base
-    found = {}
-    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(shelved.batch, names)):
-        subject = Subject(
-            key=key,
-            headers=headers,
-            value=value,
-            content_type=content_type,
-            correlation_id=correlation_id,
-            offset=base + number,
-            partition=shelved.partition,
-        )
-        if not wanted.matches(subject):
-            found[base + number] = Fate.FILTERED
-    return found
 
 
 def _gone(topic: Topic) -> TopicNotFound:

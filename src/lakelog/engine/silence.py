@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
+from lakelog.reporting import log_event
 from lakelog.storage.store import PartitionStore
 
 PATIENCE_SECONDS = 2.0
@@ -51,7 +52,7 @@ class Silences:
 
     def heard(self, cell: int) -> None:
         if cell in self._silent:
-            _log.warning("cell %d answers again", cell)
+            log_event(_log, logging.WARNING, "cell_responsive", f"Cell {cell} responds again.", cell=cell)
             self._silent.discard(cell)
 
     def close(self) -> None:
@@ -85,7 +86,8 @@ class Silences:
             # Its connection may be one that will never answer: the next question gets another.
             question.cancel()
         if cell not in self._silent:
-            _log.warning("cell %d does not answer: its partitions stand still, and others go on", cell)
+            message = f"Cell {cell} does not respond. Its partitions are unavailable until it does."
+            log_event(_log, logging.WARNING, "cell_unresponsive", message, cell=cell)
             self._silent.add(cell)
             self._fell_silent(cell)
         return False

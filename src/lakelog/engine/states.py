@@ -25,6 +25,10 @@ class States:
         self._kept: dict[tuple[int, int], tuple[int, State]] = {}
         """By group and partition: a version of the journal, and the state there. Used last, last."""
 
+    def drop(self, cell: int) -> None:
+        """Forgets the states of all cells: they are few."""
+        self._kept = {}
+
     async def read(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
         """In that order; the caller's own."""
         by_cell: dict[int, list[int]] = {}
@@ -37,17 +41,21 @@ class States:
 
     async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, State]:
         places = {partition: (group.group_id, topic.pid(partition)) for partition in starts}
+        kept = self._kept
         # Taken out: who asks for the same meanwhile begins anew, and does not replay on top of this.
-        known = {each: self._kept.pop(places[each], (0, begin(start))) for each, start in starts.items()}
+        known = {each: kept.pop(places[each], (0, begin(start))) for each, start in starts.items()}
         asks = [JournalAsk(group_id=group.group_id, pid=places[each][1], after=known[each][0]) for each in known]
         reads = await self._cells[cell].groups.journals_read(asks)
+        if kept is not self._kept:
+            # What was known here may not be what these rows follow.
+            return await self._read(cell, group, topic, starts)
         found = {}
         for (partition, (version, state)), read in zip(known.items(), reads, strict=True):
             state, _ = replayed(state, read)
             version = read.rows[-1].version if read.rows else version
             if version:
-                self._kept[places[partition]] = (version, state)
+                kept[places[partition]] = (version, state)
             found[partition] = decode_state(encode_state(state))
-        while len(self._kept) > KEEP:
-            del self._kept[next(iter(self._kept))]
+        while len(kept) > KEEP:
+            del kept[next(iter(kept))]
         return found

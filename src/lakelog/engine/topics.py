@@ -11,6 +11,7 @@ import builtins
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from lakelog.errors import InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
@@ -27,10 +28,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A topic and the heads of its partitions, in order."""
+    """A topic, the heads of its partitions in order, and the time of the database of the first one."""
 
     topic: Topic
     heads: Sequence[Head]
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,10 @@ class Topics:
         entry = self._cached.get((scope.environment_id, name))
         return entry[1] if entry and entry[0] > time.monotonic() else None
 
+    def drop(self, cell: int) -> None:
+        """Forgets all topics: the catalog may be in the same database as the cell."""
+        self._cached.clear()
+
     async def find(self, scope: Scope, name: str, *, partition: int = 0) -> Topic:
         """The topic, from the cache unless that one is too old or has no such partition: it may have been added."""
         topic = self.cached(scope, name)
@@ -74,7 +80,7 @@ class Topics:
         if topic is None:
             self._cached.pop((scope.environment_id, name), None)
             raise TopicNotFound(
-                f"There is no topic '{name}'; create it with `lakelog topics create {name}`.", topic=name
+                f"Topic '{name}' does not exist. Create it with `lakelog topics create {name}`.", topic=name
             )
         self._remember(topic)
         return topic
@@ -159,9 +165,8 @@ class Topics:
 
     async def _described(self, topic: Topic) -> Described:
         heads = await self._per_cell(topic, lambda store, pids: store.heads_read(pids))
-        return Described(
-            topic=topic, heads=sorted((head for cell in heads for head in cell), key=lambda head: head.pid)
-        )
+        ordered = sorted((head for cell in heads for head in cell), key=lambda head: head.pid)
+        return Described(topic=topic, heads=ordered, now=await self._cells[topic.cells[0]].clock())
 
     async def _per_cell(
         self, topic: Topic, apply: Callable[[PartitionStore, builtins.list[int]], Awaitable[Found]]

@@ -1,4 +1,4 @@
-"""What all agents share: do the work now and then, never at the same moment as the others, and go on after an error."""
+"""What all agents share: they work at intervals, not all at the same moment, and continue after an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, first_line
+from lakelog.reporting import FailureLog
 
 _log = logging.getLogger(__name__)
 # Its own: the application may have seeded the shared one, and would find its numbers changed by our agents.
@@ -21,6 +22,8 @@ class Agent(ABC):
     def __init__(self, *, every_seconds: float) -> None:
         self._every_seconds = every_seconds
         self._task: asyncio.Task[None] | None = None
+        name = type(self).__name__
+        self._failures = FailureLog(name, "agent", _log, fields={"agent": name})
 
     @abstractmethod
     async def work(self) -> None:
@@ -41,10 +44,12 @@ class Agent(ABC):
             await self.attempt(self.work())
 
     async def attempt(self, step: Awaitable[object]) -> None:
-        """One step, whose error is left to the next pass: a cell that is down must not hold up the others."""
+        """Run one step. A step that fails is left to the next pass: a cell that is down must not delay the others."""
         try:
             await step
         except LakelogError as error:
-            _log.warning("%s: %s; it goes on at its next pass", type(self).__name__, error)
-        except Exception:
-            _log.exception("%s failed; it goes on at its next pass", type(self).__name__)
+            # The database's own lines tell of its outages.
+            if error.subject.get("unreachable") != "database":
+                self._failures.failed(error.detail)
+        except Exception as error:
+            self._failures.failed(f"{type(error).__name__}: {first_line(error)}", level=logging.ERROR, error=error)

@@ -10,6 +10,7 @@ import logging
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
 from lakelog.model.topic import Retention, Topic
+from lakelog.reporting import counted, log_event
 from lakelog.storage.store import Head, PartitionStore
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ class RetentionEnforcer(Agent):
                 starts.append((head.pid, start))
         if starts:
             removed = sum(count for _, count in await store.log_start_raise(starts))
-            _log.info("retention: %d messages of topic %s are out of reach", removed, topic.name)
+            message = f"Topic {topic.name}: retention removed {counted(removed, 'message')}."
+            log_event(_log, logging.INFO, "retention_enforced", message, topic=topic.name, messages=removed)
 
 
 async def _log_start(store: PartitionStore, head: Head, retention: Retention) -> int:

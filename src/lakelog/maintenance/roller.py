@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
+from lakelog.reporting import log_event
 from lakelog.storage.store import PartitionStore
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ class Roller(Agent):
         old = await store.clock() - active.created_at > self._max_age and active.bytes > _EMPTY_BYTES
         if old or active.bytes > self._max_bytes:
             roll = await store.roll(expected=active.roll)
-            _log.info("cell %d: roll %d begins", cell, roll)
+            message = f"Cell {cell}: hot table {roll} begins."
+            log_event(_log, logging.INFO, "roll_begun", message, cell=cell, roll=roll)
         for roll in await store.rolls_drop():
-            _log.info("cell %d: roll %d dropped", cell, roll)
+            log_event(
+                _log, logging.INFO, "roll_dropped", f"Cell {cell}: hot table {roll} dropped.", cell=cell, roll=roll
+            )

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
+from lakelog.reporting import log_event
 from lakelog.storage.staging import StagedWrite
 from lakelog.storage.store import PartitionStore
 
@@ -48,6 +49,7 @@ class WriteFinisher(Agent):
             # Decided first, removed then: whoever decides late must not find half of what was staged.
             decision = await writes.abandon(write.incarnation, write.write_id)
             if decision.is_abandoned:
-                _log.warning("write %s was given up: staged %s ago, and never decided", write.write_id, write.age)
+                message = f"Write {write.write_id} of Spark was abandoned: staged {write.age} ago and never decided."
+                log_event(_log, logging.WARNING, "write_abandoned", message, write_id=write.write_id)
         if decision is not None:
             await self._engine.writes.finish(decision)

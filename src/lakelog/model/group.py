@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-from lakelog.errors import GroupSettingsDiffer, InvalidRequest
+from lakelog.errors import GroupSettingsDiffer
+from lakelog.model.arguments import check_number, check_whole
 from lakelog.model.kinds import Assignor as Assignor
 from lakelog.model.kinds import GroupKind as GroupKind
 from lakelog.model.kinds import Order as Order
@@ -20,54 +21,72 @@ MIN_LEASE_MS, MAX_LEASE_MS = 100, 12 * 3600 * 1000
 MIN_SESSION_MS, MAX_SESSION_MS = 500, 30 * 60 * 1000
 MAX_OWNER_BYTES = 200
 MAX_REASON_BYTES = 4096
+MAX_RETRIES = 1000
+MAX_RETRY_SECONDS = 86_400
+MAX_WINDOW = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:
-    """`base_seconds` after the first failure, doubled after each further one, up to `max_seconds`.
+    """A retry policy with growing delays: `base_seconds` after the first failure, doubled after each further one.
 
-    `jitter` takes away up to that share of the delay, so that those who failed together do not come back together.
+    Args:
+        max: How often a message is delivered again, from 0 to 1000. Default: 3, so that the fourth failure is the last.
+        base_seconds: The delay after the first failure, in seconds, from 0 to 86,400. Default: 1.
+        max_seconds: The longest delay, in seconds, from 0 to 86,400. Default: 60.
+        jitter: The share of the delay that is taken away at random, from 0 to 1, so that messages that failed together
+            do not come back together. Default: 0.2.
     """
 
     max: int = 3
-    """How many times a message is tried again: with 3, its fourth failure is its last."""
     base_seconds: float = 1.0
     max_seconds: float = 60.0
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        _check(self.max, self.base_seconds, self.max_seconds)
-        if not 0 <= self.jitter <= 1:
-            raise InvalidRequest("The jitter of a retry policy is between 0 and 1.")
+        check_whole("max", self.max, 0, MAX_RETRIES)
+        check_number("base_seconds", self.base_seconds, 0, MAX_RETRY_SECONDS)
+        check_number("max_seconds", self.max_seconds, 0, MAX_RETRY_SECONDS)
+        check_number("jitter", self.jitter, 0, 1)
 
     def delay_ms(self, failures: int, chance: float) -> int:
-        """How long to wait after that many failures. `chance` is a random number of 0 to 1."""
+        """Return the delay in milliseconds.
+
+        Args:
+            failures: How often the message has failed, from 1.
+            chance: A random number from 0 to 1, for the jitter.
+        """
         seconds = min(self.base_seconds * 2.0 ** min(failures - 1, 40), self.max_seconds)
         return round(1000 * seconds * (1 - self.jitter * chance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """The same delay after each failure."""
+    """A retry policy with the same delay after each failure.
+
+    Args:
+        max: How often a message is delivered again, from 0 to 1000. Default: 3.
+        seconds: The delay in seconds, from 0 to 86,400. Default: 1.
+    """
 
     max: int = 3
     seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self.max, self.seconds, self.seconds)
+        check_whole("max", self.max, 0, MAX_RETRIES)
+        check_number("seconds", self.seconds, 0, MAX_RETRY_SECONDS)
 
     def delay_ms(self, failures: int, chance: float) -> int:
+        """Return the delay in milliseconds.
+
+        Args:
+            failures: How often the message has failed; not used.
+            chance: A random number from 0 to 1; not used.
+        """
         return round(1000 * self.seconds)
 
 
 RetryPolicy = Exponential | Fixed
-
-
-def _check(retries: int, first: float, last: float) -> None:
-    if not 0 <= retries <= 1000:
-        raise InvalidRequest("A retry policy has 0 to 1000 retries.")
-    if not (0 <= first <= 86_400 and 0 <= last <= 86_400):
-        raise InvalidRequest("The delays of a retry policy are 0 to 86400 seconds.")
 
 
 class NoStart:
@@ -98,8 +117,7 @@ class GroupSettings:
     """At most so many messages of a partition are leased or wait for a retry."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.window <= 10_000:
-            raise InvalidRequest("A group's window is 1 to 10000 messages.")
+        check_whole("window", self.window, 1, MAX_WINDOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +175,26 @@ class Group:
 
     def is_paused(self, topic: str) -> bool:
         return topic in self.paused or "*" in self.paused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """What a skip did, or would do in a dry run.
+
+    Attributes:
+        partition: The number of the partition.
+        offset: The offset to which the group moves.
+        messages: How many messages are skipped: they are counted as `cut`.
+        leased: How many messages below the offset are leased, and stay with their owners.
+        unreadable: The first and the last offset of what stops the group: the file of their segment is damaged or
+            missing. None if the next message can be read.
+    """
+
+    partition: int
+    offset: int
+    messages: int
+    leased: int
+    unreadable: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

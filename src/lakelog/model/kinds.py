@@ -15,7 +15,13 @@ class GroupKind(StrEnum):
 
 
 class Order(StrEnum):
-    """In which order a lease group's messages are handed out."""
+    """Which messages of a group are handled one after another.
+
+    Attributes:
+        KEY: Messages with the same key.
+        PARTITION: All messages of a partition.
+        NONE: None.
+    """
 
     KEY = "key"
     PARTITION = "partition"

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from lakelog.errors import InvalidRequest, LakelogError, TooLarge
 from lakelog.model import limits
+from lakelog.model.arguments import check_texts
 
 PARTITION_BITS = 16
 
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """What a publisher hands over. Which partition and offset it gets is decided later.
+    """A message on its way into the log, as `on_error` of a producer gets it. Do not change it.
 
-    A value like the others, and not to be changed; only it is not frozen, because one is made for every request, and
-    freezing triples what that costs.
+    Attributes:
+        value: The encoded value, or None.
+        key: The key, or None.
+        headers: Text by name, or None.
+        content_type: The content type of the value, or None.
+        correlation_id: A text that readers see beside the value, or None.
+        created_at: When it was made.
+        expires_at: When it is of no more use, or None.
+        expires_ms: The same in milliseconds after its commit, by the database's clock, or None.
+        partition: The chosen partition, or None if the key chooses it.
+        idempotency_key: A text that names the message for the topic, or None.
+        target_group: The only group that gets it, for a redriven message, or None.
+        lineage: The id of the message that it was redriven from, or None.
     """
+
+    # Not frozen, unlike other values: one is made for every request, and freezing triples what that costs.
 
     value: bytes | None
     key: bytes | None = None
@@ -27,10 +41,20 @@ class Message:
     correlation_id: str | None = None
     created_at: datetime | None = None
     expires_at: datetime | None = None
+    expires_ms: int | None = None
     partition: int | None = None
     idempotency_key: str | None = None
     target_group: str | None = None
     lineage: str | None = None
+
+    def __repr__(self) -> str:
+        size = None if self.value is None else len(self.value)
+        stated = [f"key={self.key!r}", f"bytes={size}"]
+        if self.partition is not None:
+            stated.append(f"partition={self.partition}")
+        if self.idempotency_key is not None:
+            stated.append(f"idempotency_key={self.idempotency_key!r}")
+        return f"Message({', '.join(stated)})"
 
 
 def fault_of(message: Message) -> LakelogError | None:
@@ -57,9 +81,19 @@ def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> Lak
     except UnicodeEncodeError as error:
         # Found only by the encoder, it would fail the commit of others.
         return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
-    except AttributeError as error:
-        return InvalidRequest(f"Headers, ids and content types are text: {error}.")
+    except (AttributeError, TypeError):
+        return _fault_of_types(headers, texts)
     return None
+
+
+def _fault_of_types(headers: object, texts: Sequence[object]) -> LakelogError:
+    try:
+        if headers:
+            check_texts("headers", headers)
+    except InvalidRequest as error:
+        return error
+    wrong = next((text for text in texts if text is not None and not isinstance(text, str)), None)
+    return InvalidRequest(f"Idempotency keys, correlation ids and content types must be text, not {wrong!r}.")
 
 
 def partition_id(incarnation: int, partition: int) -> int:

@@ -10,7 +10,9 @@ _NAME = re.compile(r"[a-z0-9._-]{1,120}", re.ASCII)
 
 
 def check_name(kind: str, name: str) -> str:
-    """The name itself, if it is a valid one."""
+    """Return the name if it is valid."""
+    if not isinstance(name, str):
+        raise InvalidName(f"The name of a {kind} must be a text, not {name!r}.", name=repr(name))
     if not _NAME.fullmatch(name) or name in {".", ".."}:
         shown = name if len(name) <= 120 else name[:117] + "..."
         raise InvalidName(

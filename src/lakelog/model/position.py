@@ -8,7 +8,14 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Where a published message is. A duplicate has the place of its first publish."""
+    """The place of a published message.
+
+    Attributes:
+        id: The id of the message, which no other message ever has.
+        partition: The number of the partition.
+        offset: The offset in the partition.
+        duplicate: Whether the idempotency key was used before; then the receipt is that of the first message.
+    """
 
     id: str
     partition: int

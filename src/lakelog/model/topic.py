@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakelog.errors import InvalidRequest
+from lakelog.model.arguments import check_duration, check_text, check_texts, check_whole
 from lakelog.model.limits import MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
 from lakelog.model.message import partition_id
 
@@ -15,16 +16,25 @@ IDEMPOTENCY_SLOTS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much of a partition is kept; without any limit, everything."""
+    """Which messages of a topic are kept. Without any limit, all are.
+
+    Args:
+        max_age: Messages older than this are removed; at least a millisecond.
+        max_count: Messages to keep in each partition, 1 or more.
+        max_bytes: Stored bytes to keep in each partition, 1 or more.
+    """
 
     max_age: timedelta | None = None
     max_count: int | None = None
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        seconds = None if self.max_age is None else self.max_age.total_seconds()
-        if any(limit is not None and limit <= 0 for limit in (seconds, self.max_count, self.max_bytes)):
-            raise InvalidRequest("Retention limits are above zero; leave one out to keep everything.")
+        if self.max_age is not None:
+            check_duration("max_age", self.max_age, timedelta(milliseconds=1))
+        if self.max_count is not None:
+            check_whole("max_count", self.max_count, 1)
+        if self.max_bytes is not None:
+            check_whole("max_bytes", self.max_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +46,19 @@ class TopicSettings:
     idempotency_memory: timedelta = timedelta(hours=24)
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    paused: bool = False
+    """Whether the topic is paused for all groups, also for those that begin to read it later."""
 
     def __post_init__(self) -> None:
-        if len(self.tags) > MAX_TAGS or any(not 0 < len(tag) <= 120 for tag in self.tags):
+        if self.key_field is not None:
+            check_text("key_field", self.key_field)
+        tags = [len(tag) for tag in check_tags(self.tags)]
+        if len(tags) > MAX_TAGS or any(not 0 < length <= 120 for length in tags):
             raise InvalidRequest(f"A topic has at most {MAX_TAGS} tags of 1 to 120 characters.")
+        check_texts("metadata", self.metadata)
         if sum(len(name) + len(text) for name, text in self.metadata.items()) > MAX_METADATA_BYTES:
             raise InvalidRequest(f"A topic's metadata is at most {MAX_METADATA_BYTES} bytes.")
-        if self.idempotency_memory < timedelta(minutes=1):
-            raise InvalidRequest("Idempotency keys are remembered for at least a minute.")
+        check_duration("idempotency_memory", self.idempotency_memory, timedelta(minutes=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +103,13 @@ class Topic:
         return self.slot_cells[slot % len(self.slot_cells)]
 
 
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags. A text is refused: it is an iterable of its characters."""
+    if isinstance(tags, str | Mapping) or not isinstance(tags, Iterable):
+        raise InvalidRequest(f"`tags` must be a list of texts, not {tags!r}.")
+    return tuple(check_text("tags", tag) for tag in tags)
+
+
 def check_partitions(count: int) -> int:
-    """The count itself, if a topic may have that many partitions."""
-    if not 1 <= count <= MAX_PARTITIONS:
-        raise InvalidRequest(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {count}.")
-    return count
+    """Return the count if a topic may have that many partitions."""
+    return check_whole("partitions", count, 1, MAX_PARTITIONS)

@@ -7,6 +7,7 @@ retries are set here and nowhere else.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from lakelog.objectstore.store import ObjectStore
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-_ACCEPTED = "use file:///folder, s3://bucket/prefix or memory://"
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
 
 # A whole segment goes in one request, so that it is there wholly or not at all: 256 MiB in two minutes is 2 MiB/s.
@@ -33,25 +34,75 @@ _RETRIES: dict[str, Any] = {
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at `url`. S3's options have obstore's names: `endpoint`, `access_key_id`, `region`, ….
+    """Open the store at `url`. S3's options have obstore's names: `endpoint`, `access_key_id`, `region`, ….
 
-    `timeout` (seconds) and `max_retries` are options too. Nothing is asked of the store yet. Each `memory://` is a
+    `timeout` (seconds) and `max_retries` are options too. Opening sends no request to the store. Each `memory://` is a
     store of its own.
     """
-    parts = urlsplit(url)
+    scheme, place = _parsed(url)
+    _check_package()
+    if scheme == "file":
+        return _local(url, Path(place))
+    if scheme == "s3":
+        bucket, _, prefix = place.partition("/")
+        return ObjectStore(url, _s3(bucket, prefix, dict(options or {})))
+    from obstore.store import MemoryStore
+
+    return ObjectStore(url, MemoryStore())
+
+
+def check_shared(url: str) -> None:
+    """Refuse a URL that several processes cannot share as their object store. Sends no request to the store.
+
+    Checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is installed. It does
+    not create the folder.
+    """
+    scheme, place = _parsed(url)
+    if scheme == "memory":
+        raise _unsupported(url)
+    _check_package()
+    if scheme == "file":
+        _check_folder(Path(place))
+
+
+def _parsed(url: str) -> tuple[str, str]:
+    """Return the scheme, and the folder, or the bucket with its prefix."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unsupported(url) from None
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+        return "file", unquote(parts.path)
+    if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
+        return "s3", f"{parts.netloc}/{parts.path.strip('/')}"
+    if parts.scheme == "memory":
+        return "memory", ""
+    raise _unsupported(url)
+
+
+def _unsupported(url: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The object store {url!r} is not supported. Use file:///folder or s3://bucket/prefix.", url=url
+    )
+
+
+def _check_package() -> None:
     try:
         import obstore.store  # noqa: F401
     except ImportError as exc:
-        raise ConfigurationError("An object store needs the package obstore; install lakelog[s3].") from exc
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
-        return _local(url, Path(unquote(parts.path)))
-    if parts.scheme == "s3" and parts.netloc:
-        return ObjectStore(url, _s3(parts.netloc, parts.path.strip("/"), dict(options or {})))
-    if parts.scheme == "memory":
-        from obstore.store import MemoryStore
+        raise ConfigurationError(
+            "An object store needs the package obstore. Install it with: pip install 'lakelog[s3]'"
+        ) from exc
 
-        return ObjectStore(url, MemoryStore())
-    raise ConfigurationError(f"{url!r} is no object store; {_ACCEPTED}.", url=url)
+
+def _check_folder(folder: Path) -> None:
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    if not existing.is_dir():
+        raise ConfigurationError(f"The object store {folder} is not a folder: {existing} is a file.")
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"The object store {folder} cannot be used: this user may not read and write {existing}."
+        )
 
 
 def _local(url: str, folder: Path) -> ObjectStore:
@@ -60,7 +111,7 @@ def _local(url: str, folder: Path) -> ObjectStore:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ConfigurationError(f"The folder of {url} cannot be made: {exc.strerror}.", url=url) from exc
+        raise ConfigurationError(f"The folder of {url} cannot be created: {exc.strerror}.", url=url) from exc
     return LocalObjectStore(url, LocalStore(folder), folder)
 
 

@@ -8,6 +8,7 @@ from lakelog.server.logs import configure_logging
 from lakelog.server.metrics import METRICS
 from lakelog.server.serving import OpenEngine, run, serve
 from lakelog.server.settings import ServerSettings
+from lakelog.server.starting import log_no_authentication, log_not_durable
 
 __all__ = [
     "METRICS",
@@ -20,6 +21,8 @@ __all__ = [
     "check_exposure",
     "configure_logging",
     "create_app",
+    "log_no_authentication",
+    "log_not_durable",
     "run",
     "serve",
 ]

@@ -15,12 +15,12 @@ from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
 from lakelog.server.bodies import answer_json, check_identity, json_body, time_of
 from lakelog.server.calls import Answer, Call
 from lakelog.server.homes import Homes
+from lakelog.server.lease_forms import result_shape
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.streams import Streams, Subscriber
 from lakelog.server.wishes import ranges_of, reason_of
 from lakelog.wire import consume_shapes as shapes
-from lakelog.wire.problems import problem_of
 
 _ACK = msgspec.json.Decoder(shapes.Ack)
 _ACK_CUMULATIVE = msgspec.json.Decoder(shapes.AckCumulative)
@@ -30,7 +30,6 @@ _EXTEND = msgspec.json.Decoder(shapes.Extend)
 _ANSWERS = msgspec.json.Decoder(shapes.Answers)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
 _VERBS = {verb.value: verb for verb in Verb}
-_OK = shapes.AnswerResult(ok=True)
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
 """Said of all answers of a call, these are said of the call: 503 with Retry-After is what every client understands."""
 
@@ -68,12 +67,11 @@ class Answering:
         shape: shapes.Answers = decode_json(_ANSWERS, body)
         if (forwarded := await self._elsewhere(call, body, group, topic)) is not None:
             return forwarded
-        said = [_said_of_many(each) for each in shape.answers]
+        said = [said_of(each) for each in shape.answers]
         caller = Subscriber(call.scope.environment_id, topic, group, shape.owner)
         results = await self._answered(call, caller, said, shape.generation)
-        if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
-            raise first
-        return answer_json(shapes.AnswersAnswer(results=[_result(each) for each in results]))
+        raise_if_alike(results)
+        return answer_json(shapes.AnswersAnswer(results=[result_shape(each) for each in results]))
 
     async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Answer:
         body = await json_body(call)
@@ -96,11 +94,15 @@ class Answering:
         results = await self._engine.leases.answer(
             call.scope, caller.topic, caller.group, caller.owner, said, generation=generation
         )
+        self.note(caller, said, results)
+        return results
+
+    def note(self, caller: Subscriber, said: Sequence[Said], results: Sequence[Result]) -> None:
+        """Counts answers that the engine has decided, and frees the pushed streams that they are for."""
         for each, result in zip(said, results, strict=True):
             outcome = result.code if isinstance(result, LakelogError) else "ok"
             self._metrics.answers[each.verb.value, outcome] += 1
         self._streams.answered(caller, said, results)
-        return results
 
     async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Answer | None:
         """The answer of the pair's home, if that is another server and it gave one."""
@@ -125,9 +127,9 @@ def _said(shape: Shape, verb: Verb, partition: int) -> Said:
     ranges = ranges_of(shape.offset, shape.offsets)
     if not ranges and (verb is not Verb.EXTEND or shape.token is None):
         raise InvalidRequest("Say which messages are meant: `offset`, or `offsets` such as [812, [815, 830]].")
-    lease_ms, alone, delay_ms, reason = DEFAULT_LEASE_MS, False, None, ""
+    lease_ms, alone, delay_ms, reason, traceback = DEFAULT_LEASE_MS, False, None, "", None
     if isinstance(shape, shapes.Nack):
-        verb, delay_ms, reason = _KINDS[shape.kind], shape.delay_ms, shape.reason
+        verb, delay_ms, reason, traceback = _KINDS[shape.kind], shape.delay_ms, shape.reason, shape.traceback
     elif isinstance(shape, shapes.Discard):
         reason = shape.reason
     elif isinstance(shape, shapes.Extend):
@@ -139,12 +141,20 @@ def _said(shape: Shape, verb: Verb, partition: int) -> Said:
         ranges=ranges,
         delay_ms=delay_ms,
         reason=reason_of(reason),
+        traceback=traceback,
         lease_ms=lease_ms,
         alone=alone,
     )
 
 
-def _said_of_many(shape: shapes.AnswerShape) -> Said:
+def raise_if_alike(results: Sequence[Result]) -> None:
+    """Raises an error of the server or the database that all answers got."""
+    if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
+        raise first
+
+
+def said_of(shape: shapes.AnswerShape) -> Said:
+    """One of the answers of a call, for the engine."""
     if shape.offsets is None and (shape.verb != "extend" or shape.token is None):
         raise InvalidRequest("Each answer but an extend with a token needs `offsets`.")
     return Said(
@@ -154,15 +164,7 @@ def _said_of_many(shape: shapes.AnswerShape) -> Said:
         ranges=ranges_of(None, shape.offsets),
         delay_ms=shape.delay_ms,
         reason=reason_of(shape.reason),
+        traceback=shape.traceback,
         lease_ms=shape.lease_ms,
         alone=shape.alone,
     )
-
-
-def _result(result: Result) -> shapes.AnswerResult:
-    if isinstance(result, LakelogError):
-        return shapes.AnswerResult(error=problem_of(result))
-    if result.expires_ms is None and not result.dead:
-        return _OK
-    expires_at = None if result.expires_ms is None else time_of(result.expires_ms)
-    return shapes.AnswerResult(ok=True, expires_at=expires_at, dead=list(result.dead) or None)

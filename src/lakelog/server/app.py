@@ -11,19 +11,18 @@ import time
 from contextlib import aclosing
 
 import msgspec
-import structlog
 
 from lakelog.engine import Engine
-from lakelog.errors import ConfigurationError, LakelogError, NotAllowed, Overloaded
-from lakelog.model.token import Right
+from lakelog.errors import ConfigurationError, NotAllowed, Overloaded
 from lakelog.model.topic import Scope
-from lakelog.server.auth import Authenticator, Grant, authorise
-from lakelog.server.calls import JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send, Streamed
+from lakelog.server.audit import CHANGES, record_change, record_refusal
+from lakelog.server.auth import Authenticator, Grant, authorise, needed_by
+from lakelog.server.calls import HOLD, JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send, Streamed
 from lakelog.server.drain import Drain
+from lakelog.server.fast_publish import FastPublish
 from lakelog.server.handlers import Handler, make_handlers
 from lakelog.server.health import VERSION, HealthSource
 from lakelog.server.homes import Homes
-from lakelog.server.logs import RequestIds
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
 from lakelog.server.problems import answer_error
@@ -31,9 +30,10 @@ from lakelog.server.routes import ROUTES
 from lakelog.server.routing import PUBLIC, Route, Router, check_routes
 from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
+from lakelog.server.traffic import Traffic
 
-MAX_IN_FLIGHT = 10_000
-"""Calls at once, long polls included: each holds some memory that the budget does not see."""
+JOIN_BYTES = 64 << 10
+"""Up to this size a body is copied behind its head and sent with it; beyond it, a second system call is cheaper."""
 SEND_BYTES = 256 << 10
 SEND_SECONDS = 60.0
 """A caller that does not read its answer holds it in memory no longer than this."""
@@ -43,8 +43,6 @@ TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 _CLOSE: Header = (b"connection", b"close")
 _UNREAD_BYTES = 64 << 10
 _GONE = 499
-_log = structlog.get_logger(__name__)
-_audit = structlog.get_logger("lakelog.audit")
 
 
 def create_app(
@@ -86,18 +84,20 @@ class App:
         self._handlers = {**handlers, "metrics": self._metrics_page, "openapi": self._openapi}
         check_routes(routes, self._handlers)
         self._router = Router(routes)
-        self._audited = {r.operation for r in routes if isinstance(r.rule, frozenset) and Right.MANAGE in r.rule}
         self._budget = engine.budget
         self._authenticator = authenticator
         self._metrics = metrics
         self._drain = drain
         self._homes = homes
         self._telemetry = Telemetry()
-        self._timed = {"fetch": metrics.fetch_seconds, "consume": metrics.consume_seconds}
         self._answer = self._traced if self._telemetry.enabled else self._handled
-        self._ids = RequestIds()
         self._description = msgspec.json.encode(describe(routes, VERSION))
-        self.in_flight = 0
+        self.traffic = Traffic(metrics)
+        rule = next(route.rule for route in routes if route.operation == "publish")
+        self.fast_publish = (
+            None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rule)
+        )
+        """The short path of most publishes; None if each of them needs a span."""
 
     async def __call__(self, asgi: AsgiScope, receive: Receive, send: Send) -> None:
         if asgi["type"] != "http":
@@ -105,12 +105,13 @@ class App:
             return
         started = time.perf_counter()
         call = Call(asgi, receive, self._budget)
-        call.request_id = self._ids.take(call.headers.get(b"x-request-id"))
-        operation = "none"
-        self.in_flight += 1
+        traffic = self.traffic
+        call.request_id = traffic.ids.take(call.headers.get(b"x-request-id"))
+        operation, has_room = "none", traffic.has_room()
+        traffic.in_flight += 1
         try:
             try:
-                if self.in_flight > MAX_IN_FLIGHT:
+                if not has_room:
                     raise Overloaded("The server has too many calls in hand; try again shortly.", retry_after=1)
                 route, call.parameters = self._router.find(asgi["method"], asgi["path"])
                 operation = route.operation
@@ -119,15 +120,11 @@ class App:
                 self._metrics.answered(operation, _GONE)
                 return
             except Exception as error:
-                answer = self._failed(error, operation, call)
+                answer = traffic.failed(error, operation, call.request_id)
             await self._send(answer, call, send)
-            self._metrics.answered(operation, answer.status)
-            if operation == "publish":
-                self._metrics.publish_seconds.observe(time.perf_counter() - started)
-            elif operation in self._timed and not call.waited:
-                self._timed[operation].observe(time.perf_counter() - started)
+            traffic.answered(operation, answer.status, None if call.waited else started)
         finally:
-            self.in_flight -= 1
+            traffic.in_flight -= 1
             call.release()
 
     async def _traced(self, route: Route, call: Call) -> Answer:
@@ -151,37 +148,12 @@ class App:
         try:
             authorise(rule, grant)
         except NotAllowed:
-            self._record(route, call, grant, 403)
+            if grant is not None:
+                record_refusal(route.operation, call, grant, needed_by(rule))
             raise
         answer = await self._handlers[route.operation](call)
-        if route.operation in self._audited:
-            self._record(route, call, grant, answer.status)
-        return answer
-
-    def _record(self, route: Route, call: Call, grant: Grant | None, status: int) -> None:
-        if grant is not None:
-            _audit.info(
-                route.operation,
-                token=grant.token,
-                project=grant.scope.project,
-                environment=grant.scope.environment,
-                status=status,
-                request_id=call.request_id.decode(),
-                **call.parameters,
-            )
-
-    def _failed(self, error: Exception, operation: str, call: Call) -> Answer:
-        answer = answer_error(error, call.request_id)
-        if answer.status >= 500:
-            is_known = isinstance(error, LakelogError)
-            _log.error(
-                "call failed",
-                route=operation,
-                status=answer.status,
-                request_id=call.request_id.decode(),
-                reason=str(error),
-                exc_info=None if is_known else error,
-            )
+        if route.operation in CHANGES and grant is not None and not call.passed_on:
+            record_change(route.operation, call, grant, answer.status)
         return answer
 
     async def _send(self, answer: Answer, call: Call, send: Send) -> None:
@@ -194,10 +166,15 @@ class App:
             headers.append((b"content-length", b"%d" % len(body)))
         if self._drain.begun or (answer.status >= 400 and _leaves_much_unread(call)):
             headers.append(_CLOSE)
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         if len(body) <= SEND_BYTES:
+            # Without a body nothing follows the head: it would be held for ever.
+            if 0 < len(body) <= JOIN_BYTES and HOLD in call.asgi and call.asgi["method"] != "HEAD":
+                call.asgi[HOLD]()
+            await send(start)
             await send({"type": "http.response.body", "body": body})
             return
+        await send(start)
         # In pieces: the server takes the next one only when the caller has read most of the last.
         async with asyncio.timeout(SEND_SECONDS):
             for at in range(0, len(body), SEND_BYTES):
@@ -222,7 +199,7 @@ class App:
 
     def _sample(self) -> None:
         budget = self._budget
-        self._metrics.sample(in_flight=self.in_flight, memory_used=budget.used, memory_limit=budget.limit)
+        self._metrics.sample(in_flight=self.traffic.in_flight, memory_used=budget.used, memory_limit=budget.limit)
 
     async def _other(self, asgi: AsgiScope, receive: Receive, send: Send) -> None:
         if asgi["type"] == "lifespan":

@@ -32,6 +32,8 @@ class Grant:
     rights: frozenset[Right]
     token: str
     """The token's id, for the audit log."""
+    name: str = ""
+    """The token's name; empty if the server does not ask for tokens."""
     over_at: float = float("inf")
     """Seconds since 1970."""
 
@@ -43,8 +45,12 @@ def authorise(rule: Rule, grant: Grant | None) -> None:
     if grant is None:
         raise NotAuthenticated()
     if rule is None or grant.rights.isdisjoint(rule):
-        needed = " or ".join(sorted(rule or ())) or "that nobody has"
-        raise NotAllowed(f"This call needs the right {needed}, and the token does not have it.")
+        raise NotAllowed(f"This call needs the right {needed_by(rule)}, and the token does not have it.")
+
+
+def needed_by(rule: Rule) -> str:
+    """Return the rights of which a caller needs one."""
+    return " or ".join(sorted(rule)) if isinstance(rule, frozenset) and rule else "that no token has"
 
 
 class Authenticator:
@@ -61,6 +67,15 @@ class Authenticator:
         self._known: dict[bytes, tuple[float, Grant]] = {}
         self._unknown: dict[bytes, float] = {}
 
+    def known(self, authorization: bytes | None) -> Grant | None:
+        """Return the grant of a call if it is valid and can be told without asking the catalog."""
+        if self._everyone is not None or authorization is None:
+            return self._everyone
+        entry = self._known.get(sha256(authorization).digest())
+        if entry is None or entry[0] <= time.monotonic() or entry[1].over_at <= self._now():
+            return None
+        return entry[1]
+
     async def grant(self, authorization: bytes | None) -> Grant:
         if self._everyone is not None:
             return self._everyone
@@ -73,7 +88,7 @@ class Authenticator:
         if entry is None or entry[0] <= time.monotonic():
             entry = await self._find(hashed, authorization)
         if entry[1].over_at <= self._now():
-            raise NotAuthenticated("The token is over; make a new one with `lakelog tokens create`.")
+            raise NotAuthenticated("The token has expired. Create a new one with `lakelog tokens create`.")
         return entry[1]
 
     async def _find(self, hashed: bytes, authorization: bytes) -> tuple[float, Grant]:
@@ -93,14 +108,14 @@ class Authenticator:
             self._known.clear()
         entry = (
             time.monotonic() + POSITIVE_SECONDS,
-            Grant(scope=scope, rights=token.rights, token=token.id, over_at=over_at),
+            Grant(scope=scope, rights=token.rights, token=token.id, name=token.name, over_at=over_at),
         )
         self._known[hashed] = entry
         return entry
 
 
 def check_exposure(host: str, authenticate: bool) -> None:
-    """Refuses to serve everybody who can reach this machine without asking who they are."""
+    """Refuse to start without authentication unless the server is bound to loopback."""
     if authenticate or host == "localhost":
         return
     try:
@@ -123,4 +138,4 @@ def _secret(authorization: bytes) -> str:
 
 
 def _wrong() -> NotAuthenticated:
-    return NotAuthenticated("There is no such token; make one with `lakelog tokens create`.")
+    return NotAuthenticated("The token is unknown or revoked. Create one with `lakelog tokens create`.")

@@ -24,6 +24,9 @@ BODY_SECONDS = 30.0
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
 
+HOLD = "lakelog.hold"
+"""A key of the ASGI scope: a function that holds the head of the answer back, to be sent together with its body."""
+
 
 class Disconnected(Exception):
     """The client went away: there is nobody to answer."""
@@ -67,9 +70,11 @@ class Call:
         "_budget",
         "asgi",
         "body_read",
+        "changes",
         "headers",
         "held",
         "parameters",
+        "passed_on",
         "receive",
         "request_id",
         "scope",
@@ -84,16 +89,23 @@ class Call:
         self.receive = receive
         self.headers: dict[bytes, bytes] = dict(asgi["headers"])
         self.parameters: dict[str, str] = {}
+        self.changes: dict[str, str] | None = None
         self.request_id = b""
         self.held = 0
         self.waited = False
         self.body_read = False
+        self.passed_on = False
+        """Another server answered it, and wrote the audit log."""
         self._budget = budget
 
     def hold(self, size: int) -> None:
         """Takes memory from the budget until the call is over; `Overloaded` if there is none."""
         self._budget.take(size)
         self.held += size
+
+    def note(self, **changes: str) -> None:
+        """Note what the call changes, for the audit log."""
+        self.changes = {**(self.changes or {}), **changes}
 
     def release(self) -> None:
         if self.held:

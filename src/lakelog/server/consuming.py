@@ -5,17 +5,19 @@ A lease that the caller can no longer be told of is given back, uncounted, so th
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import msgspec
-import structlog
+from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
 from lakelog.engine.consuming import Answer as Said
 from lakelog.engine.consuming import ConsumeAsk, Consumed, Verb
-from lakelog.errors import LakelogError, Overloaded
+from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.topic import Scope
+from lakelog.server.answering import Answering, raise_if_alike, said_of
 from lakelog.server.bodies import check_identity, json_body
 from lakelog.server.calls import Answer, Call
 from lakelog.server.drain import Drain
@@ -24,20 +26,25 @@ from lakelog.server.lease_forms import FORMS, message_count, nothing, stored_byt
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
+from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
 from lakelog.server.wishes import wish_of
 from lakelog.wire.consume_shapes import Consume
 from lakelog.wire.leases import to_ranges
 
 _CONSUME = msgspec.json.Decoder(Consume)
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Consuming:
     """Handles consume calls."""
 
-    def __init__(self, engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None = None) -> None:
+    def __init__(
+        self, engine: Engine, drain: Drain, metrics: Metrics, answering: Answering, homes: Homes | None = None
+    ) -> None:
+        """`answering` counts the answers that come with a call."""
         self._engine = engine
+        self._answering = answering
         self._drain = drain
         self._metrics = metrics
         self._homes = homes
@@ -46,15 +53,17 @@ class Consuming:
         media_type = choose(call.headers.get(b"accept"), FORMS)
         body = await json_body(call)
         shape: Consume = decode_json(_CONSUME, body)
-        ask = ask_of(shape)
+        ask = replace(ask_of(shape), repeat=_is_repeat(call))
         if self._homes is not None and (home := self._homes.elsewhere(call, shape.group, shape.topic)):
-            call.waited = shape.wait_ms > 0
+            call.waited = ask.wait_seconds > 0
             there = self._homes.forward(call, body, home, seconds=ask.wait_seconds)
             forwarded = await unless_ended(call, self._drain, there)
             if forwarded is not None:
                 return forwarded
-            if self._drain.begun:
+            if self._drain.begun and not ask.answers:
                 return _answer(nothing(media_type), media_type)
+            # The home may have leased messages before it could not be reached any more.
+            ask = replace(ask, repeat=True)
         consumed = await self._consumed(call, ask)
         if consumed is None:
             return _answer(nothing(media_type), media_type)
@@ -74,7 +83,16 @@ class Consuming:
         call.waited = consumed is None or consumed.has_waited
         return consumed
 
+    def _note_answers(self, call: Call, ask: ConsumeAsk, consumed: Consumed) -> None:
+        if consumed.answered is None:
+            return
+        caller = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
+        self._answering.note(caller, ask.answers, consumed.answered)
+        if not consumed.leases:
+            raise_if_alike(consumed.answered)
+
     async def _told(self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str) -> Answer:
+        self._note_answers(call, ask, consumed)
         stored = stored_bytes(consumed)
         try:
             call.hold(stored)
@@ -96,11 +114,13 @@ def ask_of(shape: Consume) -> ConsumeAsk:
         owner=shape.owner,
         max_messages=shape.max_messages,
         lease_ms=shape.lease_ms,
-        wait_seconds=shape.wait_ms / 1000,
+        # The outcomes of answers do not wait for messages.
+        wait_seconds=0.0 if shape.answers else shape.wait_ms / 1000,
         request_id=shape.request_id,
         member_id=shape.member_id,
         generation=shape.generation,
         isolates=shape.isolates,
+        answers=[said_of(each) for each in shape.answers or ()],
         wish=wish_of(shape),
     )
 
@@ -121,7 +141,15 @@ async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Con
     try:
         await engine.leases.answer(scope, ask.topic, ask.group, ask.owner, said)
     except LakelogError as error:
-        _log.info("leases were not given back, and end by themselves", group=ask.group, reason=error.detail)
+        _log.debug("Group %s: leases could not be released and will expire: %s", ask.group, error.detail)
+
+
+def _is_repeat(call: Call) -> bool:
+    # Other parameters are ignored: clients of later versions may mark calls with them.
+    text = QueryParams(call.asgi.get("query_string", b"")).get("repeat", "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"`repeat` is true or false, not {text[:40]!r}.")
+    return text == "true"
 
 
 def _answer(body: bytes, media_type: str) -> Answer:

@@ -14,6 +14,7 @@ from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.names import check_name
 from lakelog.model.repair import Repair
+from lakelog.server.audit import given
 from lakelog.server.bodies import answer_json, decoded_body, optional_body, time_of
 from lakelog.server.calls import Answer, Call
 from lakelog.server.messages import COLUMNS, message_of, shown_as
@@ -71,6 +72,7 @@ class DeadLetterRoutes:
             max_redrives=shape.max_redrives,
             repaired=_repaired(shape.values or {}),
         )
+        call.note(messages=str(redriven.redriven), **given(shape, "message_ids", "values"))
         return _redriven(redriven, shape.dry_run)
 
     async def retry(self, call: Call) -> Answer:
@@ -95,6 +97,7 @@ class DeadLetterRoutes:
             where=shape.where,
             limit=shape.limit,
         )
+        call.note(messages=str(discarded), **given(shape, "message_ids"))
         return answer_json(shapes.Discarded(discarded=discarded))
 
     async def delete(self, call: Call) -> Answer:
@@ -110,15 +113,21 @@ def _identity(call: Call) -> str:
 
 
 def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, Repair]:
-    """Changes by id; a value is read as that of a publish is."""
+    """Return the changes by id. A value and its content type are read as those of a publish are."""
     found = {}
     for identity, repaired in values.items():
-        value = message_of(MessageShape(value=repaired.value, value_base64=repaired.value_base64)).value
-        if value is None and repaired.headers is None:
-            raise InvalidRequest(
-                "A repaired message has a value or headers; discard the dead letter if it shall have none."
+        message = _NO_MESSAGE
+        if repaired.value is not msgspec.UNSET or repaired.value_base64 is not msgspec.UNSET:
+            message = message_of(
+                MessageShape(
+                    value=repaired.value, value_base64=repaired.value_base64, content_type=repaired.content_type
+                )
             )
-        found[identity] = Repair(value=value, headers=repaired.headers)
+        if message.value is None and repaired.headers is None:
+            raise InvalidRequest(
+                "A repaired message needs a value or headers. Discard the dead letter if you do not want it."
+            )
+        found[identity] = Repair(value=message.value, content_type=message.content_type, headers=repaired.headers)
     return found
 
 
@@ -140,6 +149,7 @@ def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
         owner=letter.owner,
         lineage=letter.lineage,
         redriven_to=letter.redriven_to,
+        traceback=letter.traceback,
         without_message=letter.message is None,
     )
 

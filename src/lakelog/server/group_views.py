@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakelog.engine.consuming import GroupInfo, MemberInfo, PartitionProgress
+from lakelog.engine.consuming import GroupInfo, GroupSummary, MemberInfo, PartitionProgress
 from lakelog.engine.progress import TopicStats
 from lakelog.model.group import Group
 from lakelog.server.bodies import time_of, time_or_none
@@ -24,6 +24,23 @@ def group_shape(group: Group) -> shapes.GroupShape:
     )
 
 
+def summary_shape(summary: GroupSummary) -> shapes.GroupSummary:
+    group = summary.group
+    return shapes.GroupSummary(
+        group_id=group.name,
+        kind=group.kind.value,
+        settings=settings_shape(group.settings),
+        version=group.version,
+        paused=sorted(group.paused),
+        created_at=group.created_at,
+        status=summary.status,
+        lag=summary.lag,
+        oldest_at=time_or_none(summary.oldest_ms),
+        member_count=summary.members,
+        dead_letters=summary.dead_letters,
+    )
+
+
 def described(info: GroupInfo) -> shapes.GroupDescribed:
     group, members = info.group, info.members
     return shapes.GroupDescribed(
@@ -33,6 +50,7 @@ def described(info: GroupInfo) -> shapes.GroupDescribed:
         version=group.version,
         paused=sorted(group.paused),
         created_at=group.created_at,
+        status=info.status,
         state=members.state,
         generation=members.generation,
         members=[_member(each) for each in members.members],
@@ -64,9 +82,10 @@ def progress_shape(progress: PartitionProgress) -> shapes.ProgressShape:
         filtered=progress.filtered,
         expired=progress.expired,
         cut=progress.cut,
+        status=progress.status,
         oldest_at=time_or_none(progress.oldest_ms),
         next_due_at=time_or_none(progress.next_due_ms),
-        stuck=progress.stuck,
+        reason=progress.reason,
     )
 
 

@@ -1,4 +1,4 @@
-"""The routes about groups: list, describe, lag, leases, alter, delete, seek, pause, positions. The engine decides."""
+"""The routes about groups: list, describe, lag, leases, alter, delete, seek, skip, pause, positions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.group import Start
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
-from lakelog.server.bodies import answer_json, decoded_body, optional_body
+from lakelog.server.audit import given
+from lakelog.server.bodies import answer_json, decoded_body, json_body, optional_body
 from lakelog.server.calls import Answer, Call
-from lakelog.server.group_views import described, group_shape, held_shapes, progress_shape, stats_shape
-from lakelog.server.messages import to_utc
+from lakelog.server.group_views import described, group_shape, held_shapes, progress_shape, stats_shape, summary_shape
+from lakelog.server.homes import Homes
+from lakelog.server.messages import decode_json, to_utc
 from lakelog.server.query import integer, known_query
 from lakelog.server.wishes import settings_wish
 from lakelog.wire import consume_shapes
@@ -21,22 +23,24 @@ from lakelog.wire import group_shapes as shapes
 _ALTER = msgspec.json.Decoder(consume_shapes.SettingsShape)
 _PAUSE = msgspec.json.Decoder(shapes.Pause)
 _SEEK = msgspec.json.Decoder(shapes.Seek)
+_SKIP = msgspec.json.Decoder(shapes.Skip)
 _COMMIT = msgspec.json.Decoder(shapes.Commit)
 
 
 class GroupRoutes:
     """Handles calls about groups."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, homes: Homes | None = None) -> None:
         self._engine = engine
+        self._homes = homes
 
     async def list(self, call: Call) -> Answer:
         query = known_query(call, {"after", "limit"})
         limit = integer(query, "limit", 1000, 1, 1000)
         after = check_name("group", query["after"]) if "after" in query else ""
         groups = await self._engine.groups.list(call.scope, after=after, limit=limit)
-        following = groups[-1].name if len(groups) == limit else None
-        return answer_json(shapes.GroupList(groups=[group_shape(group) for group in groups], next=following))
+        following = groups[-1].group.name if len(groups) == limit else None
+        return answer_json(shapes.GroupSummaries(groups=[summary_shape(each) for each in groups], next=following))
 
     async def describe(self, call: Call) -> Answer:
         known_query(call, frozenset())
@@ -55,6 +59,7 @@ class GroupRoutes:
 
     async def alter(self, call: Call) -> Answer:
         shape: consume_shapes.SettingsShape = await decoded_body(call, _ALTER)
+        call.note(**given(shape))
         wish = settings_wish(shape)
         return answer_json(group_shape(await self._engine.groups.alter(call.scope, call.parameters["group"], wish)))
 
@@ -64,11 +69,13 @@ class GroupRoutes:
 
     async def pause(self, call: Call) -> Answer:
         shape: shapes.Pause = await optional_body(call, _PAUSE)
+        call.note(**given(shape))
         group = await self._engine.groups.pause(call.scope, call.parameters["group"], shape.topic)
         return answer_json(group_shape(group))
 
     async def resume(self, call: Call) -> Answer:
         shape: shapes.Pause = await optional_body(call, _PAUSE)
+        call.note(**given(shape))
         group = await self._engine.groups.resume(call.scope, call.parameters["group"], shape.topic)
         return answer_json(group_shape(group))
 
@@ -86,6 +93,8 @@ class GroupRoutes:
 
     async def seek(self, call: Call) -> Answer:
         shape: shapes.Seek = await decoded_body(call, _SEEK)
+        call.parameters["topic"] = shape.topic
+        call.note(**given(shape, "topic"))
         moved = await self._engine.groups.seek(
             call.scope,
             call.parameters["group"],
@@ -96,6 +105,32 @@ class GroupRoutes:
         )
         partitions = [shapes.Moved(partition=number, from_=before, to=after) for number, before, after in moved]
         return answer_json(shapes.Sought(dry_run=shape.dry_run, partitions=partitions))
+
+    async def skip(self, call: Call) -> Answer:
+        body = await json_body(call)
+        shape: shapes.Skip = decode_json(_SKIP, body)
+        group = call.parameters["group"]
+        # At the home of the group and topic, whose cached progress would else be out of date.
+        if self._homes is not None and (home := self._homes.elsewhere(call, group, shape.topic)) is not None:
+            forwarded = await self._homes.forward(call, body, home)
+            if forwarded is not None:
+                return forwarded
+        call.parameters["topic"] = shape.topic
+        call.note(**given(shape, "topic"))
+        skipped = await self._engine.groups.skip(
+            call.scope, group, shape.topic, shape.partition, shape.offset, dry_run=shape.dry_run
+        )
+        call.note(messages=str(skipped.messages))
+        return answer_json(
+            shapes.Skipped(
+                dry_run=shape.dry_run,
+                partition=skipped.partition,
+                offset=skipped.offset,
+                messages=skipped.messages,
+                leased=skipped.leased,
+                unreadable=skipped.unreadable,
+            )
+        )
 
     async def positions(self, call: Call) -> Answer:
         topic = _topic(call)

@@ -62,7 +62,7 @@ def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: H
     streams = Streams()
     answering = Answering(engine, metrics, streams, homes)
     return {
-        "consume": Consuming(engine, drain, metrics, homes).consume,
+        "consume": Consuming(engine, drain, metrics, answering, homes).consume,
         "push": Pushing(engine, drain, metrics, streams).push,
         "ack": answering.ack,
         "ack_cumulative": answering.ack_cumulative,
@@ -74,7 +74,7 @@ def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: H
 
 
 def _group_handlers(engine: Engine, homes: Homes | None) -> dict[str, Handler]:
-    groups, members = GroupRoutes(engine), MemberRoutes(engine, homes)
+    groups, members = GroupRoutes(engine, homes), MemberRoutes(engine, homes)
     twice: dict[str, Handler] = {
         "join": members.join,
         "heartbeat": members.heartbeat,
@@ -92,6 +92,7 @@ def _group_handlers(engine: Engine, homes: Homes | None) -> dict[str, Handler]:
         "alter_group": groups.alter,
         "delete_group": groups.delete,
         "seek": groups.seek,
+        "skip": groups.skip,
         "pause_group": groups.pause,
         "resume_group": groups.resume,
         "pause_topic": groups.pause_topic,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
-import structlog
 
 from lakelog.engine import Engine
 from lakelog.errors import LakelogError, NotDurable
+from lakelog.reporting import log_event, show_seconds
 from lakelog.server.calls import JSON_TYPE, Answer, Call
 from lakelog.server.drain import Drain
 from lakelog.wire import shapes
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 PING_SECONDS = 2.0
 REMEMBER_SECONDS = 0.5
@@ -32,8 +33,8 @@ async def check_durability(engine: Engine, allow_not_durable: bool) -> list[str]
     ]
     if weak and not allow_not_durable:
         raise NotDurable(
-            f"PostgreSQL could lose acknowledged messages in a crash ({'; '.join(weak)}). Turn these settings on, or "
-            "start with --allow-not-durable where losing messages is of no matter.",
+            f"PostgreSQL could lose acknowledged messages in a crash ({'; '.join(weak)}). Turn these settings on. If "
+            "losing messages is acceptable, start with --allow-not-durable.",
             settings="; ".join(weak),
         )
     return weak
@@ -46,6 +47,7 @@ class HealthSource:
         self._engine = engine
         self._drain = drain
         self._weak = tuple(weak)
+        self._unready = _Unready()
         self._looked: tuple[float, list[str]] = (0.0, [])
         self._look: asyncio.Task[list[str]] | None = None
 
@@ -83,22 +85,49 @@ class HealthSource:
                 _ping("the catalog", self._engine.catalog.scope_find("default", "default")),
                 *(_ping(f"cell {cell}", store.clock()) for cell, store in stores),
             )
-            reasons = [reason for reason in found if reason]
+            failed = [each for each in found if each]
+            self._unready.found({cause: None for _, cause in failed})
+            # Anyone may ask: addresses and names of databases are for the log.
+            reasons = [reason for reason, _ in failed]
             self._looked = (time.monotonic(), reasons)
             return reasons
         finally:
             self._look = None
 
 
-async def _ping(name: str, call: Coroutine[object, object, object]) -> str | None:
+class _Unready:
+    """Logs when readiness changes, and why."""
+
+    def __init__(self) -> None:
+        self._causes: dict[str, None] = {}
+        self._since = 0.0
+
+    def found(self, causes: dict[str, None]) -> None:
+        before, self._causes = self._causes, causes
+        if causes and not before:
+            self._since = time.monotonic()
+            message = f"Not ready: /readyz returns 503. {' '.join(causes)}"
+            log_event(_log, logging.WARNING, "server_unready", message, reasons=list(causes))
+        elif before and not causes:
+            seconds = time.monotonic() - self._since
+            message = f"Ready again after {show_seconds(seconds)}."
+            log_event(_log, logging.WARNING, "server_ready", message, seconds=round(seconds, 1))
+
+
+async def _ping(name: str, call: Coroutine[object, object, object]) -> tuple[str, str] | None:
+    """Return why that part does not answer: for callers, and for the log. None if it does."""
+    ping = asyncio.ensure_future(call)
+    # Not `wait_for`, which would wait until a connection that does not respond is closed: that takes another 10 s.
+    await asyncio.wait([ping], timeout=PING_SECONDS)
+    if not ping.done():
+        ping.cancel()
+        ping.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        reason = f"No response from {name} within {PING_SECONDS:g} s."
+        return reason, reason
     try:
-        await asyncio.wait_for(call, PING_SECONDS)
-    except TimeoutError:
-        return f"No answer from {name} within {PING_SECONDS:g} s."
+        ping.result()
     except LakelogError as error:
-        # Anybody may ask: addresses and names of databases are for the log.
-        _log.warning("not ready", part=name, reason=error.detail)
-        return f"No connection to {name}."
+        return f"No connection to {name}.", error.detail
     return None
 
 

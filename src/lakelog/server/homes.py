@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import socket
 import time
@@ -16,9 +17,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 
-import structlog
-
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, first_line
+from lakelog.reporting import log_event
 from lakelog.server.calls import Answer, Call, Header
 from lakelog.server.drain import Drain
 from lakelog.server.metrics import Metrics
@@ -41,7 +41,7 @@ _REMEMBERED = 10_000
 _HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"x-request-id"}
 _OWN = {CLIENT, FORWARDED, *_HOP}
 _PASSED_BACK = (b"content-type", b"retry-after", b"www-authenticate")
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -118,7 +118,8 @@ class Homes:
             else:
                 writer.close()
         self._metrics.forwarded["busy" if answer.status == 503 else "answered",] += 1
-        return None if answer.status == 503 else answer
+        call.passed_on = answer.status != 503
+        return answer if call.passed_on else None
 
     def client_host(self, call: Call) -> str | None:
         """Who called the server that passed this call on; None if it was not passed on by one of ours."""
@@ -141,7 +142,7 @@ class Homes:
         try:
             seen = await self._catalog.server_seen(self._me, memory_seconds=MEMORY_SECONDS)
         except LakelogError as error:
-            _log.debug("other servers are not known now", reason=error.detail)
+            _log.debug("The list of servers could not be read: %s", error.detail)
             return
         servers = tuple(self._me if each.server_id == self._me.server_id else each for each in seen)
         if servers != self._servers:
@@ -150,7 +151,9 @@ class Homes:
         self._known_until = at + MEMORY_SECONDS
 
     def _shun(self, home: ServerInfo, error: BaseException) -> None:
-        _log.info("a server could not be asked", address=home.address, reason=repr(error))
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        message = f"The server at {home.address} could not be reached; its calls are served here: {reason}"
+        log_event(_log, logging.INFO, "server_unreachable", message, address=home.address, reason=reason)
         self._metrics.forwarded["failed",] += 1
         now = time.monotonic()
         self._shunned = {each: until for each, until in self._shunned.items() if until > now}

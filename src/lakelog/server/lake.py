@@ -94,6 +94,7 @@ class LakeRoutes:
 
     async def swept(self, call: Call) -> Answer:
         ask: shapes.Swept = await decoded_body(call, _SWEPT)
+        call.note(files=str(len(ask.paths)))
         await self._lake.swept(call.scope, ask.paths)
         return Answer(204, b"")
 
@@ -103,4 +104,5 @@ async def _segments(call: Call) -> list[Segment]:
     for each in shape.segments:
         to_utc("first_at", each.first_at)
         to_utc("last_at", each.last_at)
+    call.note(segments=str(len(shape.segments)))
     return [msgspec.convert(each, Segment, from_attributes=True) for each in shape.segments]

@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from lakelog.batches import FETCH, decode, encode, rows, with_positions
-from lakelog.engine.consuming import Consumed, Leased, Piece
+from lakelog.batches import FETCH, encode, rows, with_positions
+from lakelog.engine.consuming import Answered, Consumed, Leased, Piece
+from lakelog.errors import LakelogError
 from lakelog.model.message import message_id
 from lakelog.server.bodies import time_of
 from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
 from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, rises, to_ranges, write_leases
+from lakelog.wire.problems import problem_of
 
 WHOLE_SHARE = 4
 """A stored batch is sent whole if at least one in so many of its messages is wanted: that spares the decoding."""
@@ -29,7 +31,10 @@ LEASES = pa.schema(
     ]
 )
 """The columns of the Arrow form: those of a fetch, and the lease of each message."""
+ANSWERED = "lakelog.answered"
+"""In the metadata of the Arrow form's schema: the outcomes of the call's answers, as JSON."""
 
+_OK = shapes.AnswerResult(ok=True)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
@@ -58,6 +63,25 @@ def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime
         yield offset, row, appended_at
 
 
+def result_shape(result: Answered | LakelogError) -> shapes.AnswerResult:
+    """The outcome of one answer."""
+    if isinstance(result, LakelogError):
+        return shapes.AnswerResult(error=problem_of(result))
+    if result.expires_ms is None and not result.dead and result.max_attempts is None:
+        return _OK
+    return shapes.AnswerResult(
+        ok=True,
+        expires_at=None if result.expires_ms is None else time_of(result.expires_ms),
+        dead=list(result.dead) or None,
+        retry_in_ms=result.retry_in_ms,
+        max_attempts=result.max_attempts,
+    )
+
+
+def _answered(consumed: Consumed) -> list[shapes.AnswerResult] | None:
+    return None if consumed.answered is None else [result_shape(each) for each in consumed.answered]
+
+
 def as_json(consumed: Consumed) -> bytes:
     incarnation = consumed.topic.incarnation
     leases = [
@@ -70,12 +94,14 @@ def as_json(consumed: Consumed) -> bytes:
         )
         for leased in consumed.leases
     ]
-    return _encode(shapes.Consumed(leases=leases, generation=consumed.generation))
+    return _encode(shapes.Consumed(leases=leases, generation=consumed.generation, answered=_answered(consumed)))
 
 
 def as_arrow(consumed: Consumed) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, LEASES) as writer:
+    answered = _answered(consumed)
+    schema = LEASES if answered is None else LEASES.with_metadata({ANSWERED: _encode(answered)})
+    with pa.ipc.new_stream(sink, schema) as writer:
         for leased in consumed.leases:
             for piece in _in_order(leased):
                 writer.write_batch(piece)
@@ -92,7 +118,12 @@ def as_leases(consumed: Consumed) -> bytes:
             payloads.append(payload)
             pieces.append(described)
         heads.append(_lease_head(leased, pieces))
-    head = LeasesHead(incarnation=consumed.topic.incarnation, leases=heads, generation=consumed.generation)
+    head = LeasesHead(
+        incarnation=consumed.topic.incarnation,
+        leases=heads,
+        generation=consumed.generation,
+        answered=_answered(consumed),
+    )
     return write_leases(head, payloads)
 
 
@@ -127,7 +158,7 @@ def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
 def _wanted(piece: Piece) -> pa.RecordBatch:
     """The rows that are meant, and no others."""
     base, offsets = piece.batch.base, piece.offsets
-    batch = decode(piece.batch.payload)
+    batch = piece.decoded
     if offsets[-1] - offsets[0] + 1 == len(offsets):
         return batch.slice(offsets[0] - base, len(offsets))
     return batch.take(pa.array([offset - base for offset in offsets], pa.int64()))

@@ -1,4 +1,7 @@
-"""Structured logs on stderr, one object a line; what other libraries log goes the same way. It decides no levels."""
+"""Renders the log on stderr: one JSON object per line for programs, or one plain line for people.
+
+What other libraries log is rendered in the same way. Nothing here decides what is logged.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, MutableMapping
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -14,35 +19,26 @@ import structlog
 
 _SANE = re.compile(rb"[A-Za-z0-9._~-]{1,128}")
 
-_SHARED: list[Any] = [
-    structlog.stdlib.add_log_level,
-    structlog.stdlib.add_logger_name,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-]
 # Without local variables: they hold callers' tokens and messages.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+_COLOURS = {"warning": "\033[33m", "error": "\033[31m", "critical": "\033[31m"}
+
+Line = MutableMapping[str, Any]
 
 
-def configure_logging(level: str, log_format: str) -> None:
-    """Routes structlog and the standard library's logging to stderr."""
-    renderer: Any = structlog.processors.JSONRenderer()
-    if log_format == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *_SHARED,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
+def configure_logging(level: str, log_format: str, *, worker: int | None = None) -> None:
+    """Send all log lines of this process to stderr. `worker` is the number of a process that shares its port."""
+
+    def shape(logger: object, name: str, line: Line) -> Line:
+        return _shape(line, worker)
+
+    is_json = log_format == "json"
+    renderer: Any = structlog.processors.JSONRenderer() if is_json else _Console(sys.stderr.isatty())
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_SHARED,
+        foreign_pre_chain=[shape],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *([_TRACEBACKS] if log_format == "json" else []),
+            _TRACEBACKS if is_json else structlog.processors.format_exc_info,
             renderer,
         ],
     )
@@ -51,8 +47,42 @@ def configure_logging(level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # It says at its info level what we say ourselves, and warns about every malformed request.
+    # Its info lines repeat ours, and it warns about every malformed request.
     logging.getLogger("uvicorn.error").setLevel(max(logging.ERROR, root.level))
+
+
+def _shape(line: Line, worker: int | None) -> Line:
+    """The fields of a line, in the order in which they are printed."""
+    record: logging.LogRecord = line["_record"]
+    time_utc = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return {
+        "timestamp": time_utc.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "event": getattr(record, "event", "log"),
+        "message": line.pop("event"),
+        **getattr(record, "fields", {}),
+        **({} if worker is None else {"worker": worker}),
+        "logger": record.name,
+        **line,
+    }
+
+
+class _Console:
+    """`20:14:05 warning PostgreSQL at …`: the sentence says everything, so that the fields are left out."""
+
+    def __init__(self, colours: bool) -> None:
+        self._colours = colours
+
+    def __call__(self, logger: object, name: str, line: Line) -> str:
+        at = datetime.fromisoformat(line["timestamp"]).timestamp()
+        level = f"{line['level']:<7}"
+        if self._colours and line["level"] in _COLOURS:
+            level = f"{_COLOURS[line['level']]}{level}\033[0m"
+        worker = f"[worker {line['worker']}] " if "worker" in line else ""
+        # A message may quote a caller, who must not write to the operator's terminal.
+        message = "".join(each if each.isprintable() else " " for each in str(line["message"]))
+        trace = f"\n{line['exception']}" if "exception" in line else ""
+        return f"{time.strftime('%H:%M:%S', time.localtime(at))} {level} {worker}{message}{trace}"
 
 
 class RequestIds:

@@ -91,5 +91,6 @@ def _answer(membership: Membership) -> Answer:
             assigned_partitions=plain(membership.assigned),
             revoked_partitions=plain(membership.revoked),
             heartbeat_interval_ms=membership.heartbeat_ms,
+            skipped_at_start=dict(membership.skipped_at_start),
         )
     )

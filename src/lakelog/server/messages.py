@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 
 from lakelog.engine import Numbered
 from lakelog.errors import InvalidRequest
+from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import Message, message_id
 from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
@@ -95,7 +96,8 @@ def message_of(shape: MessageShape) -> Message:
         content_type=content_type,
         correlation_id=shape.correlation_id,
         created_at=None if shape.created_at is None else to_utc("created_at", shape.created_at),
-        expires_at=None if shape.expires_ms is None else _expiry(shape.expires_ms),
+        expires_at=None if shape.expires_at is None else to_utc("expires_at", shape.expires_at),
+        expires_ms=_expires_ms(shape),
         partition=shape.partition,
         idempotency_key=shape.idempotency_key,
     )
@@ -203,8 +205,10 @@ def _from_base64(name: str, text: str) -> bytes:
         raise InvalidRequest(f"`{name}` is not base64: {error}.") from error
 
 
-def _expiry(expires_ms: int) -> datetime:
-    try:
-        return datetime.now(UTC) + timedelta(milliseconds=expires_ms)
-    except OverflowError as error:
-        raise InvalidRequest("`expires_ms` ends after the year 9999; leave it out to keep the message.") from error
+def _expires_ms(shape: MessageShape) -> int | None:
+    if shape.expires_ms is not None:
+        if shape.expires_at is not None:
+            raise InvalidRequest("Give `expires_ms` or `expires_at`, not both.")
+        if shape.expires_ms > MAX_EXPIRES_MS:
+            raise InvalidRequest("`expires_ms` ends after the year 9999; leave it out to keep the message.")
+    return shape.expires_ms

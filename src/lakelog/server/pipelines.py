@@ -7,6 +7,7 @@ import msgspec
 from lakelog.engine import Engine
 from lakelog.model.names import check_name
 from lakelog.model.pipeline import PipelineRun, RunStart, RunState
+from lakelog.server.audit import given
 from lakelog.server.bodies import answer_json, decoded_body
 from lakelog.server.calls import Answer, Call
 from lakelog.server.query import integer, known_query
@@ -25,6 +26,7 @@ class PipelineRoutes:
 
     async def begin(self, call: Call) -> Answer:
         shape: shapes.RunBegin = await decoded_body(call, _BEGIN)
+        call.note(**given(shape))
         start = RunStart(
             run_id=shape.run_id, pipeline=call.parameters["pipeline"], topic=shape.topic or "", host=shape.host
         )
@@ -45,6 +47,7 @@ class PipelineRoutes:
 
     async def end(self, call: Call) -> Answer:
         shape: shapes.RunEnd = await decoded_body(call, _END)
+        call.note(**given(shape, "progress"))
         state = RunState(shape.state)
         run = await self._pipelines.end(call.scope, call.parameters["run_id"], state, shape.progress, shape.detail)
         return answer_json(_shape(run))

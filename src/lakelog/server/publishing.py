@@ -57,13 +57,13 @@ class Publishing:
             call.scope, call.parameters["topic"], messages, numbered=numbered, epoch=epoch
         )
         self._metrics.publish_bytes += len(body)
-        return self._answer(results)
+        return self.answer(results)
 
     async def _arrow(self, call: Call) -> Answer:
         body = await call.body()
         results = await self._engine.columns.stream(call.scope, call.parameters["topic"], body)
         self._metrics.publish_bytes += len(body)
-        return self._answer(results)
+        return self.answer(results)
 
     async def _frames(self, call: Call) -> Answer:
         body = await call.body()
@@ -77,7 +77,8 @@ class Publishing:
         results = [_frame_result(frame, receipt) for frame, receipt in zip(frames, receipts, strict=True)]
         return Answer(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
 
-    def _answer(self, receipts: Sequence[Receipt | LakelogError]) -> Answer:
+    def answer(self, receipts: Sequence[Receipt | LakelogError]) -> Answer:
+        """Return the answer to a publish of messages, and count them."""
         if len(receipts) == 1 and isinstance(receipt := receipts[0], Receipt) and not receipt.duplicate:
             self._metrics.published += 1
             result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import signal
 import socket
@@ -18,26 +19,24 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import FrameType
 
-import httptools
 import pyarrow as pa
-import structlog
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lakelog import failpoints
 from lakelog.engine import Engine
-from lakelog.errors import ConfigurationError, InvalidRequest
+from lakelog.errors import ConfigurationError, Unavailable
+from lakelog.reporting import log_event
 from lakelog.server.app import App, create_app
 from lakelog.server.auth import check_exposure
-from lakelog.server.calls import HttpRefusal
 from lakelog.server.drain import Drain
 from lakelog.server.health import HealthSource, check_durability
 from lakelog.server.homes import advertised_host
 from lakelog.server.logs import configure_logging
-from lakelog.server.problems import answer_error
+from lakelog.server.protocol import Protocol
 from lakelog.server.settings import ServerSettings
-from lakelog.server.supervisor import EXIT_CONFIGURATION, supervise
+from lakelog.server.starting import log_not_durable, log_start
+from lakelog.server.supervisor import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, supervise
 
 OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
 """Opens stores, starts the engine and whatever runs beside it; closes all of it at the end.
@@ -47,27 +46,36 @@ With several workers it is called in each of them: a function of a module, so th
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
-MAX_HEAD_BYTES = 64 << 10
 LAME_DUCK_SECONDS = 2.0
 """How long, at most, idle connections and load balancers get to notice that the server is going."""
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def run(open_engine: OpenEngine, settings: ServerSettings) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code. For the main thread of a process."""
+    """Serve until SIGTERM or SIGINT, and return the exit code. Call it in the main thread of a process."""
     check_exposure(settings.host, settings.authenticate)
     configure_logging(settings.log_level, settings.log_format)
     sockets = listen(settings)
     if settings.workers > 1:
+        log_start(settings, sockets[0])
         return supervise(partial(_work, open_engine, settings), sockets, grace_seconds=settings.drain_seconds + 2)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(open_engine, settings, sockets[0]))
     return 0
 
 
-async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: socket.socket | None = None) -> None:
-    """Serves in this process and loop until a signal; refuses to begin where messages would not be safe."""
+async def serve(
+    open_engine: OpenEngine,
+    settings: ServerSettings,
+    listener: socket.socket | None = None,
+    *,
+    supervised: bool = False,
+) -> None:
+    """Serve in this process and loop until a signal. Refuse to start where messages would not be safe.
+
+    A `supervised` process leaves the lines about start and stop to its supervisor.
+    """
     check_exposure(settings.host, settings.authenticate)
     stack = AsyncExitStack()
     engine = await stack.enter_async_context(open_engine(settings))
@@ -79,8 +87,8 @@ async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: soc
             own = _own_listener(sockets[0])
             sockets.append(own)
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
-        app, drain = await _app(engine, settings, address)
-        server = _Server(_config(app, settings), drain, settings.drain_seconds)
+        app, drain = await _app(engine, settings, address, supervised)
+        server = _Server(_config(app, settings), drain, settings, supervised)
         _NoPandas.let_arrow_see()
         _calm_the_collector()
         await server.serve(sockets=sockets)
@@ -89,8 +97,10 @@ async def serve(open_engine: OpenEngine, settings: ServerSettings, listener: soc
             async with asyncio.timeout(max(1.0, settings.drain_seconds * 0.1)):
                 await stack.aclose()
         except TimeoutError:
-            _log.error("the engine did not close in time; what it had in hand is of unknown outcome to its callers")
-    _log.info("ended")
+            message = "The engine did not close in time. Calls that it did not answer may or may not have been written."
+            log_event(_log, logging.ERROR, "engine_not_closed", message)
+    if not supervised:
+        log_event(_log, logging.INFO, "server_stopped", "Server stopped.")
 
 
 class _NoPandas:
@@ -137,12 +147,13 @@ def listen(settings: ServerSettings) -> list[socket.socket]:
         ) from error
 
 
-async def _app(engine: Engine, settings: ServerSettings, address: str | None) -> tuple[App, Drain]:
+async def _app(engine: Engine, settings: ServerSettings, address: str | None, supervised: bool) -> tuple[App, Drain]:
     weak = await check_durability(engine, settings.allow_not_durable)
-    for setting in weak:
-        _log.warning("NOT DURABLE", setting=setting)
+    if weak and not supervised:
+        log_not_durable(weak)
     if failpoints.armed:
-        _log.warning("FAIL POINTS ARMED", points=sorted(failpoints.armed))
+        points = sorted(failpoints.armed)
+        log_event(_log, logging.WARNING, "failpoints_armed", f"Fail points armed: {', '.join(points)}", points=points)
     everyone = None if settings.authenticate else await engine.catalog.scope_create("default", "default")
     drain = Drain()
     health = HealthSource(engine, drain, weak)
@@ -164,15 +175,16 @@ def _own_listener(shared: socket.socket) -> socket.socket:
     return _socket(shared.family, (shared.getsockname()[0], 0), shared=False)
 
 
-def _work(open_engine: OpenEngine, settings: ServerSettings, listener: socket.socket) -> None:
-    """The whole life of a worker process."""
-    configure_logging(settings.log_level, settings.log_format)
+def _work(open_engine: OpenEngine, settings: ServerSettings, worker: int, listener: socket.socket) -> None:
+    """Run a worker process from its start to its end."""
+    configure_logging(settings.log_level, settings.log_format, worker=worker)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(open_engine, settings, listener))
-    except ConfigurationError as error:
-        _log.error("cannot serve", code=error.code, reason=error.detail)
-        sys.exit(EXIT_CONFIGURATION)
+            runner.run(serve(open_engine, settings, listener, supervised=True))
+    except (ConfigurationError, Unavailable) as error:
+        message = f"The worker cannot serve: {error.detail}"
+        log_event(_log, logging.ERROR, "worker_not_serving", message, code=error.code, reason=error.detail)
+        sys.exit(EXIT_CONFIGURATION if isinstance(error, ConfigurationError) else EXIT_UNAVAILABLE)
 
 
 def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
@@ -194,19 +206,20 @@ def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """uvicorn with our way out. It ends by returning, not by the signal that it was sent."""
 
-    def __init__(self, config: uvicorn.Config, drain: Drain, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Drain, settings: ServerSettings, supervised: bool) -> None:
         super().__init__(config)
         self._drain = drain
-        self._lame_duck_seconds = min(LAME_DUCK_SECONDS, drain_seconds * 0.1)
+        self._settings = settings
+        self._supervised = supervised
+        self._lame_duck_seconds = min(LAME_DUCK_SECONDS, settings.drain_seconds * 0.1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        for listener in (sockets or [])[:1]:
-            host, port = listener.getsockname()[:2]
-            _log.info("listening", host=host, port=port)
+        if sockets and not self._supervised:
+            log_start(self._settings, sockets[0])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._loop is None or self._drain.begun:
@@ -216,7 +229,10 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._begin, sig)
 
     def _begin(self, sig: int) -> None:
-        _log.info("draining", signal=signal.Signals(sig).name)
+        if not self._supervised:
+            name, seconds = signal.Signals(sig).name, self._settings.drain_seconds
+            message = f"{name} received: finishing running calls, for at most {seconds:g} s."
+            log_event(_log, logging.INFO, "server_draining", message, signal=name, drain_seconds=seconds)
         self._drain.begin()
         if sig == signal.SIGINT:
             self.should_exit = True
@@ -229,47 +245,3 @@ class _Server(uvicorn.Server):
         while self.server_state.connections and loop.time() < until:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.05)
         self.should_exit = True
-
-
-def _own_failure(error: BaseException | None) -> BaseException | None:
-    """What failed in the server while it read a request, such as memory: nothing that its caller could mend."""
-    if not isinstance(error, httptools.HttpParserCallbackError):
-        return None
-    cause = error.__context__
-    return None if cause is None or isinstance(cause, (ValueError, httptools.HttpParserError)) else cause
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 with a limit for the head of a request, and problems for what is not HTTP at all."""
-
-    _in_head = False
-    _head_bytes = 0
-
-    def data_received(self, data: bytes) -> None:
-        was_in_head = self._in_head
-        super().data_received(data)
-        # The parser keeps an unfinished head in memory, however long it gets.
-        self._head_bytes = self._head_bytes + len(data) if was_in_head and self._in_head else 0
-        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"The head of the request is over {MAX_HEAD_BYTES} bytes.")
-
-    def on_message_begin(self) -> None:
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        # uvicorn calls it for whatever ended the parser, also where it was not the request.
-        if failure := _own_failure(sys.exc_info()[1]):
-            _log.error("a request could not be read; its connection is closed", error=repr(failure))
-            self.transport.close()
-            return
-        refusal = HttpRefusal(400, msg)
-        refusal.error = InvalidRequest(msg)
-        answer = answer_error(refusal, b"none")
-        head = b"HTTP/1.1 400 Bad Request\r\n" + b"".join(b"%s: %s\r\n" % header for header in answer.headers)
-        self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body) + answer.body)
-        self.transport.close()

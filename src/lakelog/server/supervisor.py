@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import multiprocessing
 import os
 import shutil
@@ -21,31 +22,39 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
-import structlog
 from prometheus_client.multiprocess import mark_process_dead
 
+from lakelog.reporting import counted, log_event
 from lakelog.server.metrics import MULTIPROCESS
 
 EXIT_CONFIGURATION = 78
 """A worker that ends with this would fail again: the supervisor gives up."""
+EXIT_UNAVAILABLE = 69
+"""A worker that ends with this could not reach its database, and is started again."""
 STEADY_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 10.0
 
 _PR_SET_PDEATHSIG = 1
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
-Work = Callable[[socket.socket], None]
+Work = Callable[[int, socket.socket], None]
+"""The whole of a worker process, given its number and its listening socket."""
 
 
 def supervise(work: Work, sockets: Sequence[socket.socket], *, grace_seconds: float) -> int:
-    """Runs one worker per socket until SIGTERM or SIGINT; returns the exit code. `work` is pickled."""
+    """Run one worker per socket until SIGTERM or SIGINT, and return the exit code. `work` is pickled."""
     with _metrics_folder(), _signals() as signalled:
         workers = [_Worker(number, work, listener) for number, listener in enumerate(sockets)]
         code = _watch(workers, signalled)
+        if code == 0:
+            name = signal.Signals(os.read(signalled, 1)[0]).name
+            message = f"{name} received: stopping {counted(len(workers), 'worker')}, for at most {grace_seconds:g} s."
+            log_event(_log, logging.INFO, "server_draining", message, signal=name, drain_seconds=grace_seconds)
         for listener in sockets:
             listener.close()
         _end(workers, grace_seconds)
+        log_event(_log, logging.INFO, "server_stopped", "Server stopped.")
         return code
 
 
@@ -73,7 +82,8 @@ def _end(workers: Sequence[_Worker], grace_seconds: float) -> None:
     for process in running:
         process.join(max(0.0, until - time.monotonic()))
         if process.is_alive():
-            _log.error("worker did not end in time and is killed", pid=process.pid)
+            message = f"The worker with process id {process.pid} did not stop in time and is killed."
+            log_event(_log, logging.ERROR, "worker_killed", message, pid=process.pid)
             process.kill()
             process.join()
 
@@ -93,11 +103,20 @@ class _Worker:
     def start(self) -> None:
         # Spawned, not forked: threads of Arrow and of the event loop do not survive a fork.
         context = multiprocessing.get_context("spawn")
-        arguments = (self._work, self._listener, os.getpid())
+        arguments = (self._work, self._number, self._listener, os.getpid())
         self.process = context.Process(target=_run, args=arguments, name=f"lakelog-worker-{self._number}")
+        is_first = not self._started_at
         self._started_at = time.monotonic()
         self.process.start()
-        _log.info("worker started", worker=self._number, pid=self.process.pid)
+        # The supervisor's first line says how many workers there are.
+        log_event(
+            _log,
+            logging.DEBUG if is_first else logging.INFO,
+            "worker_started",
+            f"Worker {self._number} started with process id {self.process.pid}.",
+            worker=self._number,
+            pid=self.process.pid,
+        )
 
     def has_ended(self, ready: Sequence[object]) -> bool:
         return self.process is not None and self.process.sentinel in ready
@@ -113,13 +132,23 @@ class _Worker:
         self._pause = 0.0 if steady else min(LAST_PAUSE_SECONDS, self._pause * 2 or FIRST_PAUSE_SECONDS)
         self.start_at = time.monotonic() + self._pause
         self.process = None
-        _log.warning("worker ended", worker=self._number, code=code, starts_again_in_seconds=self._pause)
+        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
+        then = f" It is started again in {self._pause:g} s." if code != EXIT_CONFIGURATION else ""
+        log_event(
+            _log,
+            logging.WARNING,
+            "worker_ended",
+            f"Worker {self._number} {how}.{then}",
+            worker=self._number,
+            exit_code=code,
+            restart_seconds=self._pause,
+        )
         return code
 
 
-def _run(work: Work, listener: socket.socket, parent: int) -> None:
+def _run(work: Work, number: int, listener: socket.socket, parent: int) -> None:
     _die_with(parent)
-    work(listener)
+    work(number, listener)
 
 
 def _die_with(parent: int) -> None:
@@ -136,7 +165,7 @@ def _signals() -> Iterator[int]:
     reader, writer = os.pipe()
 
     def handle(sig: int, frame: FrameType | None) -> None:
-        os.write(writer, b"x")
+        os.write(writer, bytes([sig]))
 
     before = {sig: signal.signal(sig, handle) for sig in (signal.SIGTERM, signal.SIGINT)}
     try:

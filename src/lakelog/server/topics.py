@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from lakelog.engine import Described, Engine
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
 from lakelog.model.topic import Retention, Topic, TopicSettings
+from lakelog.server.audit import given
 from lakelog.server.bodies import answer_json, decoded_body
 from lakelog.server.calls import Answer, Call
 from lakelog.server.query import integer, known_query
@@ -35,6 +36,8 @@ class TopicRoutes:
 
     async def create(self, call: Call) -> Answer:
         shape: shapes.TopicCreate = await decoded_body(call, _CREATE)
+        call.parameters["topic"] = shape.name
+        call.note(partitions=str(shape.partitions), **given(shape, "name", "partitions"))
         settings = TopicSettings(
             retention=_retention(shape.retention),
             key_field=_text("key_field", shape.key_field),
@@ -58,10 +61,11 @@ class TopicRoutes:
     async def describe(self, call: Call) -> Answer:
         known_query(call, frozenset())
         described = await self._topics.describe(call.scope, call.parameters["topic"])
-        return answer_json(_shape(described.topic, _partitions(described)))
+        return answer_json(_shape(described.topic, _partitions(described), described.now))
 
     async def alter(self, call: Call) -> Answer:
         shape: shapes.TopicAlter = await decoded_body(call, _ALTER)
+        call.note(**given(shape))
         changes = _changes(shape)
         partitions = None if shape.partitions is UNSET else shape.partitions
         topic = await self._topics.alter(
@@ -78,6 +82,7 @@ class TopicRoutes:
 
     async def purge(self, call: Call) -> Answer:
         purge = await self._topics.purge(call.scope, call.parameters["topic"])
+        call.note(messages=str(purge.removed))
         return answer_json(shapes.Purged(removed=purge.removed, partitions=_partitions(purge.described)))
 
 
@@ -126,7 +131,9 @@ def _metadata(metadata: Mapping[str, str]) -> Mapping[str, str]:
     return metadata
 
 
-def _shape(topic: Topic, partitions: Sequence[shapes.PartitionShape] | None = None) -> shapes.TopicShape:
+def _shape(
+    topic: Topic, partitions: Sequence[shapes.PartitionShape] | None = None, now: datetime | None = None
+) -> shapes.TopicShape:
     settings = topic.settings
     retention = settings.retention
     return shapes.TopicShape(
@@ -145,6 +152,7 @@ def _shape(topic: Topic, partitions: Sequence[shapes.PartitionShape] | None = No
         metadata=dict(settings.metadata),
         created_at=topic.created_at,
         partition_list=None if partitions is None else list(partitions),
+        now=now,
     )
 
 

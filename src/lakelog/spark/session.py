@@ -6,13 +6,18 @@ the process that uses it, and kept there for the tasks to come.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import lakelog
-from lakelog.errors import InvalidRequest
+from lakelog.client.target import find_target
+from lakelog.errors import InvalidRequest, LakelogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +33,8 @@ _STORE_OPTIONS = {
     "secret.key": "secret_access_key",
     "session.token": "token",
 }
+PATIENCE_SECONDS = 2.0
+_log = logging.getLogger(__name__)
 _clients: dict[tuple[int, Connection], Lakelog] = {}
 
 
@@ -43,26 +50,32 @@ class Connection:
         return "Connection(…)"
 
     @property
+    def place(self) -> str:
+        """The server or database, without a password."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
     def options(self) -> dict[str, str]:
         """For `format("lakelog")`, which reads them again by `connection_of`."""
         return {"url": self.url, "token": self.token} if self.token else {"url": self.url}
 
 
 def connection_of(options: Mapping[str, str]) -> Connection:
-    """By the options `url` and `token`, else the environment."""
+    """Return the connection of the options `url` and `token`, else of the environment, or `.lakelog/env`."""
     return connection_to(options.get("url"), options.get("token"))
 
 
 def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> Connection:
-    """By what is given, else the session's configuration, else the environment."""
-    url = url or _configured(spark, URL_CONF) or os.environ.get("LAKELOG_URL")
-    if not url:
+    """Return the connection: what is given, else the session's configuration, the environment, or `.lakelog/env`."""
+    try:
+        found = find_target(url or _configured(spark, URL_CONF), token or _configured(spark, TOKEN_CONF) or None)
+    except InvalidRequest:
         raise InvalidRequest(
-            "Say where the topics are: configure(SparkSession.builder, url='http://host:8080'), or .option('url', …), "
-            "or LAKELOG_URL in the environment of the driver."
-        )
-    token = token or _configured(spark, TOKEN_CONF) or os.environ.get("LAKELOG_TOKEN")
-    return Connection(url=url, token=token)
+            "No server is configured. Use configure(SparkSession.builder, url='http://host:8080') or .option('url', …),"
+            " set LAKELOG_URL in the environment of the driver, or start `lakelog dev` in the driver's folder."
+        ) from None
+    return Connection(url=found.url, token=found.token)
 
 
 def client(connection: Connection) -> Lakelog:
@@ -72,6 +85,42 @@ def client(connection: Connection) -> Lakelog:
     if place not in _clients:
         _clients[place] = lakelog.connect(connection.url, token=connection.token)
     return _clients[place]
+
+
+def require_topic(connection: Connection, topic: str) -> None:
+    """Raise `TopicNotFound` if the topic does not exist."""
+    with announced(connection):
+        client(connection).topic(topic).describe()
+
+
+@contextmanager
+def announced(connection: Connection) -> Iterator[None]:
+    """Log a warning if the block takes long, because the server accepts connections and does not answer.
+
+    The client itself logs a server that it cannot reach. Warnings of a Python worker of Spark are shown by the driver.
+    """
+    why = ("Waiting for %s, which has not answered for %.0f s.", connection.place, PATIENCE_SECONDS)
+    timer = threading.Timer(PATIENCE_SECONDS, _log.warning, why)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def short_errors() -> Iterator[None]:
+    """Make Spark show an error of Lakelog by its message alone, without the traceback of the Python worker.
+
+    The variable is Spark's own. A worker exits after the error, so nothing else is affected.
+    """
+    try:
+        yield
+    except LakelogError:
+        if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def store_options(spark: SparkSession) -> dict[str, str]:

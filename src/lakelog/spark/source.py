@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakelog.segments import SCHEMA
+from lakelog.spark.options import PINNED, is_stream
+from lakelog.spark.session import connection_of, require_topic, short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,32 +40,51 @@ class LakelogSource(DataSource):
         return "lakelog"
 
     def schema(self) -> StructType:
-        if "deadLetters" in self.options:
-            from lakelog.spark.repair.dead_letter_reader import dead_letter_schema
+        """Return the columns. Called by `load()`, so that a wrong option or a missing topic is found there."""
+        with short_errors():
+            if "deadLetters" in self.options:
+                from lakelog.spark.repair.dead_letter_reader import DeadLetterReader, dead_letter_schema
 
-            return dead_letter_schema()
-        return spark_schema()
+                DeadLetterReader(self.options).check()
+                return dead_letter_schema()
+            _check_load(self.options)
+            return spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if "deadLetters" in self.options:
-            from lakelog.spark.repair.dead_letter_reader import DeadLetterReader
+        with short_errors():
+            if "deadLetters" in self.options:
+                from lakelog.spark.repair.dead_letter_reader import DeadLetterReader
 
-            return DeadLetterReader(self.options)
-        from lakelog.spark.reading.batch_reader import BatchReader
+                return DeadLetterReader(self.options)
+            from lakelog.spark.reading.batch_reader import BatchReader
 
-        return BatchReader(self.options)
+            return BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lakelog.spark.streaming.reader import StreamReader
 
-        return StreamReader(self.options)
+        with short_errors():
+            return StreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from lakelog.spark.writing.sink import BatchWriter
 
-        return BatchWriter(self.options, schema, overwrite)
+        with short_errors():
+            return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from lakelog.spark.writing.sink import StreamWriter
 
-        return StreamWriter(self.options, schema, overwrite)
+        with short_errors():
+            return StreamWriter(self.options, schema, overwrite)
+
+
+def _check_load(options: Mapping[str, str]) -> None:
+    """Check all options, then that the topic exists."""
+    from lakelog.spark.reading.ranges import read_wish
+    from lakelog.spark.streaming.options import stream_wish
+
+    wish = stream_wish(options) if is_stream(options) else read_wish(options)
+    connection = connection_of(options)
+    if PINNED not in options:
+        require_topic(connection, wish.topic)

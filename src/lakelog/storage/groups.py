@@ -79,8 +79,8 @@ class GroupCatalog(Protocol):
 
     async def reading_find(self, group_id: int, incarnation: int) -> Reading | None: ...
 
-    async def reading_list(self, group: Group) -> list[tuple[Topic, Reading]]:
-        """What the group reads, of open topics, by the topic's name."""
+    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+        """What the groups read, of open topics, by the group's id and the topic's name."""
         ...
 
     async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
@@ -143,6 +143,8 @@ class NewDeadLetter:
     reason: str
     owner: str
     payload: bytes | None
+    traceback: str | None = None
+    """Of the last failure, at most `MAX_TRACEBACK_BYTES`; None if its caller sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,7 @@ class StoredDeadLetter:
     owner: str
     payload: bytes | None
     redriven_to: int | None = None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +227,10 @@ class GroupStore(Protocol):
 
     async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
         """One answer each, in the order asked."""
+        ...
+
+    async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
+        """Per (group id, pid), the last row of its journal, in the order asked; None if the journal does not exist."""
         ...
 
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
@@ -244,6 +251,10 @@ class GroupStore(Protocol):
         ...
 
     async def members_read(self, group_id: int) -> MembersRead: ...
+
+    async def members_list(self, group_ids: Sequence[int]) -> list[MembersRead]:
+        """`members_read` of many groups at once, in the order asked."""
+        ...
 
     async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
         """Whether `version` followed the last one, and was written. Durable when this returns."""
@@ -269,6 +280,10 @@ class GroupStore(Protocol):
 
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
         """How many are in the state dead."""
+        ...
+
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+        """By group id, how many are in the state dead in these partitions of the group; no more than `limit` count."""
         ...
 
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:

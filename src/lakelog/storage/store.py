@@ -278,6 +278,13 @@ class PartitionStore(Protocol):
         """`read` of many (pid, offset) at once, with the limits for each; each pid once. What it raises is answered."""
         ...
 
+    async def append_times(self, asks: Sequence[tuple[int, int]]) -> list[datetime | None]:
+        """Per (pid, offset), when the message was appended; None where the log does not hold it, or not any more.
+
+        A message in a cold segment counts as appended when the segment's first message was: no file is read for it.
+        """
+        ...
+
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         """The first offset whose batch was appended at `time` or later; the next offset if there is none.
 

@@ -63,8 +63,25 @@ class WishShape(SettingsShape, frozen=True, kw_only=True):
     start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
 
 
+class AnswerShape(BodyShape, frozen=True, kw_only=True):
+    """One of many answers. The fields that a verb does not have are ignored."""
+
+    verb: Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
+    partition: PartitionNumber
+    token: Natural | None = None
+    offsets: Offsets | None = None
+    delay_ms: DelayMs | None = None
+    reason: Text = ""
+    traceback: Text | None = None
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    alone: bool = False
+
+
+AnswerShapes = Annotated[list[AnswerShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+
+
 class Consume(WishShape, frozen=True, kw_only=True):
-    """POST /v1/consume"""
+    """POST /v1/consume. `answers` are decided first, together with the take; the call then does not wait."""
 
     topic: Name
     group: Name
@@ -76,6 +93,7 @@ class Consume(WishShape, frozen=True, kw_only=True):
     generation: Natural | None = None
     request_id: Identity | None = None
     isolates: bool = False
+    answers: AnswerShapes | None = None
 
 
 class Push(WishShape, frozen=True, kw_only=True):
@@ -107,11 +125,29 @@ class LeaseShape(ReplyShape, frozen=True, kw_only=True):
     messages: list[LeasedShape]
 
 
+class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one answer; `dead` are the offsets that it made dead letters.
+
+    Of a nack: `retry_in_ms` is the time until the next attempt, `max_attempts` the group's limit of failures.
+    """
+
+    ok: bool = False
+    expires_at: datetime | None = None
+    dead: list[int] | None = None
+    retry_in_ms: int | None = None
+    max_attempts: int | None = None
+    error: dict[str, Any] | None = None
+
+
 class Consumed(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """No lease when there was nothing in time. `generation` is answered to a call that named a member."""
+    """No lease when there was nothing in time. `generation` is answered to a call that named a member.
+
+    `answered` has the outcome of each of the call's `answers`, in order.
+    """
 
     leases: list[LeaseShape]
     generation: int | None = None
+    answered: list[AnswerResult] | None = None
 
 
 class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,10 +187,14 @@ class AckCumulative(BodyShape, frozen=True, kw_only=True):
 
 
 class Nack(Ack, frozen=True, kw_only=True):
-    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters."""
+    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters.
+
+    A dead letter keeps the `traceback`, up to 8 KiB: of a longer one the beginning and the end.
+    """
 
     delay_ms: DelayMs | None = None
     reason: Text = ""
+    traceback: Text | None = None
     kind: Literal["counted", "uncounted", "fatal"] = "counted"
 
 
@@ -175,34 +215,12 @@ class Extended(ReplyShape, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-class AnswerShape(BodyShape, frozen=True, kw_only=True):
-    """One of many answers. The fields that a verb does not have are ignored."""
-
-    verb: Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
-    partition: PartitionNumber
-    token: Natural | None = None
-    offsets: Offsets | None = None
-    delay_ms: DelayMs | None = None
-    reason: Text = ""
-    lease_ms: LeaseMs = DEFAULT_LEASE_MS
-    alone: bool = False
-
-
 class Answers(BodyShape, frozen=True, kw_only=True):
     """POST /v1/topics/{topic}/groups/{group}/answers"""
 
     owner: Identity
-    answers: Annotated[list[AnswerShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+    answers: AnswerShapes
     generation: Natural | None = None
-
-
-class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one answer; `dead` are the offsets that it made dead letters."""
-
-    ok: bool = False
-    expires_at: datetime | None = None
-    dead: list[int] | None = None
-    error: dict[str, Any] | None = None
 
 
 class AnswersAnswer(ReplyShape, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ class MembershipShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     assigned_partitions: dict[str, list[int]]
     heartbeat_interval_ms: int
     revoked_partitions: dict[str, list[int]] = {}
+    skipped_at_start: dict[str, int] = {}
+    """After a join, for each topic in which the join gave the group its first position: how many existing messages
+    lie before that position."""
 
 
 class MemberShape(ReplyShape, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ class MemberShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class ProgressShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a group is in one partition. `stuck` says why it stands still, if it does."""
+    """How far a group is in one partition. `reason` says why unfinished messages wait, if they do."""
 
     topic: str
     partition: int
@@ -84,9 +87,10 @@ class ProgressShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     filtered: int
     expired: int
     cut: int
+    status: str
     oldest_at: datetime | None = None
     next_due_at: datetime | None = None
-    stuck: str | None = None
+    reason: str | None = None
 
 
 class GroupSettingsShape(ReplyShape, frozen=True, kw_only=True):
@@ -99,7 +103,7 @@ class GroupSettingsShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class GroupShape(ReplyShape, frozen=True, kw_only=True):
-    """A group as the list has it. `paused` are topics; `*` means all."""
+    """A group and its settings. `paused` are topics; `*` means all."""
 
     group_id: str
     kind: str
@@ -111,12 +115,29 @@ class GroupShape(ReplyShape, frozen=True, kw_only=True):
 
 class GroupList(ReplyShape, frozen=True, kw_only=True):
     groups: list[GroupShape]
+
+
+class GroupSummary(GroupShape, frozen=True, kw_only=True):
+    """A group as the list has it. At most 10,000 dead letters are counted."""
+
+    status: str
+    lag: int
+    oldest_at: datetime | None
+    member_count: int
+    dead_letters: int
+
+
+class GroupSummaries(ReplyShape, frozen=True, kw_only=True):
+    """GET /v1/groups"""
+
+    groups: list[GroupSummary]
     next: str | None = None
 
 
 class GroupDescribed(GroupShape, frozen=True, kw_only=True):
     """GET /v1/groups/{group}"""
 
+    status: str
     state: str
     generation: int
     members: list[MemberShape]
@@ -187,6 +208,29 @@ class Sought(ReplyShape, frozen=True, kw_only=True):
     partitions: list[Moved]
 
 
+class Skip(BodyShape, frozen=True, kw_only=True):
+    """POST /v1/groups/{group}/skip: give up what lies below the offset of a partition, without delivering it."""
+
+    topic: Name
+    partition: PartitionNumber
+    offset: Natural
+    dry_run: bool = False
+
+
+class Skipped(ReplyShape, frozen=True, kw_only=True):
+    """How many messages were skipped (would be, in a dry run). `leased` ones stay with their owners.
+
+    `unreadable` are the first and the last offset of the damage that stopped the group, if there was any.
+    """
+
+    dry_run: bool
+    partition: int
+    offset: int
+    messages: int
+    leased: int
+    unreadable: tuple[int, int] | None
+
+
 class CommitPosition(BodyShape, frozen=True, kw_only=True):
     partition: PartitionNumber
     offset: Natural
@@ -254,6 +298,8 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
     lineage: str | None = None
     redriven_to: str | None = None
     """The id of the message that was appended for it."""
+    traceback: str | None = None
+    """Of the last failure, as the worker sent it."""
     without_message: bool = False
     """The message was out of reach already when it was given up: only where it was is known."""
 
@@ -268,6 +314,7 @@ class Repaired(BodyShape, frozen=True, kw_only=True):
 
     value: Raw | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
+    content_type: str | None = None
     headers: dict[str, str] | None = None
 
 

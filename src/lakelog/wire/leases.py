@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from lakelog.errors import InvalidBatch
+from lakelog.wire.consume_shapes import AnswerResult
 
 MEDIA_TYPE = "application/vnd.lakelog.leases"
 
@@ -68,6 +69,8 @@ class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     incarnation: int
     leases: list[LeaseHead]
     generation: int | None = None
+    answered: list[AnswerResult] | None = None
+    """The outcome of each of the call's answers, in order."""
 
 
 _HEAD = msgspec.json.Decoder(LeasesHead)
@@ -110,7 +113,7 @@ def read_leases(body: bytes | memoryview) -> tuple[LeasesHead, list[memoryview]]
 
 def rises(offsets: Sequence[int]) -> bool:
     """Whether each is above the one before."""
-    return all(map(lt, offsets, islice(offsets, 1, None)))
+    return isinstance(offsets, range) or all(map(lt, offsets, islice(offsets, 1, None)))
 
 
 def to_ranges(offsets: Sequence[int]) -> list[Range]:

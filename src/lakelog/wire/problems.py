@@ -34,6 +34,7 @@ STATUS: dict[type[LakelogError], int] = {
     errors.SequenceRefused: 409,
     errors.EpochChanged: 409,
     errors.LeaseLost: 409,
+    errors.OutcomeForgotten: 409,
     errors.NotOwner: 409,
     errors.OutOfOrder: 409,
     errors.StaleGeneration: 409,
@@ -62,10 +63,23 @@ STATUS: dict[type[LakelogError], int] = {
 _CLASSES = {kind.code: kind for kind in errors.all_errors()}
 _FIXED = ("type", "title", "status", "code", "detail", "retryable")
 
+# Callers need no token to make a server ask its database: where that is, and who it refuses, is for the server's log.
+_DATABASE_DETAILS: dict[type[LakelogError], str] = {
+    errors.Unavailable: "The server's database is not available.",
+    errors.OutcomeUnknown: "The server lost the connection to its database. The call may or may not have been written.",
+    errors.ConfigurationError: "The server's database refuses the server. Look for the cause in the server's log.",
+}
+
 
 def problem_of(error: LakelogError) -> dict[str, Any]:
-    """The problem that tells a caller about `error`; the subject's fields stand beside the fixed ones."""
+    """Return the problem that tells a caller about `error`; the subject's fields stand beside the fixed ones.
+
+    An error about the server's database does not say where the database is.
+    """
     kind = type(error)
+    if "database" in error.subject and kind in _DATABASE_DETAILS:
+        subject = {name: value for name, value in error.subject.items() if name != "database"}
+        error = kind(_DATABASE_DETAILS[kind], **subject)
     title = (kind.__doc__ or "").strip().splitlines()[0]
     fixed = {
         "type": f"urn:lakelog:problem:{kind.code}",

@@ -67,7 +67,7 @@ class PartitionShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class TopicShape(ReplyShape, frozen=True, kw_only=True):
-    """A topic as it is described; `partition_list` only where one topic is asked for."""
+    """A topic as it is described. `partition_list`, and `now` of the database, only where it alone is asked for."""
 
     name: str
     incarnation: int
@@ -80,6 +80,7 @@ class TopicShape(ReplyShape, frozen=True, kw_only=True):
     metadata: dict[str, str]
     created_at: datetime
     partition_list: list[PartitionShape] | None = None
+    now: datetime | None = None
 
 
 class TopicList(ReplyShape, frozen=True, kw_only=True):
@@ -108,6 +109,7 @@ class MessageShape(BodyShape, frozen=True, kw_only=True):
     idempotency_key: Annotated[str, Meta(min_length=1)] | None = None
     created_at: Annotated[datetime, Meta(tz=True)] | None = None
     expires_ms: Positive | None = None
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
 class Publish(BodyShape, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakelog.batches import columns, encode, from_columns, from_messages, read_stream, to_messages, validate
+from lakelog.batches import columns, encode, encoding, from_columns, from_messages, read_stream, to_messages, validate
 from lakelog.batches.encoding import PREFIX
 from lakelog.batches.schema import NAMES, PUBLIC, TIME, TYPES
 from lakelog.errors import InvalidBatch, TooLarge
@@ -228,7 +228,7 @@ def test_a_lack_of_memory_is_not_called_an_invalid_batch(monkeypatch: pytest.Mon
 
     for name in ("read_record_batch", "open_stream"):
         monkeypatch.setattr(pa.ipc, name, fails)
-    monkeypatch.setattr(pa, "array", fails)
+    monkeypatch.setattr(encoding, "from_list", fails)
     for step in (
         lambda: validate(payload),
         lambda: read_stream(body),

@@ -34,25 +34,24 @@ def test_cells_come_from_options_or_json(monkeypatch: pytest.MonkeyPatch) -> Non
         find_cells(None)
 
 
-async def test_a_start_is_patient_for_its_time_and_says_so_once() -> None:
-    said: list[str] = []
-    tries = iter([Unavailable("Not yet."), None])
+async def test_a_start_is_patient_for_its_time_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    tries = iter([Unavailable("Not yet."), Unavailable("Not yet."), None])
 
     async def attempt() -> str:
         if error := next(tries):
             raise error
         return "open"
 
-    assert await patiently(attempt, say=said.append, pause=0) == "open"
-    assert len(said) == 1 and "Not yet." in said[0]
+    assert await patiently(attempt, pause=0) == "open"
+    assert caplog.messages == ["Not yet. Trying again for 15 s.", "PostgreSQL is available after 0.0 s."]
 
 
 async def test_a_start_gives_up_in_the_end() -> None:
     async def attempt() -> str:
         raise Unavailable("Never.")
 
-    with pytest.raises(Unavailable, match=r"Never\. Tried for 0\.05 s; start PostgreSQL"):
-        await patiently(attempt, say=lambda text: None, limit=0.05, pause=0)
+    with pytest.raises(Unavailable, match=r"Never\. Tried for 0\.05 s\. Start PostgreSQL"):
+        await patiently(attempt, limit=0.05, pause=0)
 
 
 async def test_what_waiting_cannot_mend_is_said_at_once() -> None:
@@ -64,5 +63,5 @@ async def test_what_waiting_cannot_mend_is_said_at_once() -> None:
         raise ConfigurationError("Wrong password.")
 
     with pytest.raises(ConfigurationError):
-        await patiently(attempt, say=lambda text: None)
+        await patiently(attempt)
     assert tries == 1

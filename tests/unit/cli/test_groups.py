@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,12 +18,16 @@ from lakelog.client.group_values import (
     DeadLetter,
     GroupDescription,
     GroupInfo,
+    GroupSummary,
     LeaseInfo,
     MemberInfo,
     PartitionProgress,
     Redriven,
 )
-from lakelog.model.group import Exponential, Fixed, GroupKind, GroupSettings, RetryPolicy
+from lakelog.engine.damage import Damage
+from lakelog.engine.reasons import unreadable
+from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, RetryPolicy
+from lakelog.model.topic import Scope
 from lakelog.wire import group_shapes
 
 
@@ -76,10 +82,17 @@ def test_retries_are_shown(policy: RetryPolicy, text: str) -> None:
 
 
 TIME = datetime(2026, 1, 31, 12, tzinfo=UTC)
+WORKER = "host-12345-ab12cd34"
+
+
+def later(seconds: float) -> datetime:
+    return TIME + timedelta(seconds=seconds)
 
 
 def description(**settings: Any) -> GroupDescription:
-    lease = LeaseInfo(token=4711, owner="w-1", offsets=((3, 3), (5, 9)), granted_at=TIME, expires_at=TIME, suspect=True)
+    lease = LeaseInfo(
+        token=4711, owner=WORKER, offsets=((3, 3), (5, 9)), granted_at=TIME, expires_at=later(25), suspect=True
+    )
     progress = PartitionProgress(
         topic="orders",
         partition=1,
@@ -87,16 +100,19 @@ def description(**settings: Any) -> GroupDescription:
         high_watermark=20,
         lag=17,
         leased=6,
+        dead=7,
+        status="paused",
+        oldest_at=later(-200),
         leases=(lease,),
-        stuck="No consumer is at work on it.",
+        reason="The group is paused. Resume it with `lakelog groups resume billing`.",
     )
     member = MemberInfo(
-        member_id="m-1",
-        client_host="host-1",
+        member_id=WORKER,
+        client_host="10.0.12.34",
         topics=("orders",),
         assigned={"orders": [0, 1]},
         session_ms=30_000,
-        seen_at=TIME,
+        seen_at=later(-3),
     )
     group = GroupInfo(
         name="billing",
@@ -107,17 +123,163 @@ def description(**settings: Any) -> GroupDescription:
         created_at=TIME,
     )
     return GroupDescription(
-        group=group, state="stable", generation=7, members=(member,), idle=(), progress=(progress,), dead_letters=2
+        group=group,
+        status="paused",
+        state="stable",
+        generation=7,
+        members=(member,),
+        idle=(),
+        progress=(progress,),
+        dead_letters=2,
     )
 
 
 def test_a_description_has_everything_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    group_views.print_description(description())
+    group_views.print_description(description(), now=TIME)
+    assert (
+        capsys.readouterr().out
+        == f"""\
+name            billing
+status          paused
+lag             17 messages, the oldest published 3m ago
+members         1 (stable, generation 7)
+dead letters    2; list them with `lakelog dead list billing`
+paused          refunds
+kind            lease
+order           key
+filter          none
+retries         3, after 1s and then twice as long, up to 1m
+after the last  kept as a dead letter
+window          2000
+assignor        cooperative-sticky
+
+MEMBER               HOST        PARTITIONS  SEEN
+{WORKER}  10.0.12.34  orders/0-1  3s
+
+PARTITION  COMMITTED  END  LAG  LEASED  WAITING  OLDEST  STATUS
+orders/1   3          20   17   6       0        3m      paused
+
+LEASE OF  OWNER                OFFSETS  ENDS IN
+orders/1  {WORKER}  3, 5-9   25s (suspect)
+
+Why messages wait:
+  orders/1: The group is paused. Resume it with `lakelog groups resume billing`.
+"""
+    )
+
+
+def test_a_description_has_one_count_of_dead_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seven died since the last seek, two are still there: only the two are shown."""
+    group_views.print_description(description(), now=TIME)
     shown = capsys.readouterr().out
-    for part in ("17 messages", "m-1", "orders 0, 1", "4711", "3, 5 to 9", "suspect", "refunds", "2 dead letters"):
-        assert part in shown
-    assert "lakelog dead list billing" in shown
-    assert shown.endswith("Stands still:\n  orders/1: No consumer is at work on it.\n")
+    assert [line for line in shown.splitlines() if "dead" in line and "kept as" not in line] == [
+        "dead letters    2; list them with `lakelog dead list billing`"
+    ]
+    assert "7" not in shown.replace("17", "").replace("generation 7", "")
+
+
+def test_a_description_fits_80_columns_and_breaks_no_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    found = description()
+    (one,) = found.progress
+    large = replace(one, committed=123_456_789, high_watermark=987_654_321, lag=864_197_532, status="rebalancing")
+    runs = tuple((n, n) for n in range(100_000, 100_100, 2))
+    long = replace(one, partition=12, leases=(replace(one.leases[0], offsets=runs),))
+    group_views.print_description(replace(found, progress=(large, long)), now=TIME)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
+    words = (
+        WORKER,
+        "123456789",
+        "987654321",
+        "864197532",
+        "rebalancing",
+        "orders/12",
+        "100000, 100002, 100004, … (50)",
+    )
+    assert [word for word in words if word not in shown] == []
+
+
+def test_a_command_in_a_reason_stays_on_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator copies it from the terminal."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    found = description()
+    damage = Damage(123_456_000, 123_456_789)
+    reason = unreadable(engine_group(), "orders.european.v2", 12, damage)
+    (one,) = found.progress
+    group_views.print_description(replace(found, progress=(replace(one, status="unreadable", reason=reason),)), TIME)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    command = "`lakelog groups skip billing orders.european.v2 --partition 12 --to 123456789`"
+    assert [line for line in lines if command in line] and any("unreadable" in line for line in lines)
+    assert all(len(line) <= 80 or command in line for line in lines)
+
+
+def engine_group() -> Group:
+    info = description().group
+    return Group(
+        group_id=1,
+        scope=Scope(project="p", environment="e", environment_id=1),
+        name="billing",
+        kind=info.kind,
+        settings=info.settings,
+        version=1,
+        cell=0,
+        paused=frozenset(),
+        created_at=TIME,
+    )
+
+
+def listed(name: str = "billing", **fields: Any) -> GroupSummary:
+    group = description().group
+    stated: dict[str, Any] = {
+        "status": "no-consumer",
+        "lag": 1_234_567,
+        "oldest_at": later(-200),
+        "member_count": 12,
+        "dead_letters": 0,
+    }
+    return GroupSummary(
+        name=name,
+        kind=group.kind,
+        settings=group.settings,
+        version=group.version,
+        paused=group.paused,
+        created_at=group.created_at,
+        **{**stated, **fields},
+    )
+
+
+def test_a_list_has_ages_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    idle = listed("email", status="caught-up", lag=0, oldest_at=None, member_count=0, dead_letters=10_000)
+    group_views.print_list([listed(), idle], now=TIME)
+    assert (
+        capsys.readouterr().out
+        == """\
+GROUP    LAG        OLDEST  MEMBERS  DEAD     STATUS
+billing  1,234,567  3m      12       0        no-consumer
+email    0                  0        10,000+  caught-up
+"""
+    )
+
+
+def test_a_list_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "fraud-detection-features-v2"
+    group_views.print_list([listed(name, lag=123_456_789, dead_letters=10_000)], now=TIME)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(len(line.rstrip()) <= 80 for line in shown.splitlines())
+    assert all(word in shown for word in (name, "123,456,789", "no-consumer", "10,000+"))
+
+
+def test_the_list_as_json_has_the_names_of_the_http_api() -> None:
+    assert set(group_views.summary(listed())) == set(group_shapes.GroupSummary.__struct_fields__)
 
 
 def test_json_has_the_names_of_the_http_api() -> None:
@@ -154,6 +316,20 @@ def test_a_dead_letter_has_the_names_of_the_http_api() -> None:
     assert dead.shape(letter(key=b"k", raw=b"text", content_type="text/plain"))["value"] == "text"
 
 
+def test_the_traceback_of_a_dead_letter_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "app.py", line 9, in bill\nValueError: \x1b[31mred\n'
+    dead._print_letter(letter(raw=b"text", traceback=traceback))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:] == [
+        "traceback",
+        "  Traceback (most recent call last):",
+        '    File "app.py", line 9, in bill',
+        "  ValueError: \\x1b[31mred",
+    ]
+    assert dead.shape(letter(traceback=traceback))["traceback"] == traceback
+    assert "traceback" not in dead.shape(letter())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -161,6 +337,8 @@ def test_a_dead_letter_has_the_names_of_the_http_api() -> None:
         ["groups", "alter", "billing", "--order", "random"],
         ["groups", "alter", "billing", "--window", "0"],
         ["groups", "seek", "billing", "orders"],
+        ["groups", "skip", "billing", "orders", "--to", "4"],
+        ["groups", "skip", "billing", "orders", "--partition", "0", "--to", "earliest"],
         ["dead", "list", "billing", "--state", "gone"],
         ["dead", "redrive", "billing", "--rate", "0/s"],
         ["dead", "discard", "billing", "1-0-3", "--where", "failures > 1"],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from lakelog.cli.app import app
+from tests.kit.ports import free_port
 
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 HELP_SECONDS = 0.4
@@ -41,11 +45,64 @@ def test_every_command_and_option_has_help(path: tuple[str, ...]) -> None:
     assert result.exit_code == 0 and "Usage: " in result.output
 
 
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_fits_80_columns_and_shows_no_types(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}).output
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    summaries = shown.partition("Commands:")[2].splitlines()
+    assert [line for line in summaries if line.endswith(("...", "…"))] == [], "no summary is cut off"
+    assert [
+        noise for noise in ("int range", "RANGE", "<int", "<str", "x>=", "<=x", "{", "(8080)") if noise in shown
+    ] == []
+
+
+def test_values_have_names() -> None:
+    shown = CliRunner().invoke(app, ["publish", "--help"], prog_name="lakelog", env={"COLUMNS": "80"}).output
+    assert "Usage: lakelog publish [OPTIONS] TOPIC [FILE]\n" in shown
+    assert "  --partition N  " in shown and "  --key-field FIELD  " in shown and "  --header NAME=TEXT  " in shown
+    assert "  --format auto|lines|jsonl|json|messages|raw\n" in shown and "[default: auto]" in shown
+    usage = CliRunner().invoke(app, ["dead", "discard", "--help"], prog_name="lakelog").output
+    assert "Usage: lakelog dead discard [OPTIONS] GROUP [ID]...\n" in usage
+    assert "[default: 8080]" in CliRunner().invoke(app, ["serve", "--help"]).output
+
+
+def test_the_version_is_shown_by_an_option_too() -> None:
+    number = CliRunner().invoke(app, ["version"]).stdout
+    assert number.strip() and CliRunner().invoke(app, ["--version"]).stdout == number
+
+
+def test_the_package_runs_as_the_command_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lakelog", "topics", "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and done.stdout.startswith("Usage: lakelog topics [OPTIONS] COMMAND")
+
+
+def test_completion_knows_commands_and_is_silent_without_a_server() -> None:
+    unused = free_port()
+
+    def completed(words: str, port: int = unused) -> str:
+        env = {**os.environ, "LAKELOG_URL": f"http://127.0.0.1:{port}", "_LAKELOG_COMPLETE": "complete_bash"}
+        env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        done = subprocess.run([LAKELOG], env=env, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert completed("lakelog to").split() == ["topics", "tokens"]
+    assert completed("lakelog publish x --format json").split() == ["jsonl", "json"]
+    assert completed("lakelog tail ").strip() == ""
+    assert completed("lakelog groups describe b").strip() == ""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        assert completed("lakelog tail ", silent.getsockname()[1]).strip() == ""
+        assert time.monotonic() - began < 15, "other commands wait for 30 s"
+
+
 def test_the_commands_are_those_of_the_documentation() -> None:
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
     topics = {f"topics {verb}" for verb in ("create", "list", "describe", "alter", "delete", "purge")}
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
-    groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "pause", "resume", "alter", "delete")}
+    groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "skip", "pause", "resume", "alter", "delete")}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard")}
     pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "plan tier", "runs")}
     alone = {"dev", "serve", "migrate", "publish", "fetch", "tail", "worker", "version"}

@@ -15,6 +15,7 @@ from lakelog.cli.units import (
     parse_rate,
     parse_size,
     parse_time,
+    show_age,
     show_duration,
     show_size,
     show_time,
@@ -61,6 +62,14 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
 def test_a_shown_duration_reads_back(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
     assert parse_duration(show_duration(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-1, "0s"), (0.9, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (86399, "23h"), (9e5, "10d")],
+)
+def test_an_age_is_shown_in_its_largest_unit(seconds: float, shown: str) -> None:
+    assert show_age(timedelta(seconds=seconds)) == shown
 
 
 @pytest.mark.parametrize(

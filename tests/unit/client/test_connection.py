@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+import lakelog
 from lakelog.client._async.connection import AsyncConnections
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client._runtime import Address
 from lakelog.client._sync.connection import Connections
+from lakelog.client.failures import reason_of
 from lakelog.client.urls import servers_of
 from lakelog.errors import (
     ConfigurationError,
@@ -165,14 +169,15 @@ def test_a_lost_or_broken_answer_is_unknown(ask: Ask, answer: bytes) -> None:
 
 
 def test_an_answer_that_does_not_come_is_unknown(ask: Ask) -> None:
-    with scripted(b"HTTP/1.1 200 OK\r\n", b"never") as script, pytest.raises(OutcomeUnknown):
+    silent = pytest.raises(OutcomeUnknown, match=r"did not answer within 0\.1 s\.")
+    with scripted(b"HTTP/1.1 200 OK\r\n", b"never") as script, silent:
         ask(script, 1, 0.1)
 
 
 def test_a_server_that_is_not_there_is_unavailable(ask: Ask) -> None:
     with scripted() as script:
         script.port = free_port()
-        with pytest.raises(Unavailable, match="cannot be reached"):
+        with pytest.raises(Unavailable, match=r"Cannot connect to http://127.0.0.1:\d+: connection refused\."):
             ask(script)
 
 
@@ -223,6 +228,65 @@ async def test_problems_become_errors(answer: bytes, kind: type[LakelogError] | 
         await transport.close()
         assert b"\r\nauthorization: Bearer secret\r\n" in script.requests[0]
         assert script.requests[0].startswith(b"DELETE /v1/topics/t HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            _answer(404, b"nothing here", "text/html"),
+            "returned 404, but the response is not from Lakelog. Check the URL",
+        ),
+        (_answer(200, b"<html>", "text/html"), "returned 200, but the response is not from Lakelog. Check the URL"),
+        (_answer(404, b'{"code":"not_found","detail":"d"}'), "has no API below /v1. Check the path of the URL"),
+    ],
+)
+async def test_a_wrong_url_is_told_at_once(answer: bytes, said: str) -> None:
+    with scripted(answer) as script:
+        log = lakelog.connect_async(f"http://127.0.0.1:{script.port}/v1")
+        with pytest.raises(ConfigurationError, match=re.escape(f"The server at http://127.0.0.1:{script.port} {said}")):
+            await log.topics()
+        await log.close()
+
+
+async def test_what_a_server_cannot_reach_is_told_as_the_servers_words() -> None:
+    problem = b'{"code":"unavailable","detail":"PostgreSQL cannot be reached: why.","unreachable":"database"}'
+    with scripted(_answer(503, problem)) as script:
+        transport = AsyncHttpTransport(servers_of(f"http://127.0.0.1:{script.port}"), None)
+        with pytest.raises(Unavailable) as caught:
+            await transport.list_topics("", 5.0)
+        await transport.close()
+    where = f"The server at http://127.0.0.1:{script.port}"
+    assert caught.value.detail == f"{where} is not available: PostgreSQL cannot be reached: why."
+    assert caught.value.unreachable == "database"
+
+
+@pytest.mark.parametrize("connect", [lakelog.connect, lakelog.connect_async])
+async def test_https_to_a_server_without_tls_is_told_at_once(connect: Callable[[str], Any]) -> None:
+    with scripted(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n" * 2) as script:
+        log = connect(f"https://127.0.0.1:{script.port}")
+        with pytest.raises(ConfigurationError, match=r"does not use TLS\. Use http:// instead of https://"):
+            await asyncio.to_thread(log.topics) if connect is lakelog.connect else await log.topics()
+        closing = log.close()
+        if closing is not None:
+            await closing
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
+        (
+            OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] x"),
+            "connection refused",
+        ),
+        (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
+        (TimeoutError(), "it timed out"),
+        (OSError(), "OSError"),
+    ],
+)
+def test_reasons_are_short(failure: OSError, said: str) -> None:
+    assert reason_of(failure) == said
 
 
 async def test_after_a_failure_the_next_server_is_asked() -> None:

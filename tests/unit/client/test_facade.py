@@ -77,7 +77,11 @@ def test_the_generated_client_is_in_step() -> None:
         ({"url": "http://x", "timeout": 0}, "timeout"),
     ],
 )
-def test_connect_says_what_is_wrong(arguments: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_says_what_is_wrong(
+    arguments: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("LAKELOG_URL", raising=False)
     monkeypatch.delenv("LAKELOG_TOKEN", raising=False)
     for connect in (lakelog.connect, lakelog.connect_async):
@@ -104,5 +108,6 @@ def test_hubs_in_memory_are_shared_by_name() -> None:
 def test_a_closed_client_says_so() -> None:
     log = lakelog.connect("memory://")
     log.close()
-    with pytest.raises(lakelog.errors.Closed):
+    with pytest.raises(lakelog.errors.Closed, match=r"This client is closed\. Call lakelog\.connect\(\) again\."):
         log.topic("t")
+    log.close()

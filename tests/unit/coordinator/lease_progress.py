@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from lakelog.coordinator.leasing import Context, Stage
 from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
 from lakelog.model.group import Order
+
+
+class Memory(Enum):
+    """How well a closed lease is remembered."""
+
+    DETAIL = "what became of each of its messages"
+    OUTCOME = "the one outcome of all of them"
+    NONE = "nothing"
 
 
 class Refused(Exception):
@@ -66,7 +75,8 @@ class Progress:
     """In order of their tokens."""
     closed: list[Hold] = field(default_factory=list)
     """In order of their ends."""
-    remembers: Callable[[int], bool] = lambda token: True
+    memory: Callable[[int], Memory] = lambda token: Memory.DETAIL
+    """What is known of a closed lease."""
     deaths: list[tuple[int, int, int, int]] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     lower: list[int] = field(default_factory=list)

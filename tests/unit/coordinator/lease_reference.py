@@ -7,11 +7,24 @@ that are ready. There it checks what was granted, and goes along.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from lakelog.coordinator.leasing import Commit, Context, Extend, GiveBack, Granted, Return, Seek, Settle, Stage, Take
+from lakelog.coordinator.leasing import (
+    Commit,
+    Context,
+    Extend,
+    GiveBack,
+    Granted,
+    Return,
+    Seek,
+    Settle,
+    SkipTo,
+    Stage,
+    Take,
+)
 from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.model.group import Order
-from tests.unit.coordinator.lease_progress import Entry, Hold, Progress, Refused
+from tests.unit.coordinator.lease_progress import Entry, Hold, Memory, Progress, Refused
 
 
 class Reference(Progress):
@@ -19,10 +32,13 @@ class Reference(Progress):
 
     # What owners say --------------------------------------------------------------------------------------------------
 
-    def answer(self, operation: Settle | GiveBack | Extend | Seek | Commit, context: Context) -> Sequence[int]:
+    def answer(self, operation: Settle | GiveBack | Extend | Seek | SkipTo | Commit, context: Context) -> Sequence[int]:
         """Which offsets the reply calls dead."""
         if isinstance(operation, Seek):
             self.seek(operation)
+            return []
+        if isinstance(operation, SkipTo):
+            self.skip_to(operation)
             return []
         self.check_generation(operation.generation)
         dead: Sequence[int] = []
@@ -63,23 +79,48 @@ class Reference(Progress):
                 raise Refused("not_owner")
             if hold.until <= now:
                 self.lower.append(hold.until)
-                raise Refused("lease_lost")
+                return replace(hold, open=[], said=hold.said | dict.fromkeys(hold.open, "lease expired"), closed=now)
             self.upper.append(hold.until - 1)
             return hold
-        old = [hold for hold in self.closed if hold.owner == owner and self.remembers(hold.token)]
+        known = [hold for hold in self.closed if self.memory(hold.token) is Memory.DETAIL]
+        if token is not None and token not in [hold.token for hold in known]:
+            return self.find_outlined(token)
+        old = [hold for hold in known if hold.owner == owner]
         old = [hold for hold in old if (hold.token == token if token is not None else offset in hold.said)]
         if not old:
             raise Refused("lease_lost")
         return old[-1]
 
+    def find_outlined(self, token: int) -> Hold:
+        """A closed lease of which at most the one outcome of all its messages is known."""
+        for hold in self.closed:
+            if hold.token == token:
+                if self.memory(token) is Memory.NONE:
+                    raise Refused("outcome_forgotten")
+                return hold
+        raise Refused("lease_lost")
+
     def named(self, hold: Hold, ranges: Iterable[tuple[int, int]], same: Sequence[str]) -> list[int]:
         if any(end - first > len(self.entries) for first, end in ranges):
             raise Refused("lease_lost")
         offsets = sorted({offset for first, end in ranges for offset in range(first, end)})
+        if hold.closed is not None and self.memory(hold.token) is Memory.OUTCOME:
+            self.check_outlined(hold, offsets, same)
+            return offsets
         for offset in offsets:
             if offset not in hold.open and hold.said.get(offset) not in same:
                 raise Refused("lease_lost")
         return offsets
+
+    def check_outlined(self, hold: Hold, offsets: Sequence[int], same: Sequence[str]) -> None:
+        """Any messages are believed that can have had the one outcome of the lease."""
+        [outcome] = set(hold.said.values())
+        can = all(self.start <= offset < self.frontier for offset in offsets)
+        if outcome in ("acked", "discarded", "died"):
+            can = can and all(self.entries[offset].stage.is_end for offset in offsets)
+        if outcome not in same or not can:
+            raise Refused("lease_lost")
+        self.seen["answered by the one outcome"] += 1
 
     def check_order(self, hold: Hold, offsets: Sequence[int]) -> None:
         for offset in set(offsets) & set(hold.open):
@@ -96,16 +137,22 @@ class Reference(Progress):
         if operation.through:
             end = operation.ranges[-1][1]
             below = {word for offset, word in hold.said.items() if offset < end}
-            if hold.closed is not None and (said not in below or "lease expired" in below):
+            if hold.closed is not None and self.memory(hold.token) is Memory.OUTCOME:
+                self.named(hold, operation.ranges, [said])
+            elif hold.closed is not None and (said not in below or "lease expired" in below):
                 raise Refused("lease_lost")
             offsets = [offset for offset in hold.open if offset < end]
         else:
             offsets = self.named(hold, operation.ranges, [said])
             self.check_order(hold, offsets)
         if not set(offsets) & set(hold.open):
-            self.seen["repeated answer"] += 1
+            self.note_repeat(hold)
         for offset in [offset for offset in offsets if offset in hold.open]:
             self.move(self.leave(hold, offset, said), stage, said)
+
+    def note_repeat(self, hold: Hold) -> None:
+        self.seen["repeated answer"] += 1
+        self.seen["repeated after the end of the lease"] += "lease expired" in hold.said.values()
 
     def give_back(self, operation: GiveBack, context: Context) -> list[int]:
         if not operation.ranges:
@@ -114,12 +161,14 @@ class Reference(Progress):
         same = {Return.COUNTED: ["nacked", "died"], Return.UNCOUNTED: ["released"], Return.FATAL: ["died"]}
         offsets = self.named(hold, operation.ranges, same[operation.kind])
         if not set(offsets) & set(hold.open):
-            self.seen["repeated answer"] += 1
+            self.note_repeat(hold)
         elif operation.kind is Return.UNCOUNTED:
             self.release(hold, offsets, context.now_ms + (operation.delay_ms or 0), context.log_start)
         else:
             self.check_order(hold, offsets)
             self.nack(hold, offsets, operation, context)
+        if hold.closed is not None and self.memory(hold.token) is Memory.OUTCOME:
+            return offsets if "died" in hold.said.values() else []
         return [offset for offset in offsets if hold.said.get(offset) == "died"]
 
     def nack(self, hold: Hold, offsets: Sequence[int], operation: GiveBack, context: Context) -> None:
@@ -152,7 +201,10 @@ class Reference(Progress):
                 self.wait(hold, offset, due, "released", failed=False, suspect=False)
 
     def extend(self, operation: Extend, context: Context) -> None:
-        hold = self.find(operation.owner, operation.token, operation.offset, context.now_ms)
+        try:
+            hold = self.find(operation.owner, operation.token, operation.offset, context.now_ms)
+        except Refused as refused:
+            raise Refused(str(refused).replace("outcome_forgotten", "lease_lost")) from None
         if hold.closed is not None:
             raise Refused("lease_lost")
         hold.until = max(hold.until, context.now_ms + operation.lease_ms)
@@ -172,6 +224,17 @@ class Reference(Progress):
         self.entries = [
             Entry(each.offset, each.key, each.filtered, each.expires, token=each.token) for each in self.entries
         ]
+
+    def skip_to(self, operation: SkipTo) -> None:
+        """The same messages end as when retention takes them; a leased one keeps its place."""
+        if operation.epoch != self.epoch:
+            raise Refused("position_refused")
+        leased = self.of_stage(Stage.LEASED)
+        before = len(self.of_stage(Stage.CUT))
+        self.cut(operation.offset)
+        self.seen["cut by a skip"] += len(self.of_stage(Stage.CUT)) - before
+        self.seen["leased below a skip"] += sum(each.offset < operation.offset for each in leased)
+        assert self.of_stage(Stage.LEASED) == leased
 
     def commit(self, operation: Commit, context: Context) -> None:
         if operation.epoch is not None and operation.epoch != self.epoch:

@@ -18,13 +18,16 @@ from lakelog.coordinator.leasing import (
     Return,
     Seek,
     Settle,
+    SkipTo,
     State,
     Step,
     Take,
     begin,
+    decode_figures,
     decode_state,
     encode_events,
     encode_state,
+    figures_of,
     replay,
     step,
 )
@@ -33,12 +36,13 @@ from lakelog.coordinator.leasing.step import CLOCK_SLACK_MS, REMEMBER_MS
 from lakelog.errors import LakelogError
 from lakelog.model.group import Exponential, Fixed, Order
 from tests.unit.coordinator.lease_checks import check_indexes, check_promises, check_same
-from tests.unit.coordinator.lease_progress import Refused
+from tests.unit.coordinator.lease_progress import Hold, Memory, Refused
 from tests.unit.coordinator.lease_reference import Reference
 
 STEPS = 200
 OWNERS = ("ann", "bob", "cyd")
 ISOLATES = "cyd"
+RETURNS = {"nacked": Return.COUNTED, "released": Return.UNCOUNTED, "died": Return.FATAL}
 
 
 class World:
@@ -104,9 +108,10 @@ class World:
         self.number += 1
         context = self._context(config)
         before = self.bytes
-        remembered = set(self.state.closed)
+        memory = {hold.token: self._memory(hold.token) for hold in self.reference.closed}
+        self.reference.memory = lambda token: memory.get(token, Memory.DETAIL)
         taken = step(self.state, operations, context)
-        self._compare(operations, context, taken, remembered)
+        self._compare(operations, context, taken)
         self.bytes = encode_state(self.state)
         assert bool(taken.events) == (before != self.bytes), "events, and only they, change a state (S9)"
         self._replay(taken)
@@ -118,7 +123,8 @@ class World:
         """One state follows the journal from the beginning, one is read from a snapshot now and then."""
         if not taken.events:
             return
-        body = encode_events(taken.events, self.now)
+        body = encode_events(taken.events, self.now, figures_of(self.state))
+        assert decode_figures(body) == figures_of(decode_state(self.bytes)), "figures are those of the state"
         for follower in (self.follower, self.late):
             replay(follower, body)
             if self.random.random() < 0.2:
@@ -133,7 +139,7 @@ class World:
     def _count(self, taken: Step) -> None:
         seen = self.reference.seen
         seen["steps that changed something"] += bool(taken.events)
-        seen["forgot"] += sum(isinstance(event, facts.Forgot) for event in taken.events)
+        seen["forgot"] += sum(isinstance(event, facts.Faded) for event in taken.events)
         for reply in taken.replies:
             if isinstance(reply, LakelogError):
                 seen[f"refused: {reply.code}"] += 1
@@ -146,8 +152,10 @@ class World:
         reference.lower, reference.upper = [], []
         assert [(d.offset, d.epoch, d.deliveries, d.failures) for d in taken.deaths] == reference.deaths
         reference.deaths = []
-        young = [hold.token for hold in reference.closed if (hold.closed or 0) >= self.now - REMEMBER_MS]
-        assert set(young) <= set(state.closed), "an outcome is remembered for a minute"
+        for hold in reference.closed:
+            if (hold.closed or 0) >= self.now - REMEMBER_MS and len(set(hold.said.values())) == 1:
+                assert self._memory(hold.token) is not Memory.NONE, "an outcome is remembered for a minute"
+                reference.seen["detail dropped"] += self._memory(hold.token) is Memory.OUTCOME
         check_same(state, reference)
         if taken.events:
             check_promises(state, reference)
@@ -157,11 +165,14 @@ class World:
 
     # The reference, in the order of `step` ----------------------------------------------------------------------------
 
-    def _compare(self, operations: list[Operation], context: Context, taken: Step, remembered: set[int]) -> None:
+    def _memory(self, token: int) -> Memory:
+        closed = self.state.closed
+        if token in closed.details:
+            return Memory.DETAIL
+        return Memory.OUTCOME if closed.outcome(token) else Memory.NONE
+
+    def _compare(self, operations: list[Operation], context: Context, taken: Step) -> None:
         reference = self.reference
-        fresh = {hold.token for hold in reference.closed} | {hold.token for hold in reference.holds}
-        known = {hold.token for hold in reference.closed} - remembered
-        reference.remembers = lambda token: token not in known and token in fresh
         reference.cut(context.log_start)
         for operation, reply in zip(operations, taken.replies, strict=True):
             if not isinstance(operation, Take):
@@ -174,6 +185,7 @@ class World:
                 self._compare_take(operation, context, reply, lapsed)
 
     def _compare_answer(self, operation: Any, context: Context, reply: Any) -> None:
+        skipped = self.reference.seen["cut by a skip"]
         try:
             dead = self.reference.answer(operation, context)
         except Refused as refused:
@@ -181,6 +193,7 @@ class World:
             return
         assert not isinstance(reply, LakelogError), (operation, reply)
         assert list(reply.dead) == list(dead)
+        assert reply.cut == self.reference.seen["cut by a skip"] - skipped
         if isinstance(operation, Extend):
             assert reply.until_ms in [hold.until for hold in self.reference.held_by(operation.owner)]
 
@@ -203,7 +216,7 @@ class World:
     def _pass_time(self) -> None:
         rng = self.random
         self.now += rng.choice((0, 1, rng.randrange(self.hasty), rng.randrange(self.hasty)))
-        if rng.random() < 0.02:
+        if rng.random() < 0.03:
             self.now += 61_000
         unread = len(self.reference.entries) - self.state.frontier
         if unread < 15 and rng.random() < 0.5:
@@ -270,11 +283,30 @@ class World:
         choice = rng.random()
         if self.recent and choice < 0.06:
             return rng.choice(self.recent)
+        if choice < 0.3 and (repeat := self._repeat()):
+            return repeat
+        if choice < 0.1 and self.reference.closed:
+            return self._repeat_of(rng.choice(self.reference.closed))
         if choice < 0.43 or not self.state.leases:
             return self._take()
         if choice < 0.435:
             return self._seek()
+        if choice < 0.44:
+            return self._skip_to()
         return self._answer()
+
+    def _repeat(self) -> Operation | None:
+        """What was said about a lease that has ended, and that no step has closed yet."""
+        ended = [hold for hold in self.reference.holds if hold.until <= self.now and hold.said]
+        return self._repeat_of(self.random.choice(ended)) if ended else None
+
+    def _repeat_of(self, hold: Hold) -> Operation:
+        word = self.random.choice(list(hold.said.values()))
+        ranges = [(offset, offset + 1) for offset, said in hold.said.items() if said == word]
+        about: dict[str, Any] = {"owner": hold.owner, "token": hold.token, "ranges": ranges}
+        if word in RETURNS:
+            return GiveBack(**about, kind=RETURNS[word])
+        return Settle(**about, discard=word == "discarded", through=self.random.random() < 0.2)
 
     def _take(self) -> Take:
         rng = self.random
@@ -329,6 +361,12 @@ class World:
         rng = self.random
         epoch = self.state.epoch + rng.choice((0, 1, 1, 1))
         return Seek(epoch=epoch, offset=rng.randint(max(0, self.log_start - 2), len(self.reference.entries)))
+
+    def _skip_to(self) -> SkipTo:
+        rng = self.random
+        offset = self.state.frontier + rng.choice((0, 1, 3, -2, -5))
+        epoch = self.state.epoch - (rng.random() < 0.1)
+        return SkipTo(offset=max(0, min(offset, len(self.reference.entries))), epoch=epoch)
 
     def _commit(self) -> Commit:
         rng = self.random

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from lakelog.coordinator.leasing import Counts, Done, Extend, GiveBack, Operation, Outcome, Return, Settle
 from lakelog.coordinator.leasing.events import Finished
-from lakelog.coordinator.leasing.step import REMEMBER_LEASES, REMEMBER_MS
+from lakelog.coordinator.leasing.step import REMEMBER_MS
 from lakelog.model.group import Exponential, Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends, nacks
 
@@ -98,6 +99,22 @@ def test_a_nack_waits_as_the_policy_says_or_as_asked() -> None:
     partition.nack(got.token, 0)
     partition.nack(got.token, 1, delay_ms=7)
     assert [each.due_ms - NOW for each in partition.state.waiting.values()] == [1500, 7]
+
+
+def test_a_nack_says_when_the_message_is_due_again_and_how_many_attempts_there_are() -> None:
+    partition = Partition("ab", retries=Fixed(max=1, seconds=2))
+    got = partition.take()
+    said = nacks(got.token, 0, 1)
+    assert partition.do(said) == Done(dead=[], retry_in_ms=2000, max_attempts=2)
+    partition.now += 1500
+    assert partition.do(said) == Done(dead=[], retry_in_ms=500, max_attempts=2), "a repeat counts from now"
+    partition.change(retries=Fixed(max=5, seconds=9))
+    partition.now += 500
+    got = partition.take(1)
+    assert partition.do(nacks(got.token, 0)) == Done(dead=[], retry_in_ms=9000, max_attempts=6), "as the group is now"
+    partition.change(retries=Fixed(max=0))
+    got = partition.take(1)
+    assert partition.do(nacks(got.token, 1)) == Done(dead=[1], max_attempts=1)
 
 
 def test_a_nack_gives_back_later_messages_of_its_key_uncounted_s12() -> None:
@@ -203,12 +220,45 @@ def test_a_repeated_answer_gets_the_same_reply_for_a_minute(say: Say, left_open:
     partition = Partition("abc")
     got = partition.take(2 if left_open else 1, lease_ms=10 * REMEMBER_MS)
     said: Operation = say(got.token if with_token else None, 0)
-    assert partition.do(said) == Done()
+    first = partition.do(said)
+    assert isinstance(first, Done) and not first.dead
     counts = partition.state.counts
     partition.now += REMEMBER_MS
     taken = partition.step(said)
-    assert (taken.replies, taken.events) == ([Done()], [])
+    left = None if first.retry_in_ms is None else 0
+    assert (taken.replies, taken.events) == ([replace(first, retry_in_ms=left)], [])
     assert partition.state.counts == counts
+
+
+@pytest.mark.parametrize("has_expired", [True, False])
+@pytest.mark.parametrize("with_token", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_a_repeated_answer_gets_the_same_reply_after_the_end_of_its_lease_s9(
+    number: int, with_token: bool, has_expired: bool
+) -> None:
+    """Whether or not a step has noticed that the lease has ended: what it finished stays finished."""
+    partition = Partition("abc", retries=Fixed(max=9))
+    got = partition.take()
+    said = answers(got.token if with_token else None, "ann")[number]
+    first = partition.do(said)
+    assert isinstance(first, Done)
+    partition.now += LEASE
+    if has_expired:
+        partition.step()
+    counts = partition.state.counts
+    again = partition.do(said)
+    assert isinstance(again, Done) and again.dead == first.dead
+    assert partition.state.counts == counts
+    other = acks(got.token, 1) if with_token else acks(None, 1)
+    assert partition.refusal(other) == "lease_lost", "what it did not say in time is refused"
+
+
+def test_a_repeated_ack_through_is_refused_if_the_lease_ended_with_messages_below_it_s9() -> None:
+    partition = Partition("abc")
+    got = partition.take()
+    partition.ack(got.token, 0)
+    partition.now += LEASE
+    assert getattr(partition.do(acks(got.token, 1, through=True)), "code", None) == "lease_lost"
 
 
 def test_a_nack_is_recognised_though_another_owner_has_acked_the_message_since() -> None:
@@ -219,19 +269,6 @@ def test_a_nack_is_recognised_though_another_owner_has_acked_the_message_since()
     partition.ack(partition.take(owner="bob").token, 0, owner="bob")
     assert partition.nack(None, 0) == []
     assert partition.refusal(acks(None, 0)) == "lease_lost"
-
-
-def test_old_outcomes_are_forgotten_in_time_and_in_number() -> None:
-    partition = Partition("-" * (REMEMBER_LEASES + 200))
-    for _ in range(100):
-        partition.ack(partition.take(1).token, partition.state.frontier - 1)
-    partition.now += REMEMBER_MS + 1
-    partition.ack(partition.take(1).token, 100)
-    assert list(partition.state.closed) == [101]
-    assert partition.refusal(acks(1, 0)) == "lease_lost"
-    for _ in range(REMEMBER_LEASES + 99):
-        partition.ack(partition.take(1).token, partition.state.frontier - 1)
-    assert REMEMBER_LEASES <= len(partition.state.closed) < REMEMBER_LEASES + 64
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------

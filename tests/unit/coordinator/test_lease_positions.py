@@ -1,4 +1,4 @@
-"""Seeks, commits of cursor groups, what retention cuts, and the bytes of states and journals."""
+"""Seeks, skips, commits of cursor groups, what retention cuts, and the bytes of states and journals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from lakelog.coordinator.leasing import (
     Counts,
     Done,
     Seek,
+    SkipTo,
     Take,
     begin,
+    decode_figures,
     decode_state,
     encode_events,
     encode_state,
+    figures_of,
     replay,
 )
 from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, size, to_ranges
@@ -133,6 +136,55 @@ def test_a_seek_below_the_log_start_is_cut_with_the_next_step() -> None:
     assert partition.state.counts == Counts(cut=2)
 
 
+# Skips ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_skip_cuts_what_is_not_leased_and_goes_on_behind_it_s23() -> None:
+    partition = Partition("aabbccdd")
+    first = partition.take(1)
+    partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
+    assert partition.state.skipped == {ord("a"): [1]}
+    assert partition.do(SkipTo(offset=5, epoch=0)) == Done(cut=4), "1 was skipped, 2 waited, 3 and 4 are unread"
+    assert partition.state.counts == Counts(cut=4)
+    partition.now += RETRY
+    assert partition.offsets(owner="bob") == [5, 6, 7]
+    assert partition.state.committed == 0, "0 is still leased"
+    partition.ack(first.token, 0)
+    assert partition.state.committed == 5
+
+
+def test_a_repeated_skip_does_nothing() -> None:
+    partition = Partition("abcdef")
+    assert partition.do(SkipTo(offset=4, epoch=0)) == Done(cut=4)
+    for offset in (4, 3, 0):
+        repeated = partition.step(SkipTo(offset=offset, epoch=0))
+        assert (list(repeated.replies), list(repeated.events)) == ([Done()], [])
+    assert partition.offsets() == [4, 5]
+
+
+def test_a_leased_message_that_comes_back_from_below_a_skip_is_retried() -> None:
+    """Its bytes were delivered once, so they can be delivered again; a further skip cuts it."""
+    partition = Partition("abcdef")
+    nacked, lost = partition.take(1), partition.take(1, owner="bob")
+    partition.do(SkipTo(offset=5, epoch=0))
+    partition.nack(nacked.token, 0)
+    partition.now = partition.state.leases[lost.token].until_ms
+    assert partition.offsets(1, owner="cyd") == [1], "suspects come first, alone"
+    assert partition.offsets(1) == [0]
+    partition.nack(partition.state.last_token, 0, delay_ms=0)
+    assert partition.do(SkipTo(offset=2, epoch=0)) == Done(cut=0), "0 died, 1 is leased"
+    partition.release(partition.state.last_token - 1, 1, owner="cyd")
+    assert partition.do(SkipTo(offset=2, epoch=0)) == Done(cut=1)
+    assert partition.state.counts == Counts(cut=4, dead=1)
+
+
+def test_a_skip_that_was_meant_for_another_position_is_refused_s9() -> None:
+    """A seek came first: what lies below the offset now is not what the operator saw."""
+    partition = Partition("abcdef")
+    partition.do(Seek(epoch=1, offset=0))
+    assert partition.refusal(SkipTo(offset=4, epoch=0)) == "position_refused"
+
+
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +217,7 @@ def test_a_state_is_read_as_it_was_written() -> None:
     assert state.leases
     assert state.waiting
     assert state.skipped
-    assert state.closed
+    assert state.closed.details and state.closed.blocks
     body = encode_state(state)
     assert encode_state(decode_state(body)) == body
     assert decode_state(body).next_due_ms() == state.next_due_ms()
@@ -176,14 +228,14 @@ def test_a_journal_gives_the_same_state() -> None:
     got = partition.take(2)
     for body in [partition.last, partition.step(acks(got.token, 1))]:
         assert body is not None
-        replay(follower, encode_events(body.events, partition.now))
+        replay(follower, encode_events(body.events, partition.now, figures_of(partition.state)))
     assert encode_state(follower) == encode_state(partition.state)
 
 
 def test_bytes_of_a_later_format_are_refused_by_name() -> None:
-    later = msgspec.msgpack.encode((2, NOW, []))
-    for read in (decode_state, lambda body: replay(begin(0), body)):
-        with pytest.raises(UnsupportedFormat, match="format 2"):
+    later = msgspec.msgpack.encode((3, NOW, []))
+    for read in (decode_state, decode_figures, lambda body: replay(begin(0), body)):
+        with pytest.raises(UnsupportedFormat, match="format 3"):
             read(later)
 
 

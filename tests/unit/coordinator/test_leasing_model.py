@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.coordinator.leasing import Stage, step
+from lakelog.coordinator.leasing import Stage, closed, step
 from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
 from tests.kit.size import Size
 from tests.unit.coordinator.lease_world import World
@@ -26,6 +26,7 @@ ALWAYS = (
     "busy with a suspect",
     "lease repeated",
     "repeated answer",
+    "repeated after the end of the lease",
     "acked",
     "discarded",
     "nacked",
@@ -45,12 +46,17 @@ ALWAYS = (
     "skipped",
     "look-ahead full",
     "cut",
+    "cut by a skip",
+    "leased below a skip",
     "sought",
     "fenced",
     "forgot",
+    "detail dropped",
+    "answered by the one outcome",
     "positioned",
     "drained",
     "refused: lease_lost",
+    "refused: outcome_forgotten",
     "refused: not_owner",
     "refused: out_of_order",
     "refused: stale_generation",
@@ -66,7 +72,10 @@ ENOUGH = 100
 def test_leases_do_what_their_reference_does(size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
     """S8 to S16, over all orders and policies; and every kind of change happened at least a hundred times."""
     # Else it would take thousands of leases to see one of them forgotten.
-    monkeypatch.setattr(sys.modules[step.__module__], "_FORGET_AT_ONCE", 4)
+    monkeypatch.setattr(closed, "CHECK_AFTER", 4)
+    monkeypatch.setattr(closed, "BLOCK", 8)
+    monkeypatch.setattr(closed, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(sys.modules[step.__module__], "REMEMBER_BYTES", 1500)
     only = os.environ.get("LAKELOG_LEASE_SEED")
     if only is not None:
         World(int(only)).run()

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]\[]+)\]\(([^()\s]+)\)")
 _RULE = re.compile(r"^\|[-| :]+\|$")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from lakelog.batches import COLUMNS, PUBLIC
 from lakelog.cli import failures
 from lakelog.cli.app import app
 from lakelog.cli.formats import Format
+from lakelog.engine.reasons import Status, status_of_group
 from lakelog.errors import all_errors
 from lakelog.model import limits
 from lakelog.server import METRICS, ServerSettings
@@ -112,17 +115,29 @@ def commands(command: Any, path: tuple[str, ...] = ("lakelog",)) -> Iterator[tup
 
 def test_commands_and_their_options() -> None:
     page = reference("cli")
-    shared = {code(row[0]) for row in table(section(page, "Options of several commands"), "option")} - {"--debug"}
+    root = typer.main.get_command(app)
+    of_root = {name for one in root.params for name in one.opts}
+    listed = {code(row[0]) for row in table(section(page, "Options of several commands"), "option")}
+    assert of_root <= listed
+    shared = listed - of_root
     documented = {
         code(row[0]): set(re.findall(r"--[a-z-]+", row[1])) for row in table(section(page, "All commands"), "command")
     }
-    there = dict(commands(typer.main.get_command(app)))
+    there = dict(commands(root))
     assert documented == {path: options - shared for path, options in there.items()}
     assert shared <= set().union(*there.values())
 
 
 def test_formats_of_publish() -> None:
     assert [code(row[0]) for row in table(reference("cli"), "format")] == [one.value for one in Format]
+
+
+def test_statuses_of_a_group_stand_in_the_order_in_which_they_count() -> None:
+    documented = [code(row[0]) for row in table(section(reference("cli"), "Status of a group"), "status")]
+    assert sorted(documented) == sorted(Status)
+    for status, less in pairwise(documented):
+        if less != Status.NO_POSITION:
+            assert status_of_group(SimpleNamespace(paused=()), [Status(less), Status(status)]) == status  # type: ignore[arg-type]
 
 
 def test_exit_codes() -> None:
@@ -176,7 +191,7 @@ def _kind(kind: pa.DataType) -> str:
 
 def test_invariants() -> None:
     rows = [row for row in table(reference("invariants"), "") if not row[0].startswith("**")]
-    assert [row[0] for row in rows] == [f"S{n}" for n in range(1, 25)] + [f"L{n}" for n in range(1, 8)]
+    assert [row[0] for row in rows] == [f"S{n}" for n in range(1, 25)] + [f"L{n}" for n in range(1, 10)]
     for name, invariant, checked in rows:
         assert invariant.endswith("."), name
         assert "to come" in checked or re.search(r"\]\(../../(tests|prove)/", checked), name

@@ -20,7 +20,8 @@ _SKIPPED = ("__pycache__", ".egg-info")
 
 
 def files() -> list[Path]:
-    top = [path for path in ROOT.iterdir() if path.is_file()]
+    # In a linked worktree, .git is a file that holds a path of the machine.
+    top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     inner = [path for room in _ROOMS for path in (ROOT / room).rglob("*") if path.is_file()]
     return sorted(path for path in top + inner if not any(name in str(path) for name in _SKIPPED))
 

@@ -104,6 +104,9 @@ class Members:
             rebalancing_ms=0,
         )
 
+    async def list(self, groups: Sequence[Group]) -> dict[int, Sequence[MemberInfo]]:
+        return {group.group_id: (await self.describe(group)).members for group in groups}
+
     async def membership(self, group: Group, member_id: str) -> Membership:
         if member_id not in self.assigned:
             raise UnknownMember()

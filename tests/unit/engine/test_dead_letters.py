@@ -75,6 +75,7 @@ class Morgue(World):
                 reason=reason,
                 owner="ann",
                 payload=None if message is None else encode(from_messages([message])),
+                traceback=f"in pay\n{reason}",
             )
             for offset, message in dying  # type: ignore[attr-defined]
         ]
@@ -117,6 +118,8 @@ async def test_a_dead_letter_tells_all_about_its_message() -> None:
     assert (letter.id, letter.topic, letter.partition, letter.offset) == (name, "orders", 1, 0)
     assert (letter.error, letter.deliveries, letter.failures, letter.owner) == ("no route", 5, 4, "ann")
     assert (letter.state, letter.at_ms, letter.lineage, letter.redriven_to) == ("dead", ms(world.clock.now), None, None)
+    assert letter.traceback == "in pay\nno route"
+    assert await ids(world, where="error like '%pay%'") == [], "filters do not search tracebacks"
     assert await dead.find(world.scope_, "billing", name) == letter
     assert (await world.groups.describe(world.scope_, "billing")).dead_letters == 1
 
@@ -211,6 +214,7 @@ async def test_a_redrive_appends_to_the_same_partition_for_its_group_alone() -> 
     (name,) = await world.die(1, message)
     done = await dead.redrive(world.scope_, "billing", message_ids=[name])
     assert (done.redriven, done.refused, done.ids, done.has_more) == (1, 0, [name], False)
+    assert (await dead.find(world.scope_, "billing", name)).traceback == "in pay\ntimeout", "the old letter keeps it"
     (again,) = await world.last(1, 1)
     assert (again.value, again.key, again.headers) == (b"v", b"k", {"a": "b"})
     assert (again.content_type, again.correlation_id, again.created_at) == ("text/plain", "c", BORN)

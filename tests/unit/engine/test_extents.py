@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog.batches import decode, encode, from_messages, rows, with_positions
@@ -21,8 +22,10 @@ from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.objectstore import open_store
 from lakelog.segments import SegmentWriter, segment_path
+from lakelog.segments import writer as segment_writer
 from lakelog.storage.memory import MemoryStore
-from lakelog.storage.store import Append, Appended, HotBatch, Payload
+from lakelog.storage.store import Append, Appended, HotBatch, Payload, Read
+from tests.unit.engine.support import packed
 
 PID = partition_id(1, 0)
 TOPIC = Topic(
@@ -180,9 +183,22 @@ async def test_many_are_read_at_once_and_refusals_are_answered(tmp_path: Path) -
     await cold.store.heads_create([hot], 0)
     asks = [(PID, 1), (hot, 9), (partition_id(3, 0), 0)]
     read, refusal, missing = await cold.extents.read_many(cold.store, asks, max_messages=9, max_bytes=EVERYTHING)
-    assert not isinstance(read, OffsetOutOfRange) and read is not None
+    assert isinstance(read, Read)
     assert values(read.batches) == [b"v0", b"v1", b"v2", b"v3"]
     assert isinstance(refusal, OffsetOutOfRange) and missing is None
+    await cold.extents.close()
+
+
+async def test_S24_a_damaged_file_is_an_error_of_its_own_partition(tmp_path: Path) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(4)
+    cold.objects.delete(cold.segments[0].path)
+    hot = partition_id(2, 0)
+    await cold.store.heads_create([hot], 0)
+    await cold.store.append([Append(pid=hot, epoch=0, payloads=[packed("v")])])
+    limits = {"max_messages": 9, "max_bytes": EVERYTHING}
+    damaged, sound = await cold.extents.read_many(cold.store, [(PID, 1), (hot, 0)], **limits)
+    assert isinstance(damaged, SegmentDamaged) and isinstance(sound, Read) and len(sound.batches) == 1
     await cold.extents.close()
 
 
@@ -234,6 +250,58 @@ async def test_a_file_that_is_too_short_is_damage(tmp_path: Path) -> None:
     await cold.extents.close()
 
 
+def break_row_group(cold: Cold, number: int) -> bytes:
+    """Damages one row group of the first segment; the file's bytes before."""
+    path = cold.segments[0].path
+    data = cold.objects.get(path)
+    column = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(number).column(0)
+    at = column.data_page_offset
+    cold.objects.delete(path)
+    cold.objects.put(path, data[:at] + bytes(8) + data[at + 8 :])
+    return data
+
+
+async def test_damage_of_a_row_group_is_named_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S3: the error has the offsets that cannot be read; only this process's own log has the path."""
+    monkeypatch.setattr(segment_writer, "GROUP_ROWS", 10)
+    cold = Cold(tmp_path)
+    await cold.fill(30)
+    break_row_group(cold, 1)
+    assert values(await cold.read(0)) == [b"v%d" % n for n in range(10)], "up to the damage"
+    for offset in (10, 19):
+        with pytest.raises(SegmentDamaged) as refused:
+            await cold.read(offset)
+        assert refused.value.subject == {"partition": 0, "first_offset": 10, "end_offset": 20}
+        assert refused.value.detail.startswith("Offsets 10 to 19 of partition 0 cannot be read")
+    assert values(await cold.read(20)) == [b"v%d" % n for n in range(20, 30)]
+    assert [cold.segments[0].path in line for line in caplog.messages] == [True], "once, not at every read"
+    await cold.extents.close()
+
+
+async def test_a_missing_file_names_all_offsets_of_its_segment(tmp_path: Path) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(3, 4)
+    cold.objects.delete(cold.segments[1].path)
+    with pytest.raises(SegmentDamaged) as refused:
+        await cold.read(5)
+    assert refused.value.subject == {"partition": 0, "first_offset": 3, "end_offset": 7}
+    await cold.extents.close()
+
+
+async def test_a_file_that_was_restored_is_read_again(tmp_path: Path) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(3)
+    data = break_row_group(cold, 0)
+    with pytest.raises(SegmentDamaged):
+        await cold.read(0)
+    cold.objects.delete(cold.segments[0].path)
+    cold.objects.put(cold.segments[0].path, data)
+    assert values(await cold.read(0)) == [b"v0", b"v1", b"v2"]
+    await cold.extents.close()
+
+
 async def test_without_a_url_cold_history_says_what_to_set(tmp_path: Path) -> None:
     cold = Cold(tmp_path)
     await cold.fill(3)
@@ -277,4 +345,17 @@ async def test_a_shelf_goes_on_where_messages_are_cut_otherwise_than_when_hot(
     assert shelf.row(PID).at(3) is not None
     assert [(each.hot.base, each.hot.end) for each in shelf.row(PID).batches] == [(0, 6)]
     assert shelf._size == sum(each.size for each in shelf.row(PID).batches)
+    await cold.extents.close()
+
+
+async def test_files_are_read_again_after_a_drop(tmp_path: Path, stretches: list[int]) -> None:
+    cold = Cold(tmp_path)
+    await cold.fill(10)
+    for _ in range(2):
+        await cold.read(0)
+    assert stretches == [0]
+    cold.extents.drop(0)
+    assert len(cold.extents._open) == 0
+    assert values(await cold.read(0)) == [b"v%d" % n for n in range(10)] and stretches == [0, 0]
+    assert cold.extents._unused == []
     await cold.extents.close()

@@ -1,4 +1,4 @@
-"""Groups: found or made, where they begin, seeks that break off, commits, pauses, and why a partition stands still."""
+"""Groups: found or made, where they begin, seeks that break off, commits, pauses, and how far they are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lakelog.errors import (
     Unavailable,
     UnknownMember,
 )
-from lakelog.model.group import Exponential, Group, GroupKind, GroupWish, NoStart, Order, Start
+from lakelog.model.group import Exponential, Group, GroupKind, GroupWish, NoStart, Order, Reading, Start
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryStore
@@ -83,7 +83,7 @@ async def test_groups_are_kept_apart_by_environment_and_spread_over_cells() -> N
     assert mine.cell == theirs.cell
     cells = {(await world.groups.resolve(here, f"g{n}", create=True)).cell for n in range(20)}
     assert cells == {0, 1}
-    assert [group.name for group in await world.groups.list(here, after="g18")] == [
+    assert [each.group.name for each in await world.groups.list(here, after="g18")] == [
         "g19",
         "g2",
         *map("g{}".format, range(3, 10)),
@@ -167,7 +167,8 @@ async def test_a_group_without_a_start_has_to_be_given_one() -> None:
         await world.groups.seek(scope, "billing", "orders", Earliest(), partition=0, dry_run=True)
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(1), dry_run=True) == [(0, 1, 1), (1, 0, 0)]
     assert await world.groups.positions(scope, "billing", "orders") == {}
-    assert "no position" in str((await world.groups.lag(scope, "billing", "orders"))[0].stuck)
+    unread = (await world.groups.lag(scope, "billing", "orders"))[0]
+    assert unread.status == "no-position" and "groups seek billing orders" in str(unread.reason)
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(1)) == [(0, 1, 1), (1, 0, 0)]
     _, reading = await world.joined(scope, topic, start=NoStart())
     assert (reading.starts, reading.epoch) == ((1, 0), 0)
@@ -375,6 +376,51 @@ async def test_pause_and_resume_of_a_group_and_of_a_topic() -> None:
     assert not (await world.groups.resume(scope, "billing")).paused
 
 
+async def test_a_paused_topic_is_paused_for_groups_that_begin_later() -> None:
+    world = World()
+    scope, topic = await world.topic()
+    await world.joined(scope, topic, "billing")
+    await world.groups.pause_topic(scope, "orders")
+
+    await world.joined(scope, topic, "scoring")
+    other = world.server()
+    await other.resolve(scope, "audit", create=True)
+    await other.seek(scope, "audit", "orders", Earliest())
+    paused = [await world.groups.resolve(scope, name, create=False) for name in ("billing", "scoring", "audit")]
+    assert [group.paused for group in paused] == [{"orders"}] * 3
+
+    resumed = await world.groups.resume_topic(scope, "orders")
+    assert sorted(group.name for group in resumed) == ["audit", "billing", "scoring"]
+    group, _ = await world.joined(scope, topic, "reports")
+    assert not group.paused
+
+
+async def test_a_group_that_was_resumed_alone_stays_so_when_it_is_moved() -> None:
+    world = World()
+    scope, topic = await world.topic()
+    await world.joined(scope, topic, "billing")
+    await world.groups.pause_topic(scope, "orders")
+    await world.groups.resume(scope, "billing", "orders")
+
+    await world.groups.seek(scope, "billing", "orders", Earliest())
+    assert not (await world.groups.resolve(scope, "billing", create=False)).paused
+
+
+async def test_a_pause_of_the_topic_while_a_group_begins_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    scope, topic = await world.topic()
+    catalog = world.groups._readings._catalog
+    create = catalog.reading_create
+
+    async def paused_before(reading: Reading) -> Reading:
+        await world.server().pause_topic(scope, "orders")
+        return await create(reading)
+
+    monkeypatch.setattr(catalog, "reading_create", paused_before)
+    await world.joined(scope, topic, "billing")
+    assert (await world.groups.resolve(scope, "billing", create=False)).paused == {"orders"}
+
+
 async def test_a_group_with_members_is_not_deleted() -> None:
     world = World()
     scope, topic = await world.topic()
@@ -421,8 +467,8 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     assert one.oldest_ms == begun
     (lease,) = one.leases
     assert (lease.owner, lease.offsets, lease.token) == ("ann", [(0, 1), (3, 4)], granted.token)
-    assert one.stuck is None
-    assert (other.lag, other.oldest_ms, other.stuck) == (0, None, None)
+    assert (one.status, one.reason) == ("working", None)
+    assert (other.lag, other.oldest_ms, other.status, other.reason) == (0, None, "caught-up", None)
     assert await world.groups.lag(scope, "billing") == list(info.progress)
     assert await world.groups.lag(scope, "billing", "orders") == list(info.progress)
 
@@ -469,60 +515,6 @@ async def test_what_retention_took_is_cut_and_no_lag() -> None:
     await world.cells[topic.cells[0]].log_start_raise([(topic.pid(0), 4)])
     one = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert (one.committed, one.log_start, one.lag, one.cut, one.waiting) == (0, 4, 2, 4, 0)
-
-
-async def stuck(world: World, scope: Scope) -> str:
-    return (await world.groups.lag(scope, "billing", "orders"))[0].stuck or ""
-
-
-async def test_why_a_partition_stands_still() -> None:
-    world = World()
-    scope, topic = await world.topic()
-    group, reading = await world.joined(scope, topic, window=2)
-    assert await stuck(world, scope) == ""
-    await world.publish(topic, 0, "a", "b")
-    assert "No consumer is at work" in await stuck(world, scope)
-    await world.groups.pause(scope, "billing")
-    assert "groups resume billing" in await stuck(world, scope)
-    await world.groups.resume(scope, "billing")
-    granted = await world.take(group, reading, topic, 0, 1)
-    assert await stuck(world, scope) == ""
-    other = await world.take(group, reading, topic, 0, 1, owner="bob")
-    full = await stuck(world, scope)
-    assert "window of 2" in full and "ann, bob" in full and "groups alter billing" in full
-    await world.ledgers.run(group, reading, topic, 0, Settle(owner="bob", token=other.token, ranges=[(1, 2)]))
-    nack = GiveBack(owner="ann", token=granted.token, ranges=[(0, 1)], kind=Return.COUNTED, delay_ms=90_000)
-    await world.ledgers.run(group, reading, topic, 0, nack)
-    assert "due at 2026-01-01T00:01:30Z" in await stuck(world, scope)
-    world.clock.pass_by(seconds=90)
-    assert "no consumer of group 'billing' has asked" in await stuck(world, scope)
-
-
-async def test_a_lost_owner_and_what_it_leaves() -> None:
-    world = World()
-    scope, topic = await world.topic()
-    group, reading = await world.joined(scope, topic)
-    await world.publish(topic, 0, "a", "b")
-    granted = await world.take(group, reading, topic, 0, 2)
-    world.clock.pass_by(seconds=31)
-    assert "No consumer is at work" in await stuck(world, scope)
-    # Somebody with full hands asks: the lease is over, and gets none of the suspects.
-    extra = Settle(owner="ann", token=granted.token, ranges=[(0, 1)])
-    with pytest.raises(Exception, match="lease is over"):
-        await world.ledgers.run(group, reading, topic, 0, extra)
-    assert "handed out alone" in await stuck(world, scope)
-
-
-async def test_a_cursor_group_stands_still_without_a_member() -> None:
-    world = World()
-    scope, topic = await world.topic()
-    await world.joined(scope, topic, kind=GroupKind.CURSOR, start=Earliest())
-    await world.publish(topic, 0, "a")
-    assert "no member" in await stuck(world, scope)
-    world.members.assigned = {"one": {"orders": [1]}}
-    assert "No member has this partition" in await stuck(world, scope)
-    world.members.assigned = {"one": {"orders": [0]}}
-    assert await stuck(world, scope) == ""
 
 
 async def test_the_figures_of_a_topic() -> None:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
 
-from lakelog.coordinator.leasing import Commit, Granted, Take, encode_state
+from lakelog.coordinator.leasing import Commit, Granted, Seek, Take, encode_state
 from lakelog.engine import Engine
 from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
-from lakelog.engine.ledger import TOKEN_BITS
+from lakelog.engine.ledger import token_before
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
-from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.group import Group, GroupKind, GroupWish, Reading
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
-from lakelog.model.topic import Scope
+from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import Committed, JournalAsk, JournalEntry, JournalRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
 from tests.kit.waiting import eventually_async
+
+PASSES: ContextVar[bool] = ContextVar("PASSES", default=False)
+"""Of a call, and what is done for it: whether it is not held up."""
 
 
 class Journal:
@@ -36,7 +40,10 @@ class Journal:
         self.unread = 0
         """So many reads fail once an answer was lost."""
         self.when_lost: Callable[[], None] = lambda: None
-        self._lost = False
+        self.lost = asyncio.Event()
+        self.hold_reads = False
+        """Whether reads after a lost answer wait for `may_read`, unless the call they are for `PASSES`."""
+        self.may_read = asyncio.Event()
         self.begun = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -50,13 +57,15 @@ class Journal:
         if self.lose_after:
             if self.lose_after.pop(0):
                 await self._commit(entries)
-            self._lost = True
+            self.lost.set()
             self.when_lost()
             raise OutcomeUnknown("the answer was lost")
         return await self._commit(entries)
 
     async def read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
-        if self._lost and self.unread:
+        if self.hold_reads and self.lost.is_set() and not PASSES.get():
+            await self.may_read.wait()
+        if self.lost.is_set() and self.unread:
             self.unread -= 1
             raise Unavailable("the database is away")
         return await self._read(asks)
@@ -82,9 +91,18 @@ class Two:
         return list((await engine.leases.consume(self.scope, ask)).leases)
 
     async def ack(self, engine: Engine, lease: Leased, owner: str = "w1") -> Answered | LakelogError:
+        return await self.answer(engine, lease, Verb.ACK, owner)
+
+    async def answer(self, engine: Engine, lease: Leased, verb: Verb, owner: str = "w1") -> Answered | LakelogError:
         ranges = [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=Verb.ACK, partition=lease.partition, token=lease.token, ranges=ranges)
+        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges)
         return (await engine.leases.answer(self.scope, "orders", "billing", owner, [answer]))[0]
+
+    async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, Reading, Topic]:
+        """Where a ledger of the topic is: for operations that no caller of an engine can make one by one."""
+        topic = await self.one.topics.find(self.scope, "orders")
+        group = await self.one.groups.resolve(self.scope, name, GroupWish(kind=kind), create=True)
+        return group, await self.one.groups.reading(group, topic, GroupWish(start=Earliest())), topic
 
     async def acked(self) -> int:
         return sum(each.acked for each in await self.one.groups.lag(self.scope, "billing"))
@@ -108,8 +126,9 @@ async def two_engines(cells: int = 1) -> AsyncIterator[Two]:
             await engine.close()
 
 
-def is_first(token: int) -> bool:
-    return token % (1 << TOKEN_BITS) == 1
+async def is_first(both: Two, token: int) -> bool:
+    group, _, topic = await both.place()
+    return token == token_before(group, topic) + 1
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -119,7 +138,7 @@ async def test_a_commit_of_unknown_outcome_is_decided_again(written: bool) -> No
         await both.publish(3)
         both.journal.lose_after = [written]
         (lease,) = await both.consume(both.one)
-        assert lease.offsets == [0, 1, 2] and is_first(lease.token)
+        assert list(lease.offsets) == [0, 1, 2] and await is_first(both, lease.token)
         both.journal.lose_after = [written, written]
         assert await both.ack(both.one, lease) == Answered()
         assert await both.acked() == 3
@@ -132,10 +151,12 @@ async def test_S12_a_call_is_not_answered_without_a_lease_that_may_have_been_gra
         both.journal.lose_after, both.journal.unread = [True], 1
         with pytest.raises(OutcomeUnknown):
             await both.consume(both.one, request_id="r1", max_messages=100)
-        leases = await both.consume(both.one, request_id="r1", max_messages=100)
-        assert {lease.partition for lease in leases} == {0, 1}
-        (seen,) = [lease for lease in leases if lease.partition == 0]
-        assert is_first(seen.token) and seen.deliveries == {}
+        again = await both.consume(both.one, request_id="r1", max_messages=100)
+        (seen,) = [lease for lease in again if lease.partition == 0]
+        assert await is_first(both, seen.token) and seen.deliveries == {}
+        # The lease of the other partition was given back, unless the repeat came first.
+        others = await both.consume(both.one, request_id="r2", max_messages=100)
+        assert {lease.partition for lease in [*again, *others]} == {0, 1}
 
 
 async def test_S12_a_lease_that_ended_before_it_was_found_is_not_granted_again_to_the_same_call() -> None:
@@ -159,6 +180,90 @@ async def test_an_answer_that_may_have_been_written_is_not_called_unwritten() ->
         assert await both.ack(both.one, lease) == Answered() and await both.acked() == 1
 
 
+@pytest.mark.parametrize("verb", [Verb.ACK, Verb.ACK_THROUGH, Verb.DISCARD, Verb.NACK, Verb.RELEASE, Verb.FAIL])
+async def test_S9_an_answer_whose_commit_was_lost_is_found_after_its_lease_has_ended(verb: Verb) -> None:
+    async with two_engines() as both:
+        await both.publish(2)
+        (lease,) = await both.consume(both.one)
+        both.journal.lose_after = [True]
+        both.journal.when_lost = lambda: both.ahead.__setitem__(0, timedelta(minutes=5))
+        first = replace(lease, offsets=[0])
+        assert isinstance(await both.answer(both.one, first, verb), Answered)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.EXTEND])
+async def test_S9_an_answer_whose_commit_was_lost_is_not_refused_after_a_seek(verb: Verb) -> None:
+    """The seek closes the leases: whether the answer came before it, is no longer known."""
+    async with two_engines() as both:
+        await both.publish(2)
+        (lease,) = await both.consume(both.one)
+        group, reading, topic = await both.place()
+        seek = Seek(epoch=1, offset=0)
+        both.journal.lose_after, both.journal.hold_reads = [True], True
+        answer = asyncio.create_task(both.answer(both.one, lease, verb))
+        await both.journal.lost.wait()
+        PASSES.set(True)
+        await both.two._ledgers.run(group, reading, topic, 0, seek)
+        both.journal.may_read.set()
+        assert isinstance(await answer, OutcomeUnknown)
+
+
+async def test_S9_an_extend_whose_commit_was_lost_is_not_refused_when_its_lease_has_ended() -> None:
+    async with two_engines() as both:
+        await both.publish(1)
+        (lease,) = await both.consume(both.one, lease_ms=5000)
+        both.journal.lose_after = [True]
+        both.journal.when_lost = lambda: both.ahead.__setitem__(0, timedelta(minutes=5))
+        assert isinstance(await both.answer(both.one, lease, Verb.EXTEND), OutcomeUnknown)
+
+
+async def test_S16_a_position_whose_commit_was_lost_is_not_refused_after_a_later_one() -> None:
+    async with two_engines() as both:
+        await both.publish(3)
+        group, reading, topic = await both.place("audit", GroupKind.CURSOR)
+
+        def commit(engine: Engine, offset: int) -> Awaitable[object]:
+            return engine._ledgers.run(group, reading, topic, 0, Commit(offset=offset))
+
+        both.journal.lose_after, both.journal.hold_reads = [True], True
+        first = asyncio.ensure_future(commit(both.one, 1))
+        await both.journal.lost.wait()
+        PASSES.set(True)
+        await commit(both.two, 3)
+        both.journal.may_read.set()
+        with pytest.raises(OutcomeUnknown):
+            await first
+
+
+async def test_S17_a_consume_whose_commit_was_lost_is_not_refused_for_its_generation() -> None:
+    async with two_engines() as both:
+        await both.publish(2)
+        group, reading, topic = await both.place()
+
+        def take(engine: Engine, owner: str, generation: int) -> Awaitable[object]:
+            take = Take(owner=owner, max_messages=1, lease_ms=30_000, generation=generation)
+            return engine._ledgers.run(group, reading, topic, 0, take)
+
+        both.journal.lose_after, both.journal.hold_reads = [True], True
+        first = asyncio.ensure_future(take(both.one, "w1", 1))
+        await both.journal.lost.wait()
+        PASSES.set(True)
+        await take(both.two, "w2", 2)
+        both.journal.may_read.set()
+        with pytest.raises(OutcomeUnknown):
+            await first
+
+
+async def test_an_answer_that_was_refused_by_a_lost_commit_is_refused() -> None:
+    """The commit had the answers of others: nothing of a refused one can have been written."""
+    async with two_engines() as both:
+        await both.publish(2)
+        (lease,) = await both.consume(both.one, max_messages=1)
+        both.journal.lose_after = [True]
+        acked, late = await asyncio.gather(both.ack(both.one, lease), both.ack(both.one, lease, "w2"))
+        assert acked == Answered() and isinstance(late, LakelogError) and not isinstance(late, OutcomeUnknown)
+
+
 async def test_a_journal_that_never_answers_is_an_error_in_the_end() -> None:
     async with two_engines() as both:
         await both.publish(1)
@@ -166,7 +271,7 @@ async def test_a_journal_that_never_answers_is_an_error_in_the_end() -> None:
         with pytest.raises(OutcomeUnknown):
             await both.consume(both.one)
         both.journal.lose_after = []
-        assert [lease.offsets for lease in await both.consume(both.one)] == [[0]]
+        assert [list(lease.offsets) for lease in await both.consume(both.one)] == [[0]]
 
 
 async def test_a_refusal_from_an_old_cache_is_looked_up_first() -> None:
@@ -220,7 +325,7 @@ async def test_a_caller_cancelled_while_its_commit_is_on_its_way_holds_nothing()
         await asyncio.gather(asking, return_exceptions=True)
         both.journal.gate.set()
         (lease,) = await both.consume(both.one, "w2", wait_seconds=5)
-        assert lease.offsets == [0, 1] and lease.failures == {}
+        assert list(lease.offsets) == [0, 1] and lease.failures == {}
 
 
 async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> None:
@@ -275,7 +380,7 @@ async def test_time_is_the_databases() -> None:
         # The second engine's estimate is a minute behind: the store tells it.
         assert isinstance(await both.ack(both.one, lease), LeaseLost)
         (again,) = await both.consume(both.two, "w2", wait_seconds=5)
-        assert again.offsets == [0] and again.suspect
+        assert list(again.offsets) == [0] and again.suspect
 
 
 async def test_a_database_clock_that_was_set_back_is_noticed() -> None:

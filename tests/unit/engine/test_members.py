@@ -29,12 +29,14 @@ from lakelog.errors import (
     UnknownMember,
 )
 from lakelog.model.group import Group, GroupKind, GroupWish
+from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.memory.groups import MemoryGroups
+from lakelog.storage.store import Append
 from tests.kit.waiting import eventually_async
-from tests.unit.engine.support import Clock
+from tests.unit.engine.support import Clock, packed
 
 CURSOR = GroupWish(kind=GroupKind.CURSOR)
 SESSION = 30_000
@@ -214,6 +216,17 @@ async def test_joining_makes_the_group_and_says_what_it_reads_from_then_on() -> 
         await server.join("A")
         [(topic, reading)] = await server.groups._catalog.groups.reading_list(await server.group())
         assert (topic.name, len(reading.starts)) == ("orders", 6)
+
+
+async def test_only_the_join_that_creates_a_position_counts_the_messages_it_skips() -> None:
+    async with servers() as (store, [server]):
+        topic = await server.topics.find(server.scope, "orders")
+        for partition, values in {0: "abc", 5: "de"}.items():
+            await store.append([Append(pid=topic.pid(partition), epoch=topic.epoch, payloads=[packed(*values)])])
+        for group, wish, skipped in (("all", GroupWish(start=Earliest()), 0), ("new", GroupWish(), 5)):
+            ask = JoinAsk(group=group, topics=["orders"], wish=wish)
+            assert (await server.members.join(server.scope, ask)).skipped_at_start == {"orders": skipped}
+            assert (await server.members.join(server.scope, ask)).skipped_at_start == {}
 
 
 async def test_an_unknown_topic_makes_no_group_and_another_kind_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from lakelog.engine.extents import Extents
 from lakelog.engine.shelf import Shelf
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Append, Appended
+from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import packed
 from tests.unit.engine.test_extents import PID, TOPIC
 
@@ -89,3 +91,123 @@ async def test_messages_of_one_batch_that_come_back_one_by_one_are_read_once(
     assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [1])] == [[1]]
     monkeypatch.delattr(MemoryStore, "read")
     assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [0, 2])] == [[0, 2]]
+
+
+class Held:
+    """Holds the answers of a store's reads and looks back until they are let through, in any order."""
+
+    def __init__(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gates: list[asyncio.Event] = []
+        for name in ("read_many", "heads_read"):
+            monkeypatch.setattr(store, name, self._held(getattr(store, name)))
+
+    def _held(self, call: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def held(*arguments: object, **options: object) -> object:
+            answer = await call(*arguments, **options)
+            gate = asyncio.Event()
+            self.gates.append(gate)
+            await gate.wait()
+            return answer
+
+        return held
+
+    async def begin(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
+        """Runs the work until the store has answered it."""
+        before = len(self.gates)
+        task = asyncio.create_task(work)
+        await eventually_async(lambda: len(self.gates) > before)
+        return task
+
+
+async def at_the_end(store: MemoryStore, shelf: Shelf) -> None:
+    """One message that is known, and one behind it that was announced."""
+    await filled(store, shelf, before=1, behind=0)
+    await append(store, 1)
+    shelf.grew(PID)
+
+
+async def test_L2_growth_is_known_to_other_groups_while_one_group_reads_it(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would wait for the next look: nothing wakes them when that read ends."""
+    shelf = Shelf(Extents({0: store}))
+    await at_the_end(store, shelf)
+    held = Held(store, monkeypatch)
+    reading = await held.begin(shelf.fill(TOPIC, {0: 1}))
+    assert not shelf.is_ready(PID, 1, is_checked=True) and shelf.backlog(PID, 1) == 1
+    held.gates[0].set()
+    await reading
+    assert shelf.is_ready(PID, 1, is_checked=True) and shelf.is_ready(PID, 2, is_checked=True)
+
+
+@pytest.mark.parametrize("old", ["read", "look"])
+async def test_L2_an_older_answer_does_not_hide_what_a_newer_one_showed(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    shelf = Shelf(Extents({0: store}))
+    await filled(store, shelf, before=1, behind=0)
+    shelf.grew(PID)
+    held = Held(store, monkeypatch)
+    first = await held.begin(shelf.fill(TOPIC, {0: 1}) if old == "read" else shelf.look(TOPIC, [0]))
+    await append(store, 2)
+    shelf.grew(PID)
+    second = await held.begin(shelf.fill(TOPIC, {0: 2}))
+    held.gates[1].set()
+    await second
+    held.gates[0].set()
+    await first
+    assert shelf.row(PID).high_watermark == 3 and not shelf.is_ready(PID, 1, is_checked=True)
+
+
+async def test_L2_an_append_of_this_process_is_not_forgotten_when_an_older_read_ends(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(Extents({0: store}))
+    await filled(store, shelf, before=1, behind=0)
+    held = Held(store, monkeypatch)
+    looking = await held.begin(shelf.look(TOPIC, [0]))
+    for message, answer in await append(store, 2):
+        shelf.appended(message, answer)
+    held.gates[0].set()
+    await looking
+    assert shelf.backlog(PID, 1) == 2 and shelf.is_ready(PID, 1, is_checked=True)
+    for message, answer in await append(store, 1):
+        shelf.appended(message, answer)
+    assert shelf.backlog(PID, 3) == 1 and shelf.is_ready(PID, 3, is_checked=True)
+
+
+async def test_an_append_that_was_read_before_its_answer_came_is_not_read_again(store: MemoryStore) -> None:
+    shelf = Shelf(Extents({0: store}))
+    await filled(store, shelf, before=1, behind=0)
+    done = await append(store, 1)
+    shelf.grew(PID)
+    await shelf.fill(TOPIC, {0: 1})
+    for message, answer in done:
+        shelf.appended(message, answer)
+    assert shelf.is_ready(PID, 2, is_checked=True)
+
+
+@pytest.mark.parametrize("call", ["read", "look"])
+async def test_S3_what_was_asked_for_before_a_drop_is_not_kept(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    shelf = Shelf(Extents({0: store}))
+    await filled(store, shelf, before=2, behind=0)
+    held = Held(store, monkeypatch)
+    reading = await held.begin(shelf.fill(TOPIC, {0: 0}) if call == "read" else shelf.look(TOPIC, [0]))
+    shelf.drop(0)
+    held.gates[0].set()
+    await reading
+    assert (shelf.row(PID).high_watermark, shelf.row(PID).batches, shelf._size) == (0, [], 0)
+    assert not shelf.is_ready(PID, 2, is_checked=True)
+
+
+async def test_a_log_that_ends_earlier_than_before_is_believed(store: MemoryStore) -> None:
+    """As after a failover to a standby that was behind."""
+    shelf = Shelf(Extents({0: store}))
+    await filled(store, shelf, before=2, behind=0)
+    row = shelf.row(PID)
+    (head,) = await store.heads_read([PID])
+    row.grew()
+    row.saw(replace(head, next_offset=1), row.growths)
+    assert row.high_watermark == 1

@@ -17,13 +17,13 @@ from tests.unit.engine.support import one_engine
 class Clumsy(Agent):
     def __init__(self, *failures: Exception, every_seconds: float = 0.001) -> None:
         super().__init__(every_seconds=every_seconds)
-        self._failures = list(failures)
+        self._errors = list(failures)
         self.passes = 0
 
     async def work(self) -> None:
         self.passes += 1
-        if self._failures:
-            raise self._failures.pop(0)
+        if self._errors:
+            raise self._errors.pop(0)
 
 
 async def test_an_agent_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -33,8 +33,18 @@ async def test_an_agent_goes_on_after_an_error(caplog: pytest.LogCaptureFixture)
         await eventually_async(lambda: agent.passes >= 4, every=0.001)
         await agent.stop()
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
-    assert "down" in caplog.messages[0]
-    assert "next pass" in caplog.messages[1]
+    assert caplog.messages == ["Clumsy: down", "Clumsy: RuntimeError: boom"]
+    assert caplog.records[1].exc_info
+
+
+async def test_an_agent_that_fails_again_and_again_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    outage = [Unavailable("PostgreSQL at db cannot be reached.", unreachable="database") for _ in range(20)]
+    agent = Clumsy(*[RuntimeError("boom") for _ in range(20)], *outage)
+    with caplog.at_level(logging.WARNING):
+        agent.start()
+        await eventually_async(lambda: agent.passes >= 45, every=0.001)
+        await agent.stop()
+    assert caplog.messages == ["Clumsy: RuntimeError: boom"], "the database's own lines tell of its outages"
 
 
 async def test_an_agent_stops_in_the_middle_of_its_work() -> None:

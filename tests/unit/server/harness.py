@@ -165,4 +165,4 @@ async def working(*, memory_bytes: int = 256 << 20) -> AsyncIterator[World]:
 def waits(made: World) -> bool:
     """Whether somebody waits for messages to lease."""
     desks = made.engine.leases._desks.values()
-    return any(not ask.is_last for desk in desks for ask in desk.waiting())
+    return any(not ask.is_last for desk in desks for ask in desk._line)

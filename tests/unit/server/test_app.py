@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakelog.errors import ConfigurationError, all_errors
-from lakelog.server import METRICS, ServerSettings, app, calls, configure_logging, create_app
+from lakelog.errors import ConfigurationError, Unavailable, all_errors
+from lakelog.model.token import Right
+from lakelog.server import METRICS, ServerSettings, app, calls, configure_logging, create_app, traffic
+from lakelog.server.audit import CHANGES
 from lakelog.server.problems import answer_error
+from lakelog.server.routes import ROUTES
 from lakelog.storage.memory import MemoryStore
 from tests.unit.server.harness import world
 
@@ -74,8 +75,9 @@ async def test_an_unexpected_error_tells_nothing_of_the_inside(capsys: pytest.Ca
     assert (reply.status, reply.json["code"], reply.json["request_id"]) == (500, "internal", "find-me")
     assert b"hunter2" not in reply.body and b"RuntimeError" not in reply.body
     logged = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    [line] = [line for line in logged if line["event"] == "call failed"]
+    [line] = [line for line in logged if line["event"] == "call_failed"]
     assert line["request_id"] == "find-me" and line["level"] == "error"
+    assert line["message"].startswith("Call describe_topic failed (request find-me): RuntimeError: ")
     assert "hunter2" in json.dumps(line["exception"])
 
 
@@ -90,31 +92,73 @@ async def test_changes_and_refusals_are_audited(capsys: pytest.CaptureFixture[st
     audited = [line for line in logged if line["logger"] == "lakelog.audit"]
     assert [(line["event"], line["status"]) for line in audited] == [("purge_topic", 200), ("publish", 403)]
     assert (audited[0]["topic"], audited[0]["project"], audited[0]["request_id"]) == ("orders", "default", "r1")
+    assert [line["message"].partition(") ")[2] for line in audited] == [
+        "purged topic orders (messages=0).",
+        "lacks the right publish (publish, topic orders).",
+    ]
     assert "canary" not in json.dumps(logged)
     assert made.token not in json.dumps(logged)
 
 
-def test_other_libraries_log_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    logging.getLogger("some.library").warning("said %s", "this")
-    logging.getLogger("some.library").debug("not this")
-    structlog.get_logger("ours").info("and this", number=1)
-    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
-    assert (first["event"], first["level"], first["logger"]) == ("said this", "warning", "some.library")
-    assert (second["event"], second["number"]) == ("and this", 1)
-    configure_logging("info", "console")
-    structlog.get_logger("ours").info("for people")
-    assert "for people" in capsys.readouterr().err
+async def test_the_audit_names_what_changed_and_by_which_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "lakelog.audit")
+    consume = {"topic": "orders", "group": "billing", "owner": "w"}
+    changes: list[tuple[str, str, object]] = [
+        ("POST", "/v1/topics", {"name": "new", "partitions": 4, "retention": {"max_age_ms": 1000}}),
+        ("PATCH", "/v1/topics/new", {"partitions": 8, "tags": ["a"]}),
+        ("DELETE", "/v1/topics/new", None),
+        ("POST", "/v1/consume", consume),
+        ("PATCH", "/v1/groups/billing", {"window": 50}),
+        ("POST", "/v1/groups/billing/pause", {"topic": "orders"}),
+        ("POST", "/v1/groups/billing/seek", {"topic": "orders", "position": "latest"}),
+        ("POST", "/v1/groups/billing/seek", {"topic": "orders", "position": "earliest", "dry_run": True}),
+        ("POST", "/v1/groups/billing/skip", {"topic": "orders", "partition": 0, "offset": 0}),
+        ("POST", "/v1/groups/billing/skip", {"topic": "orders", "partition": 0, "offset": 0, "dry_run": True}),
+        ("POST", "/v1/groups/billing/dead-letters/discard", {"topic": "orders"}),
+        ("DELETE", "/v1/groups/billing", None),
+    ]
+    async with world() as made:
+        for method, path, body in changes:
+            assert (await made.call(method, path, json=body)).status < 300, path
+    said = [line.removeprefix("Token test (").partition(") ")[2] for line in caplog.messages]
+    assert said == [
+        'created topic new (partitions=4, retention={"max_age_ms":1000}).',
+        'altered topic new (partitions=8, tags=["a"]).',
+        "deleted topic new.",
+        "altered group billing (window=50).",
+        "paused group billing (topic=orders).",
+        "moved group billing in topic orders (position=latest).",
+        "skipped messages of topic orders for group billing (partition=0, offset=0, messages=0).",
+        "discarded dead letters of group billing (messages=0, topic=orders).",
+        "deleted group billing.",
+    ]
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+def test_every_operation_that_needs_manage_is_audited_or_changes_nothing() -> None:
+    reads = {"tierable", "unverified_segments", "look", "list_runs", "report_run"}
+    managed = {each.operation for each in ROUTES if isinstance(each.rule, frozenset) and Right.MANAGE in each.rule}
+    assert managed - set(CHANGES) == reads
+
+
+async def test_failures_of_calls_are_summarised_and_those_of_the_database_left_to_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Away(MemoryStore):
+        error = Unavailable("The log moved.")
+
+        async def heads_read(self, pids: Any) -> Any:
+            raise self.error
+
+    store = Away()
+    async with world(store=store) as made:
+        for _ in range(20):
+            assert (await made.call("GET", "/v1/topics/orders")).status == 503
+        assert caplog.messages == ["Calls: describe_topic: The log moved."]
+        store.error = Unavailable("PostgreSQL at db cannot be reached.", unreachable="database", database="db")
+        reply = await made.call("GET", "/v1/topics/orders")
+    assert len(caplog.messages) == 1
+    assert (reply.json["code"], reply.json["unreachable"], reply.json["retryable"]) == ("unavailable", "database", True)
+    assert reply.json["detail"] == "The server's database is not available."
 
 
 def test_every_error_has_its_answer() -> None:
@@ -135,7 +179,7 @@ async def test_the_settings_and_the_scope_have_to_agree() -> None:
 
 
 async def test_too_many_calls_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MAX_IN_FLIGHT", 0)
+    monkeypatch.setattr(traffic, "MAX_IN_FLIGHT", 0)
     async with world() as made:
         reply = await made.publish("orders", {"value": 1})
     assert (reply.status, reply.headers["retry-after"]) == (429, "1")
@@ -195,7 +239,7 @@ async def test_a_caller_that_does_not_read_is_given_up(monkeypatch: pytest.Monke
         with pytest.raises(TimeoutError):
             await made.app(asgi, receive, send)
         assert made.engine.budget.used == 0
-        assert made.app.in_flight == 0
+        assert made.app.traffic.in_flight == 0
 
 
 async def test_answers_of_a_draining_server_close_their_connections() -> None:

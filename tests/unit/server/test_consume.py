@@ -111,6 +111,26 @@ async def test_kinds_of_nack() -> None:
     assert (letter["offset"], letter["value"], letter["error"], letter["owner"]) == (2, 2, "bad  currency", "w1")
 
 
+async def test_a_nack_that_makes_a_dead_letter_keeps_its_traceback() -> None:
+    long = "Traceback (most recent call last):\n" + "  in step\n" * 6000 + "ValueError: no account"
+    async with working() as made:
+        await _fill(made, 4)
+        await _consume(made, max_messages=4)
+        assert (await _say(made, "nack", offset=0, kind="fatal", traceback="in pay\n\u0000ValueError")).status == 204
+        assert (await _say(made, "nack", offset=1, kind="fatal", traceback=long)).status == 204
+        assert (await _say(made, "nack", offset=2, kind="fatal")).status == 204
+        refused = await _say(made, "nack", offset=3, kind="fatal", traceback="x" * 65_537)
+        answers = [{"verb": "fail", "partition": 0, "offsets": [3], "traceback": "in pay"}]
+        path = "/v1/topics/jobs/groups/billing/answers"
+        assert (await made.call("POST", path, json={"owner": "w1", "answers": answers})).json["results"][0]["ok"]
+        dead = await made.call("GET", "/v1/groups/billing/dead-letters")
+    first, second, third, fourth = dead.json["dead_letters"]
+    assert (first["traceback"], fourth["traceback"]) == ("in pay\nValueError", "in pay")
+    assert len(second["traceback"]) <= 8192 and second["traceback"].endswith("in step\nValueError: no account")
+    assert "traceback" not in third
+    assert (refused.status, "65536" in refused.json["detail"]) == (422, True)
+
+
 async def test_extend_answers_the_new_end() -> None:
     async with working() as made:
         await _fill(made)
@@ -147,17 +167,19 @@ async def test_many_answers_at_once() -> None:
             {"verb": "fail", "partition": 0, "offsets": [[2, 2]], "reason": "broken"},
             {"verb": "extend", "partition": 0, "offsets": [3], "lease_ms": 60_000},
             {"verb": "ack", "partition": 99, "offsets": [3]},
+            {"verb": "nack", "partition": 0, "offsets": [3], "delay_ms": 5000},
         ]
         path = "/v1/topics/jobs/groups/billing/answers"
         reply = await made.call("POST", path, json={"owner": "w1", "answers": answers})
         metrics = await made.call("GET", "/metrics")
     assert reply.status == 200
-    ok, lost, dead, extended, nowhere = reply.json["results"]
+    ok, lost, dead, extended, nowhere, nacked = reply.json["results"]
     assert ok == {"ok": True}
     assert lost["error"]["code"] == "lease_lost"
-    assert dead == {"ok": True, "dead": [2]}
+    assert dead == {"ok": True, "dead": [2], "max_attempts": 4}
     assert extended["ok"] and extended["expires_at"]
     assert nowhere["error"]["code"] == "partition_not_found"
+    assert nacked == {"ok": True, "retry_in_ms": 5000, "max_attempts": 4}
     assert b'lakelog_answers_total{outcome="ok",verb="ack"} 1.0' in metrics.body
     assert b'lakelog_answers_total{outcome="lease_lost",verb="ack"} 1.0' in metrics.body
     assert b"lakelog_leased_messages_total 4.0" in metrics.body

@@ -208,7 +208,7 @@ async def test_a_long_poll_ends_with_the_first_message() -> None:
         await eventually_async(lambda: made.engine.waiters._waiting)
         await made.publish("orders", {"value": "new", "partition": 0})
         reply = await asyncio.wait_for(poll, 5)
-        assert made.app.in_flight == 0
+        assert made.app.traffic.in_flight == 0
     assert [message["value"] for message in reply.json["messages"]] == ["new"]
 
 
@@ -226,7 +226,7 @@ async def test_a_long_poll_ends_when_the_caller_hangs_up() -> None:
         gone.set()
         reply = await asyncio.wait_for(poll, 1)
         assert not made.engine.waiters._waiting
-        assert made.app.in_flight == 0
+        assert made.app.traffic.in_flight == 0
     assert reply.status == 0
 
 

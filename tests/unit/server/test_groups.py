@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import msgspec
 import pytest
 
+from lakelog.server.calls import Answer, Call
+from lakelog.server.groups import GroupRoutes
+from lakelog.server.homes import Homes
+from lakelog.storage.groups import ServerInfo
 from tests.unit.server.harness import Reply, World, working
 
 WHO = {"topic": "jobs", "group": "billing", "owner": "w1"}
@@ -37,6 +43,7 @@ async def test_the_life_of_a_member(prefix: str) -> None:
             "generation": 1,
             "assigned_partitions": {"orders": [0, 1, 2, 3]},
             "heartbeat_interval_ms": 10_000,
+            "skipped_at_start": {"orders": 0},
         }
         await made.call("POST", f"{path}/join", json={"member_id": "consumer-2", "topics": ["orders"]})
         beat = await made.call("POST", f"{path}/heartbeat", json={"member_id": "consumer-1", "generation": 1})
@@ -71,6 +78,22 @@ async def test_a_group_is_described_with_its_settings() -> None:
     assert (described["kind"], described["paused"], described["dead_letters"]) == ("lease", [], 0)
     (progress,) = described["progress"]
     assert (progress["topic"], progress["lag"], progress["leased"], progress["high_watermark"]) == ("jobs", 4, 1, 4)
+
+
+async def test_groups_are_listed_with_how_far_they_are_page_by_page() -> None:
+    async with working() as made:
+        await _fill(made)
+        for group in ("billing", "email"):
+            await _consume(made, group=group)
+        await _post(made, "email/pause")
+        listed = (await made.call("GET", "/v1/groups", query="limit=1")).json
+        (first,) = listed["groups"]
+        assert (first["group_id"], first["status"], first["lag"]) == ("billing", "working", 4)
+        assert (first["member_count"], first["dead_letters"], first["paused"]) == (0, 0, [])
+        assert first["oldest_at"] is not None and listed["next"] == "billing"
+        rest = (await made.call("GET", "/v1/groups", query="after=billing")).json
+        assert [(each["group_id"], each["status"]) for each in rest["groups"]] == [("email", "paused")]
+        assert rest["next"] is None
 
 
 async def test_lag_and_leases() -> None:
@@ -136,6 +159,77 @@ async def test_a_seek_needs_one_target(target: dict[str, Any]) -> None:
     async with working() as made:
         await _consume(made)
         assert (await _post(made, "billing/seek", {"topic": "jobs", **target})).status == 422
+
+
+async def test_a_skip_moves_a_group_past_messages_and_counts_them() -> None:
+    async with working() as made:
+        await _fill(made, 10)
+        lease = (await _consume(made)).json["leases"][0]
+        body = {"topic": "jobs", "partition": 0, "offset": 7}
+        dry = await _post(made, "billing/skip", {**body, "dry_run": True})
+        skipped = await _post(made, "billing/skip", body)
+        assert skipped.json == {
+            "partition": 0,
+            "offset": 7,
+            "dry_run": False,
+            "messages": 6,
+            "leased": 1,
+            "unreadable": None,
+        }
+        assert dry.json == {**skipped.json, "dry_run": True}
+        assert (await _post(made, "billing/skip", body)).json["messages"] == 0
+        progress = (await made.call("GET", "/v1/groups/billing/lag")).json["partitions"][0]
+        assert (progress["cut"], progress["leased"], progress["frontier"]) == (6, 1, 7)
+        acked = {**WHO, "token": lease["token"], "offset": 0}
+        assert (await made.call("POST", "/v1/ack", json=acked)).status == 204
+        offsets = [each["offset"] for each in (await _consume(made, max_messages=9)).json["leases"][0]["messages"]]
+        assert offsets == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"offset": 11}, 416, "offset_out_of_range"),
+        ({"partition": 9}, 404, "partition_not_found"),
+        ({"topic": "none"}, 404, "topic_not_found"),
+        ({"offset": -1}, 422, "invalid_request"),
+        ({"position": "latest"}, 422, "invalid_request"),
+    ],
+)
+async def test_a_skip_that_is_likely_a_mistake_is_refused(body: dict[str, Any], status: int, code: str) -> None:
+    async with working() as made:
+        await _fill(made, 10)
+        await _consume(made)
+        reply = await _post(made, "billing/skip", {"topic": "jobs", "partition": 0, "offset": 7, **body})
+        assert (reply.status, reply.json["code"]) == (status, code)
+
+
+async def test_a_skip_is_made_and_audited_by_the_home_of_the_group(caplog: pytest.LogCaptureFixture) -> None:
+    """The home hands out what follows: its cached progress has to know of the skip."""
+    caplog.set_level(logging.INFO, "lakelog.audit")
+    async with working() as home, working() as other:
+        passed: list[bytes] = []
+
+        class Away(Homes):
+            def __init__(self) -> None: ...
+
+            def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
+                return ServerInfo(server_id="home", address=f"{group} {topic}")
+
+            async def forward(self, call: Call, body: bytes, home_: ServerInfo, *, seconds: float = 0.0) -> Answer:
+                assert home_.address == "billing jobs"
+                passed.append(body)
+                reply = await _post(home, "billing/skip", msgspec.json.decode(body))
+                call.passed_on = True
+                return Answer(reply.status, reply.body)
+
+        await _fill(home, 10)
+        await _consume(home)
+        other.app._handlers["skip"] = GroupRoutes(other.engine, Away()).skip
+        reply = await _post(other, "billing/skip", {"topic": "jobs", "partition": 0, "offset": 7})
+        assert (reply.status, reply.json["messages"], len(passed)) == (200, 6, 1)
+    assert [line for line in caplog.messages if "skipped" in line] == caplog.messages
+    assert len(caplog.messages) == 1 and "(partition=0, offset=7, messages=6)" in caplog.messages[0]
 
 
 async def test_positions_of_a_cursor_group() -> None:
@@ -246,6 +340,24 @@ async def test_dead_letters_are_redriven() -> None:
         redriven = await made.call("GET", "/v1/groups/billing/dead-letters", query="state=redriven")
         assert all(letter["redriven_to"] for letter in redriven.json["dead_letters"])
         assert len(redriven.json["dead_letters"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("repaired", "shown"),
+    [
+        ({"value": {"a": 1}}, {"value": {"a": 1}, "content_type": "application/json"}),
+        ({"value": "text"}, {"value": "text", "content_type": "text/plain"}),
+        ({"value_base64": "Nw=="}, {"value": 7, "content_type": "application/json"}),
+        ({"value_base64": "Nw==", "content_type": "text/plain"}, {"value": "7", "content_type": "text/plain"}),
+        ({"headers": {"h": "1"}}, {"value": 0, "content_type": "application/json", "headers": {"h": "1"}}),
+    ],
+)
+async def test_a_repaired_value_has_its_content_type(repaired: Any, shown: Any) -> None:
+    async with working() as made:
+        letters = await _kill(made, 1)
+        await _post(made, f"billing/dead-letters/{letters[0]['id']}/retry", {"repaired": repaired})
+        ((message,),) = [lease["messages"] for lease in (await _consume(made)).json["leases"]]
+    assert {name: message.get(name) for name in shown} == shown
 
 
 async def test_dead_letters_are_discarded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,10 @@ class _Store(MemoryStore):
     answer: str = "at once"
     looks = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed = asyncio.Event()
+
     async def durability(self) -> Durability:
         return Durability(weak=self.weak, synchronous_standby=False, timeline=1)
 
@@ -27,6 +32,10 @@ class _Store(MemoryStore):
         self.looks += 1
         if self.answer == "never":
             await asyncio.Event().wait()
+        if self.answer == "not even if cancelled":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await self.resumed.wait()
         if self.answer == "error":
             raise Unavailable("No connection to db.internal:5432.")
         return await super().clock()
@@ -61,6 +70,33 @@ async def test_not_ready_while_a_cell_is_out_of_reach(answer: str, monkeypatch: 
     assert b"db.internal" not in reply.body
     assert reply.headers["retry-after"] == "1"
     assert (alive.status, again.status) == (200, 200)
+
+
+async def test_a_change_of_readiness_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    store = _Store()
+    async with world(store=store) as made:
+        await made.call("GET", "/readyz")
+        assert caplog.messages == []
+        store.answer = "error"
+        for _ in range(5):
+            await made.call("GET", "/readyz")
+        store.answer = "at once"
+        for _ in range(5):
+            await made.call("GET", "/readyz")
+    unready, ready = caplog.messages
+    assert unready == "Not ready: /readyz returns 503. No connection to db.internal:5432."
+    assert ready == "Ready again after 0.0 s."
+    assert [vars(each)["event"] for each in caplog.records] == ["server_unready", "server_ready"]
+
+
+async def test_a_connection_that_takes_long_to_close_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PING_SECONDS", 0.05)
+    store = _Store()
+    async with world(store=store) as made:
+        store.answer = "not even if cancelled"
+        reply = await asyncio.wait_for(made.call("GET", "/readyz"), 5)
+        store.resumed.set()
+    assert (reply.status, reply.json["warnings"]) == (503, ["No response from cell 0 within 0.05 s."])
 
 
 async def test_not_ready_while_draining() -> None:

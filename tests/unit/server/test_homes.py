@@ -124,7 +124,9 @@ async def test_a_call_is_passed_on_whole() -> None:
     refusal = _answer(409, b"problem", b"retry-after: 7", b"x-inner: 1")
     async with _listening(refusal) as (address, requests), _pair(address) as (here, other):
         spoofed = (FORWARDED, b"1"), (CLIENT, b"6.6.6.6")
-        answers = [await here.forward(_call(*spoofed), b'{"a": 1}', other) for _ in range(3)]
+        calls = [_call(*spoofed) for _ in range(3)]
+        answers = [await here.forward(call, b'{"a": 1}', other) for call in calls]
+        assert all(call.passed_on for call in calls)
         assert len(here._idle[address]) == 1
     for answer in answers:
         assert answer is not None
@@ -175,7 +177,9 @@ async def test_who_is_not_there_is_served_here() -> None:
 
 async def test_a_home_that_cannot_serve_is_no_home() -> None:
     async with _listening(_answer(503)) as (address, _), _pair(address) as (here, other):
-        assert await here.forward(_call(), b"", other) is None
+        call = _call()
+        assert await here.forward(call, b"", other) is None
+        assert not call.passed_on, "its change is audited here"
 
 
 async def test_a_call_is_passed_on_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from lakelog.batches import columns, decode, encode, from_messages
 from lakelog.engine.consuming import Consumed, Leased, Piece
+from lakelog.engine.shelved import Shelved
 from lakelog.model.group import Group, GroupKind, GroupSettings
 from lakelog.model.message import Message
 from lakelog.model.topic import Scope, Topic, TopicSettings
@@ -58,6 +59,10 @@ def _batch(base: int, count: int) -> HotBatch:
     return HotBatch(base=base, count=count, appended_at=AT, epoch=0, bytes_end=len(payload), payload=payload)
 
 
+def _piece(base: int, count: int, offsets: list[int]) -> Piece:
+    return Piece(shelved=Shelved(_batch(base, count), 1), offsets=offsets)
+
+
 def _consumed(order: list[int] | None = None) -> Consumed:
     offsets = [3, 4, 5, 40]
     leased = Leased(
@@ -68,7 +73,7 @@ def _consumed(order: list[int] | None = None) -> Consumed:
         offsets=order or offsets,
         deliveries={4: 3},
         failures={4: 2},
-        pieces=[Piece(batch=_batch(0, 10), offsets=[3, 4, 5]), Piece(batch=_batch(10, 100), offsets=[40])],
+        pieces=[_piece(0, 10, [3, 4, 5]), _piece(10, 100, [40])],
     )
     return Consumed(topic=TOPIC, group=GROUP, leases=[leased], generation=9)
 

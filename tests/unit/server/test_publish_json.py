@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -112,6 +113,23 @@ async def test_expiry_is_counted_from_now() -> None:
     async with world() as made:
         found = await _round_trip(made, {"value": 1, "expires_ms": 60_000})
     assert found["expires_at"] > found["appended_at"]
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=-1), timedelta(hours=1)])
+async def test_a_relative_expiry_counts_from_the_time_of_the_database(skew: timedelta) -> None:
+    async with world(store=MemoryStore(lambda: datetime.now(UTC) + skew)) as made:
+        for _ in range(2):
+            found = await _round_trip(made, {"value": 1, "expires_ms": 60_000})
+            expires, appended = (datetime.fromisoformat(found[name]) for name in ("expires_at", "appended_at"))
+            assert abs(expires - appended - timedelta(minutes=1)) < timedelta(seconds=30)
+
+
+async def test_an_expiry_may_be_a_time() -> None:
+    async with world() as made:
+        found = await _round_trip(made, {"value": 1, "expires_at": "2030-01-01T01:00:00+01:00"})
+        both = await made.publish("orders", {"value": 1, "expires_ms": 1, "expires_at": "2030-01-01T00:00:00Z"})
+    assert found["expires_at"] == "2030-01-01T00:00:00Z"
+    assert both.status == 422 and "not both" in both.json["detail"]
 
 
 async def test_an_idempotency_key_is_answered_with_its_first_place() -> None:
@@ -304,7 +322,7 @@ async def test_a_caller_that_hangs_up_in_the_body_is_forgotten() -> None:
             gone=gone,
         )
         assert made.engine.budget.used == 0
-        assert made.app.in_flight == 0
+        assert made.app.traffic.in_flight == 0
     assert reply.status == 0
 
 

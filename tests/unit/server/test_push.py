@@ -155,7 +155,7 @@ async def test_the_stream_ends_when_the_caller_hangs_up() -> None:
     async with working() as made:
         async with _stream(made) as stream:
             await eventually_async(lambda: stream.body)
-        assert made.app.in_flight == 0
+        assert made.app.traffic.in_flight == 0
         assert made.engine.budget.used == 0
         await _publish(made, 1)
         held = await made.call("GET", "/v1/groups/billing/leases")

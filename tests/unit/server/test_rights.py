@@ -52,6 +52,7 @@ BODIES: dict[str, Any] = {
     "leave": {"member_id": "m1"},
     "alter_group": {"window": 5},
     "seek": {"topic": "orders", "position": "earliest"},
+    "skip": {"topic": "orders", "partition": 0, "offset": 1},
     "commit": {"topic": "orders", "positions": [{"partition": 0, "offset": 0}]},
     "redrive": {"topic": "orders"},
     "discard_dead_letters": {"topic": "orders"},
@@ -197,7 +198,8 @@ async def test_every_route_with_every_caller(route: Route, caller: str) -> None:
         assert reply.status < 500
         if reply.status in (401, 403, 404):
             assert b"secret" not in reply.body
-            assert await made.engine.topics.describe(made.scope, "orders") == before
+            after = await made.engine.topics.describe(made.scope, "orders")
+            assert replace(after, now=before.now) == before
         if reply.status in (401, 403, 404) or caller.startswith("other"):
             held = await made.call("GET", "/v1/groups/billing/leases")
             assert [lease["offsets"] for lease in held.json["leases"]] == [[[0, 0]]]
@@ -241,7 +243,7 @@ def _table(*routes: Route) -> Callable[[], App]:
 
     def make() -> App:
         handlers = {route.operation: handler for route in ROUTES if route.operation not in ("metrics", "openapi")}
-        engine: Any = type("Engine", (), {"budget": None})
+        engine: Any = type("Engine", (), {"budget": None, "publisher": None})
         return App(engine, handlers, Authenticator(MemoryCatalog()), Metrics(), Drain(), routes)
 
     return make
@@ -318,7 +320,7 @@ async def test_a_token_ends_at_its_time_although_it_is_remembered() -> None:
         header = f"Bearer {token}".encode()
         assert (await authenticator.grant(header)).scope == made.scope
         now = 1010.0
-        with pytest.raises(NotAuthenticated, match="over"):
+        with pytest.raises(NotAuthenticated, match="expired"):
             await authenticator.grant(header)
 
 

@@ -1,15 +1,19 @@
-"""What a connection answers when a request cannot be read."""
+"""What a server logs when it starts, and what a connection answers when a request cannot be read."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from unittest.mock import Mock
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from lakelog.server.serving import Protocol
+from lakelog.server import ServerSettings
+from lakelog.server.protocol import Protocol
+from lakelog.server.starting import log_start
 
 HEAD = b"POST /v1/consume HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n"
 
@@ -51,3 +55,23 @@ async def test_a_request_that_the_server_could_not_read_is_not_called_invalid(
 
     monkeypatch.setattr(Protocol, step, fails)
     assert await _told(HEAD + b"{}") == (b"", True)
+
+
+def test_the_start_line_names_everything_but_the_password(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    settings = ServerSettings(
+        database_url="postgresql://svc:hunter2@10.0.0.5/lakelog",
+        cells={"east": "postgresql://svc:hunter2@10.0.0.6:6000/lakelog"},
+        object_store="s3://lake/log",
+        workers=4,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        log_start(settings, listener)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    (record,) = caplog.records
+    assert record.getMessage().partition(" listens on ")[2] == (
+        f"{url} (database 10.0.0.5:5432/lakelog, cell east 10.0.0.6:6000/lakelog, object store s3://lake/log, "
+        "authentication on, 4 workers)."
+    )
+    assert vars(record)["event"] == "server_started" and "hunter2" not in str(vars(record))
+    assert vars(record)["fields"]["cells"] == {"east": "10.0.0.6:6000/lakelog"}

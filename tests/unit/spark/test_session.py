@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from lakelog.errors import InvalidRequest
-from lakelog.spark.session import Connection, connection_of, connection_to
+from lakelog.spark.session import Connection, announced, connection_of, connection_to
+from tests.kit.waiting import eventually
 
 
 def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,10 +20,25 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     assert connection_of({"url": "http://given", "token": ""}) == Connection(url="http://given", token="t0")
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 def test_without_an_address_it_is_said_how_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAKELOG_URL", raising=False)
     with pytest.raises(InvalidRequest, match="LAKELOG_URL"):
         connection_to(None, "t1")
+
+
+def test_a_driver_finds_the_server_of_lakelog_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("LAKELOG_URL", "LAKELOG_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".lakelog").mkdir()
+    (tmp_path / ".lakelog/env").write_text("LAKELOG_URL=http://127.0.0.1:1\nLAKELOG_TOKEN=secret\n")
+    assert connection_to(None, None) == Connection(url="http://127.0.0.1:1", token="secret")
+    assert connection_to("http://given", None) == Connection(url="http://given", token=None)
 
 
 @pytest.mark.parametrize("token", [None, "t1"])
@@ -28,3 +47,21 @@ def test_a_connection_comes_back_from_its_options(token: str | None, monkeypatch
     connection = Connection(url="http://given", token=token)
     assert connection_of(connection.options) == connection
     assert ("token" in connection.options) == (token is not None)
+
+
+def test_a_server_that_does_not_answer_is_announced_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lakelog.spark.session.PATIENCE_SECONDS", 0.01)
+    connection = Connection(url="postgresql://user:secret@host:5432/db")
+    with announced(connection):
+        eventually(lambda: caplog.messages)
+    assert caplog.messages == ["Waiting for postgresql://host:5432, which has not answered for 0 s."]
+
+
+def test_a_server_that_answers_is_not_announced(caplog: pytest.LogCaptureFixture) -> None:
+    before = threading.active_count()
+    with announced(Connection(url="http://host:8080")):
+        assert threading.active_count() == before + 1
+    eventually(lambda: threading.active_count() == before)
+    assert caplog.messages == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -21,6 +23,7 @@ from lakelog.client.group_values import (
     DeadWish,
     GroupDescription,
     GroupInfo,
+    GroupPage,
     JoinWish,
     Membership,
     PartitionProgress,
@@ -31,10 +34,14 @@ from lakelog.client.group_values import (
     TopicStats,
 )
 from lakelog.client.replies import read_reply
-from lakelog.errors import InvalidBatch, LakelogError, OutcomeUnknown
-from lakelog.model.group import GroupWish, Start
+from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
+from lakelog.model.group import GroupWish, Skipped, Start
 from lakelog.wire import consume_shapes, group_shapes
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
+
+_UNKNOWN_ANSWERS = "unknown field `answers`"
+_APART_SECONDS = 60.0
+"""Then the servers may be of a version that takes answers with a consume."""
 
 
 class AsyncCaller(Protocol):
@@ -52,14 +59,48 @@ class AsyncHttpGroups:
 
     def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
+        self._apart_until = 0.0
+        """Until then a server refused a consume with answers: they are sent in a call of their own."""
 
     async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
-        answer = await self._post("/v1/consume", seconds, shaping.consume_shape(wish), MEDIA_TYPE)
+        if not wish.answers:
+            return await self._consume(wish, seconds)
+        wish = replace(wish, wait_seconds=0.0)
+        if time.monotonic() < self._apart_until:
+            return await self._answer_and_consume(wish, seconds)
+        try:
+            found = await self._consume(wish, seconds)
+        except InvalidRequest as refusal:
+            if _UNKNOWN_ANSWERS not in refusal.detail:
+                raise
+            # A server of an older version, or the home that it passed the call on to. Nothing was done.
+            self._apart_until = time.monotonic() + _APART_SECONDS
+            return await self._answer_and_consume(wish, seconds)
+        if found.head.answered is None:
+            return replace(found, answered=await self._answer_of(wish, seconds))
+        if len(found.answered) != len(wish.answers):
+            raise OutcomeUnknown(f"The answer has {len(found.answered)} outcomes for {len(wish.answers)}.")
+        return found
+
+    async def _answer_and_consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
+        """In two calls: this server cannot do both in one."""
+        answered = await self._answer_of(wish, seconds)
+        found = await self._consume(replace(wish, answers=()), seconds)
+        return replace(found, answered=answered)
+
+    async def _answer_of(self, wish: ConsumeWish, seconds: float) -> list[Answered | LakelogError]:
+        return await self.answer(wish.topic, wish.group, wish.owner, wish.answers, seconds)
+
+    async def _consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
+        # Not in the body: a server of an older version refuses an unknown field, and ignores an unknown parameter.
+        target = "/v1/consume?repeat=true" if wish.repeat else "/v1/consume"
+        answer = await self._post(target, seconds, shaping.consume_shape(wish), MEDIA_TYPE)
         try:
             head, payloads = read_leases(answer.body)
         except InvalidBatch as exc:
             raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
-        return Consumed(head=head, payloads=payloads)
+        answered = [shaping.answered_of(result) for result in head.answered or ()]
+        return Consumed(head=head, payloads=payloads, answered=answered)
 
     async def answer(
         self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
@@ -83,9 +124,9 @@ class AsyncHttpGroups:
     async def leave(self, group: str, member_id: str, seconds: float) -> None:
         await self._post(f"/v1/groups/{group}/leave", seconds, group_shapes.Leave(member_id=member_id))
 
-    async def list_groups(self, after: str, seconds: float) -> Sequence[GroupInfo]:
-        answer = await self._caller.get(_with_query("/v1/groups", after=after or None), seconds)
-        return [shaping.group_of(group) for group in read_reply(answer.body, group_shapes.GroupList).groups]
+    async def list_groups(self, after: str | None, seconds: float) -> GroupPage:
+        answer = await self._caller.get(_with_query("/v1/groups", after=after), seconds)
+        return shaping.page_of(read_reply(answer.body, group_shapes.GroupSummaries))
 
     async def describe(self, group: str, seconds: float) -> GroupDescription:
         answer = await self._caller.get(f"/v1/groups/{group}", seconds)
@@ -121,6 +162,18 @@ class AsyncHttpGroups:
         body = shaping.seek_shape(topic, to, partition, dry_run)
         answer = await self._post(f"/v1/groups/{group}/seek", seconds, body)
         return shaping.sought_of(read_reply(answer.body, group_shapes.Sought))
+
+    async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
+        body = group_shapes.Skip(topic=topic, partition=partition, offset=offset, dry_run=dry_run)
+        answer = await self._post(f"/v1/groups/{group}/skip", seconds, body)
+        found = read_reply(answer.body, group_shapes.Skipped)
+        return Skipped(
+            partition=found.partition,
+            offset=found.offset,
+            messages=found.messages,
+            leased=found.leased,
+            unreadable=found.unreadable,
+        )
 
     async def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
         answer = await self._caller.get(_with_query(f"/v1/groups/{group}/positions", topic=topic), seconds)

@@ -16,6 +16,7 @@ from lakelog.client.group_values import (
     DeadWish,
     GroupDescription,
     GroupInfo,
+    GroupPage,
     JoinWish,
     Membership,
     PartitionProgress,
@@ -26,7 +27,7 @@ from lakelog.client.group_values import (
     TopicStats,
 )
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Start
+from lakelog.model.group import GroupWish, Skipped, Start
 
 
 class AsyncGroupTransport(Protocol):
@@ -46,8 +47,8 @@ class AsyncGroupTransport(Protocol):
 
     async def leave(self, group: str, member_id: str, seconds: float) -> None: ...
 
-    async def list_groups(self, after: str, seconds: float) -> Sequence[GroupInfo]:
-        """One page, by name, of those behind `after`; empty at the end."""
+    async def list_groups(self, after: str | None, seconds: float) -> GroupPage:
+        """One page of groups, by name: the first, or the one behind `after`."""
         ...
 
     async def describe(self, group: str, seconds: float) -> GroupDescription: ...
@@ -71,6 +72,10 @@ class AsyncGroupTransport(Protocol):
     ) -> Sequence[Sought]:
         """To a position, or to the message with an id."""
         ...
+
+    async def skip(
+        self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float
+    ) -> Skipped: ...
 
     async def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
         """Empty if the group has no position in the topic."""

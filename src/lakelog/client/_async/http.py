@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -18,9 +17,10 @@ from lakelog.client._async.transport import Number
 from lakelog.client._async.write_http import AsyncHttpWrites
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
+from lakelog.client.target import Target
 from lakelog.client.urls import Server
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
-from lakelog.errors import Closed, ConfigurationError, LakelogError, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
 from lakelog.model.topic import TopicSettings
@@ -36,8 +36,9 @@ Shape = TypeVar("Shape")
 class AsyncHttpTransport:
     """The `AsyncTransport` over one or several servers of one installation."""
 
-    def __init__(self, servers: Sequence[Server], token: str | None) -> None:
+    def __init__(self, servers: Sequence[Server], token: str | None, target: Target | None = None) -> None:
         self._servers = servers
+        self._target = target
         self._connections = [AsyncConnections(server.address) for server in servers]
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
@@ -78,8 +79,7 @@ class AsyncHttpTransport:
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float
     ) -> list[Receipt | LakelogError]:
         producer, sequence = (number[0].hex(), number[1]) if number else (None, None)
-        now = datetime.now(UTC)
-        shaped = [_message_shape(message, now) for message in messages]
+        shaped = [_message_shape(message) for message in messages]
         body = msgspec.json.encode(shapes.Publish(messages=shaped, producer=producer, sequence=sequence, epoch=epoch))
         answer = await self._call("POST", f"/v1/topics/{name}/messages", seconds, body)
         results = _shape(answer, shapes.PublishAnswer).results
@@ -136,13 +136,17 @@ class AsyncHttpTransport:
         )
         try:
             answer = await self._connections[current].request(head, body, seconds)
-            if answer.status < 300:
+            if answer.status < 300 and not answer.headers.get("content-type", "").startswith("text/"):
                 return answer
             raise _error(server, answer)
-        except (Unavailable, OutcomeUnknown, Overloaded):
-            if self._current % len(self._servers) == current:
+        except LakelogError as error:
+            retried = isinstance(error, Unavailable | OutcomeUnknown | Overloaded)
+            if retried and self._current % len(self._servers) == current:
                 self._current = current + 1
-            raise
+            explained = self._target.explain(error) if self._target else error
+            if explained is error:
+                raise
+            raise explained from error.__cause__
 
 
 def _error(server: Server, answer: Answer) -> LakelogError:
@@ -151,18 +155,21 @@ def _error(server: Server, answer: Answer) -> LakelogError:
         try:
             error = problems.error_of(msgspec.json.decode(answer.body, type=dict[str, Any]))
         except msgspec.MsgspecError:
-            return OutcomeUnknown(f"{server} answered {answer.status} with a damaged problem.")
-        if isinstance(error, Closed):
-            error = Unavailable(error.detail, **error.subject)
+            return OutcomeUnknown(f"{server} returned {answer.status} with an error that cannot be read.")
+        if type(error) is NotFound and server.prefix:
+            return ConfigurationError(f"{server} has no API below {server.prefix}. Check the path of the URL.")
+        if isinstance(error, Closed) or type(error) is Unavailable:
+            reported = {"reason": error.detail.rstrip("."), **error.subject}
+            error = Unavailable(f"{server} is not available: {error.detail}", **reported)
         after = answer.headers.get("retry-after", "")
         if after.isdigit():
             error.subject.setdefault("retry_after", int(after))
         return error
     if answer.status < 500:
         return ConfigurationError(
-            f"{server} answered {answer.status} in no way of Lakelog: is the URL that of a server?"
+            f"{server} returned {answer.status}, but the response is not from Lakelog. Check the URL."
         )
-    return OutcomeUnknown(f"{server} answered {answer.status}, and nothing more.")
+    return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
 
 
 def _shape(answer: Answer, kind: type[Shape]) -> Shape:
@@ -174,14 +181,12 @@ def _same_count(found: int, sent: int) -> None:
         raise OutcomeUnknown(f"The answer has {found} results for {sent}. Is the server of another version?")
 
 
-def _message_shape(message: Message, now: datetime) -> shapes.MessageShape:
+def _message_shape(message: Message) -> shapes.MessageShape:
     value: dict[str, Any] = {"value": msgspec.Raw(b"null")}
     if message.value is not None:
         value = {"value_base64": base64.b64encode(message.value).decode()}
     if message.key is not None:
         value["key_base64"] = base64.b64encode(message.key).decode()
-    if message.expires_at is not None:
-        value["expires_ms"] = max(1, int((message.expires_at - now).total_seconds() * 1000))
     return shapes.MessageShape(
         headers=dict(message.headers) if message.headers else None,
         content_type=message.content_type,
@@ -189,6 +194,8 @@ def _message_shape(message: Message, now: datetime) -> shapes.MessageShape:
         partition=message.partition,
         idempotency_key=message.idempotency_key,
         created_at=message.created_at,
+        expires_ms=message.expires_ms,
+        expires_at=message.expires_at,
         **value,
     )
 

@@ -18,38 +18,22 @@ from lakelog.batches import to_messages
 from lakelog.client import processes
 from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound
 from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask, async_offload, async_wait_at_exit
-from lakelog.client.codec import Key, Maker, check_partition, expiry, key_bytes
-from lakelog.client.columns import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Columns, Extra, Piece, pieces_of
+from lakelog.client.codec import Encoded, Key, Maker, encode_any, key_bytes
+from lakelog.client.columns import Columns, Extra, Piece, pieces_of
 from lakelog.client.lanes import Lane
-from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, PartlyPublished, TooLarge
+from lakelog.client.producer_settings import ProducerSettings, check_size, extras_of
+from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.errors import Closed, LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model import limits
-from lakelog.model.message import Message, fault_of_texts
+from lakelog.model.arguments import check_seconds
+from lakelog.model.message import Message
 
 T = TypeVar("T")
-
-OnError = Callable[[LakelogError, Sequence[Message]], None]
 
 _AT_EXIT_SECONDS = 10.0
 _ASK = -1
 """As the limit up to which `send` takes messages without further questions: it has to ask."""
 _LOOP_ENDED = "its event loop ended before the producer was closed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """How much a producer gathers, how long it lingers, and when it gives a batch up."""
-
-    max_batch: int = limits.MAX_BATCH_MESSAGES
-    linger_seconds: float = 0.005
-    max_buffer_bytes: int = 32 << 20
-    give_up_seconds: float = 120.0
-    on_error: OnError | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_batch <= limits.MAX_BATCH_MESSAGES:
-            raise InvalidRequest(f"A batch has 1 to {limits.MAX_BATCH_MESSAGES} messages.")
-        if self.max_buffer_bytes < 1 or self.linger_seconds < 0 or self.give_up_seconds <= 0:
-            raise InvalidRequest("A producer's buffer and times are above zero.")
 
 
 @dataclass(slots=True)
@@ -62,7 +46,10 @@ class _Ready:
 
 
 class AsyncProducer(Generic[T]):
-    """`async with topic.producer() as producer: await producer.send(value)`. Safe to share between threads or tasks."""
+    """Publishes in the background: `async with topic.producer() as producer: await producer.send(value)`.
+
+    Threads and tasks may share it.
+    """
 
     def __init__(self, state: AsyncTopicState, maker: Maker[T], settings: ProducerSettings) -> None:
         self._state = state
@@ -72,6 +59,7 @@ class AsyncProducer(Generic[T]):
         self._learnt = False
         self._key_field: str | None = None
         self._is_plain = maker.codec.kind is None
+        self._to_bytes: Callable[[T], Encoded] = encode_any if self._is_plain else maker.codec.encode
         self._max_batch = settings.max_batch
         self._used = self._sealed_count = self._settled = 0
         self._ended = self._warned = False
@@ -89,7 +77,25 @@ class AsyncProducer(Generic[T]):
         content_type: str | None = None,
         expires: timedelta | datetime | None = None,
     ) -> None:
-        """Takes the message; waits while the buffer is full. If this raises, this message was not taken."""
+        """Take a message, to publish it in the background. Wait while the buffer is full.
+
+        Messages of one key keep their order. If this raises, this message was not taken; the error may concern
+        messages taken before.
+
+        Args:
+            value: The value, as for `topic.publish`.
+            key: The key, at most 1024 bytes. Default: what the topic's `key` function or `key_field` gives.
+            headers: Text by name, at most 64 with 4096 bytes for each name and text. Default: none.
+            partition: The partition, from 0. Default: chosen by the key.
+            correlation_id: A text that readers see beside the value, at most 1024 bytes. Default: none.
+            content_type: The content type of the stored bytes. Default: by the kind of the value.
+            expires: When groups of workers stop receiving the message, as for `publish`. Default: never.
+
+        Raises:
+            InvalidRequest: An argument is not valid.
+            PartlyPublished: Messages taken before were not published. Its `results` has an error for each.
+            Closed: The producer or its client is closed.
+        """
         maker = self._maker
         if maker.validate is not None:
             maker.check(value)
@@ -98,17 +104,19 @@ class AsyncProducer(Generic[T]):
         if type(value) is bytes and self._is_plain:
             raw, kind = value, None  # type: ignore[assignment]
         else:
-            raw, kind = maker.codec.encode(value)
+            raw, kind = self._to_bytes(value)
         if type(key) is not bytes:
             if not self._learnt:
                 await self._learn()
             key = key_bytes(key) if key is not None else maker.key_of(value, None, self._key_field)
         size = MESSAGE_OVERHEAD + (len(raw) if raw is not None else 0) + (len(key) if key is not None else 0)
         if size > limits.MAX_KEY_BYTES:
-            _check_size(raw, key)
+            check_size(raw, key)
         extra = None
         if headers or partition is not None or correlation_id is not None or expires is not None or content_type:
-            extra = _extra(headers, partition, correlation_id, content_type, expires)
+            if isinstance(expires, timedelta):
+                expires = await self._state.time_after(expires)
+            extra = extras_of(headers, partition, correlation_id, content_type, expires)
             kind = content_type or kind
             size += sum(map(len, headers)) + sum(map(len, headers.values())) if headers else 0
         with self._mutex:
@@ -131,9 +139,17 @@ class AsyncProducer(Generic[T]):
             if count >= self._max_batch or columns.size >= MAX_BATCH_BYTES:
                 self._seal()
 
-    async def flush(self, timeout: float | None = None) -> None:
-        """Returns when each message taken before is published or reported; raises what could not be published."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    async def flush(self, timeout: timedelta | float | None = None) -> None:
+        """Wait until each message taken before is published or has failed.
+
+        Args:
+            timeout: How long to wait, in seconds or as a timedelta. Default: no limit. After the time, it raises
+                `TimeoutError`, and the producer keeps the messages.
+
+        Raises:
+            PartlyPublished: Some messages were not published. Its `results` has an error for each.
+        """
+        deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         with self._mutex:
             self._seal()
             target = self._sealed_count
@@ -146,20 +162,19 @@ class AsyncProducer(Generic[T]):
             self._raise_failures()
 
     async def close(self) -> None:
-        """Flushes and ends. Raises what could not be published."""
+        """Publish what the producer holds, and end it. Raise what `flush` raises."""
         self._closing = True
         self._unasked = _ASK
         try:
             await self.flush()
         finally:
-            with self._mutex:
-                self._ended = True
-                self._work.notify_all()
-                self._ready.notify_all()
-            if self._settled == self._sealed_count:
-                for task in self._tasks:
-                    await task.join()
-                processes.forget(self)
+            await self._end()
+
+    async def finish(self, seconds: float) -> None:
+        """Publish what was taken, within that time, and end: the client is being closed. Failures are logged."""
+        await self._finish(seconds)
+        self._warn("the client was closed before the producer")
+        await self._end()
 
     async def __aenter__(self) -> AsyncProducer[T]:
         await self._learn()
@@ -170,9 +185,12 @@ class AsyncProducer(Generic[T]):
     ) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return f"AsyncProducer({self._state.name!r}, buffered={self.buffered}, url={self._state.calls.place!r})"
+
     @property
     def buffered(self) -> int:
-        """How many messages were taken and are neither published nor reported."""
+        """How many messages were taken, and neither published nor reported as failed yet."""
         return self._sealed_count + len(self._open) - self._settled
 
     def reset_after_fork(self) -> None:
@@ -199,6 +217,18 @@ class AsyncProducer(Generic[T]):
         self._ended = self._warned = False
         self._tasks: list[AsyncTask] = []
 
+    async def _end(self) -> None:
+        self._state.calls.producers.discard(self)
+        with self._mutex:
+            self._ended = True
+            self._work.notify_all()
+            self._ready.notify_all()
+        if self._settled == self._sealed_count:
+            for task in self._tasks:
+                if task.alive:
+                    await task.join()
+            processes.forget(self)
+
     async def _learn(self) -> None:
         self._key_field = (await self._state.info()).key_field
         self._learnt = True
@@ -207,10 +237,12 @@ class AsyncProducer(Generic[T]):
         """Returns when a message of that size may be taken, with the mutex held."""
         while True:
             self._raise_failures()
+            self._state.calls.check_open()
             if self._closing:
                 raise Closed("This producer was closed; make a new one.")
             if not self._tasks:
                 processes.before_exit(self)
+                self._state.calls.producers.add(self)
                 self._tasks = [
                     AsyncTask("lakelog-encode", self._encode_all),
                     AsyncTask("lakelog-send", self._send_all),
@@ -349,27 +381,3 @@ class AsyncProducer(Generic[T]):
                 self.buffered,
                 why,
             )
-
-
-def _check_size(raw: bytes | None, key: bytes | None) -> None:
-    if raw is not None and len(raw) > limits.MAX_MESSAGE_BYTES:
-        raise TooLarge(f"The value has {len(raw)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
-    if key is not None and len(key) > limits.MAX_KEY_BYTES:
-        raise TooLarge(f"The key has {len(key)} bytes; at most {limits.MAX_KEY_BYTES} are allowed.")
-
-
-_Extras = tuple[Mapping[str, str] | None, str | None, datetime | None, int | None]
-
-
-def _extra(
-    headers: Mapping[str, str] | None,
-    partition: int | None,
-    correlation_id: str | None,
-    content_type: str | None,
-    expires: timedelta | datetime | None,
-) -> _Extras:
-    check_partition(partition)
-    fault = fault_of_texts(headers, correlation_id, content_type)
-    if fault is not None:
-        raise fault
-    return (dict(headers) if headers else None, correlation_id, expiry(expires), partition)

@@ -9,19 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from lakelog.batches import partition_of
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._runtime import async_offload
 from lakelog.client.backoff import Tries, is_passing, may_be_written
-from lakelog.client.columns import Piece, Spread, moved
+from lakelog.client.database_time import DatabaseTime
 from lakelog.client.lanes import Lane, Lanes
+from lakelog.client.spread import Spread
 from lakelog.client.values import Run, TopicInfo
 from lakelog.client.work.crew import Crew
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
+from lakelog.model.partitioner import partition_of
 from lakelog.model.position import Receipt
 from lakelog.wire.frames import PublishFrame
+
+if TYPE_CHECKING:
+    from lakelog.client.columns import Piece
 
 _FRESH_SECONDS = 30.0
 """Changes that matter are noticed at once by refusals; this bounds the rest."""
@@ -38,6 +44,7 @@ class AsyncTopicState:
         self.spread = Spread()
         self._info: TopicInfo | None = None
         self._fresh_until = 0.0
+        self._database_time = DatabaseTime()
 
     @property
     def known(self) -> TopicInfo | None:
@@ -57,7 +64,15 @@ class AsyncTopicState:
             # The lanes' sequences belong to partitions that are no more.
             self.lanes.clear()
         self._info = info
+        if info is not None and info.now is not None:
+            self._database_time.heard(info.now)
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
+
+    async def time_after(self, duration: timedelta) -> datetime:
+        """Return the time after a duration from now, in the time of the database."""
+        if not self._database_time.known:
+            await self.info(fresh=True)
+        return self._database_time.after(duration)
 
     def choose(self, info: TopicInfo, message: Message) -> int:
         if message.partition is not None:
@@ -105,12 +120,15 @@ class AsyncSingle:
         tries = Tries(calls.policy)
         while True:
             try:
-                return await self._try(tries)
+                receipt = await self._try(tries)
             except LakelogError as error:
                 if not self._may_repeat(error) or not await calls.pause(tries, error):
                     if self._unknown and not may_be_written(error):
                         raise OutcomeUnknown.after(error) from error
                     raise
+            else:
+                calls.worked(tries)
+                return receipt
 
     async def _try(self, tries: Tries) -> Receipt:
         state, lane = self._state, self._lane
@@ -172,6 +190,8 @@ class AsyncSettling:
                 pending = await self._again(pending, failure)
             settled += [piece for piece in pending if piece.result is not None]
             pending = [piece for piece in pending if piece.result is None]
+        if not any(isinstance(piece.result, LakelogError) for piece in settled):
+            self._state.calls.worked(self._tries)
         return settled
 
     async def _round(self, pending: Sequence[Piece]) -> LakelogError | None:
@@ -218,6 +238,8 @@ class AsyncSettling:
 
     async def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
         """Makes ready for the next try, or gives up what has no result yet."""
+        from lakelog.client.columns import moved
+
         pinned = [piece for piece in pieces if piece.unknown or piece.result is not None]
         free = [piece for piece in pieces if not piece.unknown and piece.result is None]
         if self._renew:

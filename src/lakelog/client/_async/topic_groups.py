@@ -1,21 +1,23 @@
-"""What a topic has to do with groups: subscriptions, seeks, pauses, lag, dead letters."""
+"""What a topic has to do with groups: subscriptions, seeks, skips, pauses, lag, dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client.codec import Maker
 from lakelog.client.group_values import Sought, TopicStats
-from lakelog.client.positions import position_of
 from lakelog.client.work.crew import Subscribe
-from lakelog.client.work.options import Filter, Hook, Options, Retries, StartFrom
+from lakelog.client.work.handler_types import Filter, HandlerFunction, OnAck, OnDead
+from lakelog.client.work.options import Options, Retries, StartFrom
 from lakelog.errors import InvalidRequest
-from lakelog.model.group import Assignor, Order, Start
+from lakelog.model.arguments import check_text, check_time, check_whole, refusal
+from lakelog.model.group import Assignor, Order, Skipped, Start
+from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.names import check_name
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 
 T = TypeVar("T")
 
@@ -28,19 +30,20 @@ class AsyncTopicGroups(Generic[T]):
 
     def subscribe(
         self,
-        handler: Callable[..., Any] | None = None,
+        handler: HandlerFunction[T] | None = None,
         /,
         *,
         group: str,
         concurrency: int = 1,
         batch_size: int = 50,
         max_in_flight: int | None = None,
-        filter: Filter | None = None,
+        prefetch: int | None = None,
+        filter: Filter[T] | None = None,
         retries: Retries | None = None,
         dead_letter: bool | None = None,
-        on_dead: Hook | None = None,
-        on_ack: Hook | None = None,
-        start_from: StartFrom = "latest",
+        on_dead: OnDead[T] | None = None,
+        on_ack: OnAck[T] | None = None,
+        start_from: StartFrom | None = None,
         ack: Literal["auto", "manual"] = "auto",
         ack_timeout: timedelta | float = 30.0,
         lease: timedelta | float = 30.0,
@@ -48,18 +51,70 @@ class AsyncTopicGroups(Generic[T]):
         assignor: Assignor | str | None = None,
         session_timeout: timedelta | float = 30.0,
         heartbeat: timedelta | float | None = None,
-    ) -> Subscribe:
-        """Gives each message of the topic to the handler, as a member of the group; works from `log.run()` on.
+    ) -> Subscribe[T]:
+        """Subscribe a handler to the topic, as a member of a group. Handlers run from `log.run()` or `log.start()` on.
 
-        A decorator, or a call with the handler. It takes `(value)` or `(value, delivery)`; a plain function runs in a
-        thread. When it returns the message is acked, when it raises it is tried again as `retries` say, and is then a
-        dead letter. A text `filter` is the group's; a function runs here. `ack_timeout` is how long the handler may
-        take, `lease` how soon others get the message if this process dies.
+        Use it as a decorator, `@topic.subscribe(group="billing")`, or give it the handler. The group's members share
+        the messages: each goes to one of them. When the handler returns, the message is acked; when it raises, the
+        message is delivered again later as `retries` say, and then becomes a dead letter.
+
+        `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group. The first member creates
+        the group with them; one that states other settings than the group has raises `GroupSettingsDiffer` when it
+        starts. None (the default) accepts the group's setting.
+
+        Args:
+            handler: A function of `(value)` or `(value, delivery)`. A coroutine function runs in the worker's event
+                loop, and awaits the methods of its delivery. A plain function runs in a thread; an awaitable that it
+                returns is awaited in the event loop. Other results are ignored. Generators are refused.
+            group: The name of the group. A client has one handler for each topic and group.
+            concurrency: Handlers that run at the same time in this process, 1 or more. Default: 1.
+            batch_size: Messages that one call to the server returns at most, from 1 to 10,000. Default: 50.
+            max_in_flight: Messages that this process holds at most, running or not, 1 or more. Default: `concurrency`
+                plus `prefetch`.
+            prefetch: Messages that are leased ahead, and wait in this process for a free handler. 0 turns it off. The
+                default is automatic: about 100 ms of work, at most `batch_size`, and 0 while handlers are slow.
+            filter: Which messages the handler gets. A text such as `"value.total > 100"` is the group's filter: other
+                messages are finished on the server. A plain function of the value runs in this process; messages for
+                which it returns False are acked. Default: the group's filter, of a new group none.
+            retries: How often a message is delivered again after its handler failed: a number from 0 to 1000, with
+                growing delays, or `lakelog.Exponential(…)` or `lakelog.Fixed(…)`. Default: the group's; of a new group
+                3.
+            dead_letter: Keep a message that failed too often as a dead letter. With False, it is discarded. Default:
+                the group's; of a new group True.
+            on_dead: A function of `(delivery, error)`, called after a message became a dead letter. Plain or a
+                coroutine function. What it raises is logged.
+            on_ack: A function of `(delivery)`, called after the server accepted an ack. Plain or a coroutine function.
+                What it raises is logged.
+            start_from: Where a group begins that has not read the topic before: "latest" (the default: messages
+                published from now on), "earliest", a datetime with a time zone, or an offset, for every partition.
+                "none" raises `NoPosition` until the group was given a position with `seek`. A group that reads the
+                topic already resumes from its committed offsets.
+            ack: "auto" (the default) acks a message when its handler returns. With "manual", the handler calls
+                `delivery.ack()`; one that returns without an answer has failed.
+            ack_timeout: How long the handler may take for one message, in seconds or as a timedelta, above zero.
+                Default: 30 seconds. Then the message has failed; a coroutine is cancelled, a thread runs on.
+                `delivery.extend` gives more time.
+            lease: How soon other members get the messages of this process if it dies, in seconds or as a timedelta,
+                from 0.1 seconds to 12 hours. Default: 30 seconds. The lease is extended while handlers run.
+            order: "key" runs the messages of one key one after another, over all members; "partition" all messages of
+                a partition; "none" keeps no order. Default: the group's; of a new group "key".
+            assignor: How partitions are shared among the members: "cooperative-sticky", "sticky", "range" or
+                "round-robin". Default: the group's; of a new group "cooperative-sticky".
+            session_timeout: How long this member stays in the group without a heartbeat, in seconds or as a timedelta,
+                from 0.5 seconds to 30 minutes. Default: 30 seconds. Then its partitions go to other members.
+            heartbeat: The time between two heartbeats, in seconds or as a timedelta, above zero and shorter than
+                `session_timeout`. Default: a third of `session_timeout`, at most 10 seconds.
+
+        Raises:
+            InvalidRequest: An argument is not valid, the client has a handler for this topic and group, or its workers
+                run already.
         """
+        self._state.calls.check_open()
         options = Options(
             concurrency=concurrency,
             batch_size=batch_size,
             max_in_flight=max_in_flight,
+            prefetch=prefetch,
             filter=filter,
             retries=retries,
             dead_letter=dead_letter,
@@ -90,48 +145,111 @@ class AsyncTopicGroups(Generic[T]):
         partition: int | None = None,
         dry_run: bool = False,
     ) -> list[Sought]:
-        """Moves the group in this topic: to either end or a time, to an offset, or to a message.
+        """Move a group in this topic. Return for each partition where the group was and where it continues.
 
-        What is leased is taken back, retries are forgotten. Says for each partition where it was and where it goes on.
+        Messages that are leased are taken back: an answer to them raises `LeaseLost`. Waiting retries are forgotten.
+        Give one of `to`, `offset` and `message_id`.
+
+        Args:
+            group: The name of the group. One that does not exist raises `GroupNotFound`.
+            to: "earliest", "latest", or a datetime with a time zone: the first message appended at that time or later.
+            offset: The offset of the next message to read, 0 or more. Positions outside of the log are moved into it.
+            message_id: The id of a message, which is the next to read in its partition. Other partitions stay.
+            partition: The only partition to move. Default: all partitions of the topic.
+            dry_run: Return what would be done, and change nothing. Default: False.
         """
         check_name("group", group)
         target = _target(to, offset, message_id)
+        if partition is not None:
+            check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
         calls, name = self._state.calls, self._state.name
         moved = await calls.run(
             lambda left: calls.transport.groups.seek(group, name, target, partition, dry_run, left), safe=True
         )
         return [*moved]
 
+    async def skip(self, group: str, *, partition: int, offset: int, dry_run: bool = False) -> Skipped:
+        """Move a group to an offset of one partition without delivering what lies below. Return what was skipped.
+
+        This is the way past messages that cannot be read, such as those of a damaged segment: `describe` of the group
+        names them. Skipped messages are counted as `cut`, also those that wait for a retry. Leased messages stay with
+        their owners; one that fails is retried. Repeating the call skips nothing more. Raises `OffsetOutOfRange` if
+        the offset is above the end of the partition, or if there is nothing to skip below it.
+
+        Args:
+            group: The name of the group. One that does not exist raises `GroupNotFound`. A cursor group raises
+                `GroupKindDiffers`: use `seek`.
+            partition: The number of the partition.
+            offset: The offset of the next message to deliver.
+            dry_run: Return what would be skipped, and change nothing. Default: False.
+        """
+        check_name("group", group)
+        check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
+        check_whole("offset", offset, 0)
+        calls, name = self._state.calls, self._state.name
+        return await calls.run(
+            lambda left: calls.transport.groups.skip(group, name, partition, offset, dry_run, left), safe=True
+        )
+
     async def pause(self, group: str | None = None) -> None:
-        """Hands out nothing of this topic from now on: to one group, or to any that reads it."""
+        """Stop the delivery of messages of this topic. Running handlers finish, and their acks are accepted.
+
+        Args:
+            group: The group to pause. Default: all groups that read the topic, and those that begin to read it before
+                `resume` is called without a group.
+        """
+        if group is not None:
+            check_name("group", group)
         calls, name = self._state.calls, self._state.name
         await calls.run(lambda left: calls.transport.groups.pause(group, name, left), safe=True)
 
     async def resume(self, group: str | None = None) -> None:
+        """Continue the delivery of messages after `pause`.
+
+        Args:
+            group: The group to resume. Default: all groups that read the topic.
+        """
+        if group is not None:
+            check_name("group", group)
         calls, name = self._state.calls, self._state.name
         await calls.run(lambda left: calls.transport.groups.resume(group, name, left), safe=True)
 
     async def lag(self, group: str) -> int:
-        """How many messages of this topic the group has not finished."""
+        """Return how many messages of this topic the group has not finished.
+
+        Args:
+            group: The name of the group.
+        """
+        check_name("group", group)
         calls, name = self._state.calls, self._state.name
         found = await calls.run(lambda left: calls.transport.groups.lag(group, name, left), safe=True)
         return sum(each.lag for each in found)
 
     async def stats(self) -> TopicStats:
-        """The topic in numbers, and how far each of its groups is."""
+        """Return figures of the topic: messages, partitions, oldest and newest message, and the lag of each group."""
         calls, name = self._state.calls, self._state.name
         return await calls.run(lambda left: calls.transport.groups.stats(name, left), safe=True)
 
     def dead_letters(self, group: str) -> AsyncDeadLetters:
-        """The messages of this topic that the group has given up."""
+        """Return the dead letters of a group in this topic, to list, redrive or discard them.
+
+        Args:
+            group: The name of the group.
+        """
         return AsyncDeadLetters(self._state.calls, check_name("group", group), self._state.name)
 
 
 def _target(to: str | datetime | None, offset: int | None, message_id: str | None) -> Start | str:
     if (to is not None) + (offset is not None) + (message_id is not None) != 1:
-        raise InvalidRequest("Say where to: `to` (earliest, latest or a time), `offset` or `message_id`; one of them.")
+        raise InvalidRequest("Say where to seek: give one of `to`, `offset` and `message_id`.")
     if message_id is not None:
-        return message_id
+        return check_text("message_id", message_id)
+    if offset is not None:
+        return AtOffset(check_whole("offset", offset, 0))
     if isinstance(to, datetime):
-        return position_of(time=to)
-    return position_of(offset if to is None else to)  # type: ignore[arg-type]
+        return AtTime(check_time("to", to))
+    if to == "earliest":
+        return Earliest()
+    if to == "latest":
+        return Latest()
+    raise refusal("to", "'earliest', 'latest' or a datetime with a time zone", to)

@@ -3,23 +3,54 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.transport import Transport
-from lakelog.client.backoff import Policy, Tries, is_passing, may_be_written
-from lakelog.errors import LakelogError, OutcomeUnknown
+from lakelog.client.backoff import Policy, Tries, is_outage, is_passing, may_be_written
+from lakelog.client.outage import Outage
+from lakelog.errors import Closed, LakelogError, OutcomeUnknown
 
 Found = TypeVar("Found")
 
 
-class Calls:
-    """A transport and how patiently it is used."""
+class Finishing(Protocol):
+    """A producer, as far as the end of its client is concerned."""
 
-    def __init__(self, transport: Transport, policy: Policy) -> None:
-        self.transport = transport
+    def finish(self, seconds: float) -> None: ...
+
+
+class Calls:
+    """A transport and how patiently it is used, until the client is closed."""
+
+    def __init__(self, transport: Transport, policy: Policy, place: str = "") -> None:
+        self._transport = transport
+        self.place = place
+        """The URL, as it is shown: without any secret."""
+        self._closed = False
         self.policy = policy
+        self.producers: set[Finishing] = set()
+        self._outage = Outage()
+
+    @property
+    def transport(self) -> Transport:
+        self.check_open()
+        return self._transport
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `close`: the transport would open new connections that are never closed."""
+        if self._closed:
+            raise Closed("This client is closed. Call lakelog.connect() again.")
+
+    def close(self, seconds: float) -> None:
+        """Let producers publish what they took, for at most so many seconds, and close the transport."""
+        deadline = time.monotonic() + seconds
+        for producer in list(self.producers):
+            producer.finish(max(0.0, deadline - time.monotonic()))
+        self._closed = True
+        self._transport.close()
 
     def run(self, call: Callable[[float], Found], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
@@ -27,7 +58,7 @@ class Calls:
         unknown = False
         while True:
             try:
-                return call(tries.seconds(wait_seconds))
+                found = call(tries.seconds(wait_seconds))
             except LakelogError as error:
                 unknown = unknown or may_be_written(error)
                 pause = self.pause(tries, error) if is_passing(error) and (safe or not unknown) else False
@@ -36,11 +67,21 @@ class Calls:
                 if unknown and not may_be_written(error):
                     raise OutcomeUnknown.after(error) from error
                 raise
+            self.worked(tries)
+            return found
 
     def pause(self, tries: Tries, error: LakelogError) -> bool:
-        """Whether there is time for another try; then it is time for it."""
+        """Wait until it is time for another try. Return False, at once, if there is no time for one."""
         seconds = tries.pause(error)
-        if seconds is None:
+        if seconds is None or self._closed:
+            self._outage.given_up()
             return False
+        if is_outage(error):
+            self._outage.failed(error, tries.left)
         sleep(seconds)
         return True
+
+    def worked(self, tries: Tries) -> None:
+        """Note that a call has its result, for the log: it may have failed before."""
+        if tries.failed:
+            self._outage.ended()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakelog.client import processes
 from lakelog.client._runtime import Address, Stream, StreamEnded
-from lakelog.errors import OutcomeUnknown, Unavailable
+from lakelog.client.failures import cannot_connect, no_answer
 
 _CONNECT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 256 << 20
@@ -48,7 +48,7 @@ class Connections:
             answer, kept = _read(stream)
             return answer
         except (OSError, EOFError, StreamEnded, ValueError) as exc:
-            raise OutcomeUnknown(f"{self._where} did not answer in time or in order: {_why(exc)}.") from exc
+            raise no_answer(self.address, exc, seconds) from exc
         finally:
             # Also when cancelled: a connection with an answer on its way is of no use to the next call.
             if kept and len(self._idle) < _IDLE_CONNECTIONS:
@@ -84,11 +84,7 @@ class Connections:
         try:
             return Stream.open(self.address, min(_CONNECT_SECONDS, seconds))
         except OSError as exc:
-            raise Unavailable(f"{self._where} cannot be reached: {_why(exc)}. Is the server running?") from exc
-
-    @property
-    def _where(self) -> str:
-        return f"The server at {self.address.host}:{self.address.port}"
+            raise cannot_connect(self.address, exc) from exc
 
 
 def _read(stream: Stream) -> tuple[Answer, bool]:
@@ -128,7 +124,3 @@ def _size(text: str, base: int) -> int:
     if not 0 <= size <= _MAX_ANSWER_BYTES:
         raise ValueError(f"an answer of {size} bytes")
     return size
-
-
-def _why(exc: BaseException) -> str:
-    return str(exc) or type(exc).__name__

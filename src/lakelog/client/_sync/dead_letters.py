@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,20 +11,26 @@ from dataclasses import replace
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.calls import Calls
 from lakelog.client.dead_letter_filter import where_of
+from lakelog.client.functions import check_function
 from lakelog.client.group_values import DeadLetter, DeadPage, DeadWish, Redriven, RedriveWish
 from lakelog.errors import InvalidRequest
+from lakelog.model.arguments import check_text, check_texts, check_whole, refusal
 from lakelog.model.repair import Repair
 
 Progress = Callable[[Redriven], None]
 """Told how many there are so far."""
 
+_STATES = ("dead", "redriven", "discarded")
 _PER_CALL = 1000
 _LOOKED_AT = 10_000
 """By a dry run, which is one call."""
 
 
 class DeadLetters:
-    """Made by `topic.dead_letters(group)`. `where` narrows it; the verbs act on what is left."""
+    """The dead letters of a group, made by `topic.dead_letters(group)`. `where` selects some of them.
+
+    Iterating gives all that are selected, with `for`.
+    """
 
     def __init__(self, calls: Calls, group: str, topic: str | None = None, where: str | None = None) -> None:
         self._calls = calls
@@ -32,12 +39,26 @@ class DeadLetters:
         self._where = where
 
     def where(self, text: str | None = None, *, error: str | None = None, key: str | None = None) -> DeadLetters:
-        """Those that the filter lets through; `error="timeout"` stands for `error like '%timeout%'`."""
+        """Return the dead letters that match all of the conditions, and those of `where` calls before.
+
+        Args:
+            text: A filter such as `"failures > 2 and error like '%timeout%'"`.
+            error: A part of the error's text.
+            key: The message's key.
+        """
         narrowed = where_of(self._where, text, error, key)
         return DeadLetters(self._calls, self._group, self._topic, narrowed)
 
     def list(self, limit: int = 100, *, state: str = "dead") -> list[DeadLetter]:
-        """The first so many: those that are dead, or were `redriven` or `discarded`."""
+        """Return the first dead letters.
+
+        Args:
+            limit: How many to return at most, 0 or more. Default: 100.
+            state: "dead" (the default), "redriven" or "discarded".
+        """
+        check_whole("limit", limit, 0)
+        if state not in _STATES:
+            raise InvalidRequest(f"`state` must be one of {', '.join(map(repr, _STATES))}, not {state!r}.")
         found: list[DeadLetter] = []
         after: str | None = None
         while len(found) < limit:
@@ -49,6 +70,11 @@ class DeadLetters:
         return found
 
     def find(self, message_id: str) -> DeadLetter:
+        """Return one dead letter with its value. An unknown id raises `DeadLetterNotFound`.
+
+        Args:
+            message_id: The id of the message.
+        """
         groups = self._calls.transport.groups
         return self._calls.run(lambda left: groups.find_dead(self._group, message_id, left), safe=True)
 
@@ -70,11 +96,21 @@ class DeadLetters:
         force: bool = False,
         progress: Progress | None = None,
     ) -> Redriven:
-        """Publishes them again, for their group alone: all, or at most `limit`. `rate` is how many a second; `force`
-        also takes those that were redriven too often. `progress` is called as it goes on.
+        """Publish the selected dead letters again, for their group alone. Return how many were redriven and refused.
+
+        Args:
+            dry_run: Return what would be done, looking at the first 10,000, and publish nothing. Default: False.
+            rate: Messages per second at most, above zero. Default: as fast as the server takes them.
+            limit: How many to redrive at most, 1 or more. Default: all.
+            force: Redrive also messages that were redriven three times before. Default: False, which refuses them.
+            progress: A function of the totals so far, called after each call to the server.
         """
-        if rate is not None and rate <= 0:
-            raise InvalidRequest("A rate is how many a second, above zero.")
+        if rate is not None and not (isinstance(rate, int | float) and 0 < rate < math.inf):
+            raise refusal("rate", "a number of messages per second above zero", rate)
+        if limit is not None:
+            check_whole("limit", limit, 1)
+        if progress is not None:
+            check_function("progress", progress, ("redriven",))
         wish = RedriveWish(topic=self._topic, where=self._where, dry_run=dry_run, force=force)
         if dry_run:
             return self._redrive(replace(wish, limit=min(limit or _LOOKED_AT, _LOOKED_AT)))
@@ -103,11 +139,27 @@ class DeadLetters:
         message_id: str,
         *,
         value: bytes | None = None,
+        content_type: str | None = None,
         headers: Mapping[str, str] | None = None,
         force: bool = False,
     ) -> Redriven:
-        """Publishes one again, as it is or with another value or other headers."""
-        repaired = None if value is None and headers is None else {message_id: Repair(value=value, headers=headers)}
+        """Publish one dead letter again for its group.
+
+        Args:
+            message_id: The id of the dead letter.
+            value: The bytes to publish instead of the message's own value; None keeps the value.
+            content_type: The content type of `value`, such as "application/json"; None keeps the message's own.
+            headers: The headers to publish instead of the message's own; None keeps the headers.
+            force: Publish the message also if it was redriven too often before.
+        """
+        if value is not None and not isinstance(value, bytes):
+            raise InvalidRequest(
+                f"`value` must be the new bytes, not {type(value).__name__}. Write json.dumps(value).encode() for JSON."
+            )
+        if headers is not None:
+            check_texts("headers", headers)
+        repair = Repair(value=value, content_type=content_type, headers=headers)
+        repaired = None if value is None and headers is None else {message_id: repair}
         return self._redrive(RedriveWish(message_ids=(message_id,), force=force, repaired=repaired))
 
     def redrive_these(
@@ -119,7 +171,18 @@ class DeadLetters:
         force: bool = False,
         dry_run: bool = False,
     ) -> Redriven:
-        """Publishes those named again, at most 10,000, some of them repaired. If none of them can be, it raises why."""
+        """Publish named dead letters again, some of them repaired. If none can be redriven, raise the reason.
+
+        Args:
+            message_ids: The ids of the dead letters, at most 10,000.
+            repaired: What to publish in place of a message's own value and headers, by id. Default: nothing.
+            max_redrives: Refuse a message that was redriven this many times before. Default: 3.
+            force: Redrive also messages that were redriven too often. Default: False.
+            dry_run: Return what would be done, and publish nothing. Default: False.
+        """
+        if isinstance(message_ids, str):
+            raise InvalidRequest(f"`message_ids` must be a list of ids. Write [{message_ids!r}].")
+        check_whole("max_redrives", max_redrives, 0)
         wish = RedriveWish(
             message_ids=tuple(message_ids),
             repaired=repaired or None,
@@ -130,15 +193,28 @@ class DeadLetters:
         return self._redrive(wish)
 
     def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadPage:
-        """Some of one partition of the topic: for those who read partitions beside one another."""
+        """Return some dead letters of one partition, for programs that read partitions in parallel.
+
+        Args:
+            partition: The partition of the topic.
+            after: The `next` of the page before; None for the first page.
+            limit: How many to return at most, from 1 to 1000. Default: 1000.
+        """
         return self._page(after, limit=limit, partition=partition)
 
     def retry_all(self) -> Redriven:
+        """Publish all selected dead letters again: `redrive` without arguments."""
         return self.redrive()
 
     def discard(self, *message_ids: str) -> int:
-        """Those named, or all that `where` leaves; how many. They are not wanted any more."""
+        """Give up dead letters for good. Return how many. They stay listed with `state="discarded"`.
+
+        Args:
+            message_ids: The ids of dead letters. Without any: all that are selected.
+        """
         wish = DeadWish(topic=self._topic, where=self._where, limit=_PER_CALL)
+        for message_id in message_ids:
+            check_text("message_ids", message_id)
         if message_ids:
             wish = DeadWish(message_ids=message_ids, limit=len(message_ids))
         groups = self._calls.transport.groups
@@ -148,6 +224,11 @@ class DeadLetters:
             total += done
             if message_ids or done < _PER_CALL:
                 return total
+
+    def __repr__(self) -> str:
+        topic = "" if self._topic is None else f", topic={self._topic!r}"
+        where = "" if self._where is None else f", where={self._where!r}"
+        return f"DeadLetters(group={self._group!r}{topic}{where})"
 
     def _page(self, after: str | None, state: str = "dead", limit: int = 100, partition: int | None = None) -> DeadPage:
         groups = self._calls.transport.groups

@@ -3,24 +3,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._runtime import within
 from lakelog.client.messages import ReceivedMessage
-from lakelog.client.positions import seconds_of
+from lakelog.model.arguments import check_positive_seconds, check_seconds
 
 if TYPE_CHECKING:
     from lakelog.client.work.held import Held
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Delivery(Generic[T]):
-    """Given to handlers that take two arguments. The first answer counts; without one the handler's end is the answer.
+class Delivery(Generic[T_co]):
+    """A delivered message and the answers to it, for handlers that take two arguments.
 
-    An answer returns when the server has accepted it; `LeaseLost` means that somebody else may have the message.
+    The first answer counts; without one, the end of the handler is the answer. An answer returns when the server has
+    accepted it. `LeaseLost` means that the message may be with another worker: drop the result.
     """
 
     __slots__ = ("_held",)
@@ -29,75 +31,105 @@ class Delivery(Generic[T]):
         self._held = held
 
     def ack(self) -> None:
-        """Done."""
+        """Finish the message: it is not delivered again."""
         within(self._held.loop, self._held.settle("ack"))
 
     def nack(self, *, delay: timedelta | float | None = None, reason: str = "") -> None:
-        """Failed: tried again after the delay, or after that of the group's retry policy; too often, a dead letter."""
-        seconds = None if delay is None else seconds_of(delay)
-        within(self._held.loop, self._held.settle("nack", reason=reason, delay_seconds=seconds))
+        """Report a failure. The message is delivered again later; after its last retry it becomes a dead letter.
+
+        Args:
+            delay: The time until the next delivery, in seconds or as a timedelta, 0 or more. Default: the delay of the
+                group's retry policy.
+            reason: A text for the log and for the dead letter, at most 4096 bytes; more is cut off. Default: empty.
+        """
+        seconds = None if delay is None else check_seconds("delay", delay)
+        nacked = self._held.settle("nack", reason=reason, delay_seconds=seconds, error=sys.exception())
+        within(self._held.loop, nacked)
 
     def fail(self, reason: str = "") -> None:
-        """Failed for good: a dead letter at once."""
-        within(self._held.loop, self._held.settle("fail", reason=reason))
+        """Report a failure that no retry can mend. The message becomes a dead letter at once.
+
+        Args:
+            reason: A text for the log and for the dead letter, at most 4096 bytes; more is cut off. Default: empty.
+        """
+        within(self._held.loop, self._held.settle("fail", reason=reason, error=sys.exception()))
 
     def discard(self, reason: str = "") -> None:
-        """Not wanted: neither tried again nor kept as a dead letter."""
+        """Drop the message: it is neither delivered again nor kept as a dead letter.
+
+        Args:
+            reason: A text, at most 4096 bytes; more is cut off. Default: empty.
+        """
         within(self._held.loop, self._held.settle("discard", reason=reason))
 
     def extend(self, seconds: timedelta | float | None = None) -> None:
-        """The handler may take so long from now; without a number, its usual time once more."""
-        more = None if seconds is None else seconds_of(seconds)
+        """Give the handler more time.
+
+        Args:
+            seconds: How long the handler may take from now, in seconds or as a timedelta, above zero. Default: the
+                `ack_timeout` of the subscription.
+        """
+        more = None if seconds is None else check_positive_seconds("seconds", seconds)
         within(self._held.loop, self._held.extend(more))
 
     @property
-    def message(self) -> ReceivedMessage[T]:
+    def message(self) -> ReceivedMessage[T_co]:
+        """The message."""
         return self._held.message
 
     @property
-    def value(self) -> T:
+    def value(self) -> T_co:
+        """The value, decoded by the topic's type or the content type."""
         return self.message.value
 
     @property
     def id(self) -> str:
+        """The id of the message, which no other message ever has."""
         return self.message.id
 
     @property
     def topic(self) -> str:
+        """The name of the topic."""
         return self.message.topic
 
     @property
     def partition(self) -> int:
+        """The partition of the message."""
         return self.message.partition
 
     @property
     def offset(self) -> int:
+        """The offset of the message in its partition."""
         return self.message.offset
 
     @property
     def key(self) -> bytes | None:
+        """The key, as bytes; None if the message has none."""
         return self.message.key
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """The headers, text by name."""
         return self.message.headers
 
     @property
     def correlation_id(self) -> str | None:
+        """The correlation id that the publisher gave; None if it gave none."""
         return self.message.correlation_id
 
     @property
     def appended_at(self) -> datetime:
+        """When the message was appended to the log, in UTC."""
         return self.message.appended_at
 
     @property
     def attempt(self) -> int:
-        """The how-manieth delivery this is, from 1."""
+        """Delivery attempt, starting at 1."""
         return self._held.attempt
 
     @property
     def failures(self) -> int:
-        """How often it has failed before."""
+        """How often the message has failed before."""
         return self._held.failures
 
     def __repr__(self) -> str:

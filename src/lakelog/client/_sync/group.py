@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from lakelog.client._sync.calls import Calls
@@ -25,34 +27,55 @@ from lakelog.client.group_values import (
 from lakelog.client.work.options import Retries, wish_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import Assignor, Order
+from lakelog.model.names import check_name
 
 Found = TypeVar("Found")
 
 
 class Group:
-    """Made by `log.group(name)`. The group itself is made when its first member joins."""
+    """A group, made by `log.group(name)`. On the server, the group is created when its first member joins."""
 
     def __init__(self, name: str, calls: Calls) -> None:
         self.name = name
         self._calls = calls
 
     def describe(self) -> GroupDescription:
-        """Members, progress, who holds what, and why anything stands still."""
+        """Return members, progress, leases, and the reasons why unfinished messages wait."""
         return self._call(lambda groups, left: groups.describe(self.name, left))
 
     def lag(self, topic: str | None = None) -> int:
-        """How many messages are not finished, of one topic or of all that the group reads."""
+        """Return how many messages the group has not finished.
+
+        Args:
+            topic: The only topic to count. Default: all topics that the group reads.
+        """
         return sum(each.lag for each in self.progress(topic))
 
     def progress(self, topic: str | None = None) -> list[PartitionProgress]:
-        """The same by partition, with more figures."""
+        """Return how far the group is in each partition: committed offset, lag, leases, and counts by outcome.
+
+        Args:
+            topic: The only topic to return. Default: all topics that the group reads.
+        """
+        _check_topic(topic)
         return [*self._call(lambda groups, left: groups.lag(self.name, topic, left))]
 
     def pause(self, topic: str | None = None) -> None:
-        """Hands out nothing from now on, of the topic or of any; what is leased may be finished."""
+        """Stop the delivery of messages to the group. Running handlers finish, and their acks are accepted.
+
+        Args:
+            topic: The only topic to pause. Default: all topics.
+        """
+        _check_topic(topic)
         self._call(lambda groups, left: groups.pause(self.name, topic, left))
 
     def resume(self, topic: str | None = None) -> None:
+        """Continue the delivery of messages after `pause`.
+
+        Args:
+            topic: The only topic to resume. Default: all topics.
+        """
+        _check_topic(topic)
         self._call(lambda groups, left: groups.resume(self.name, topic, left))
 
     def alter(
@@ -65,43 +88,86 @@ class Group:
         assignor: Assignor | str | None = None,
         window: int | None = None,
     ) -> GroupInfo:
-        """Changes what is given. An empty filter takes the filter away."""
+        """Change settings of the group, for all its members. Return the group. What is not given stays as it is.
+
+        Args:
+            order: "key", "partition" or "none": which messages run one after another.
+            filter: Which messages the group gets, such as `"value.total > 100"`. An empty text removes the filter.
+            retries: How often a failed message is delivered again: a number from 0 to 1000, `lakelog.Exponential(…)`
+                or `lakelog.Fixed(…)`.
+            dead_letter: Keep messages that failed too often as dead letters; False discards them.
+            assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
+            window: Messages of one partition that are leased or wait for a retry at most, from 1 to 10,000.
+        """
         wish = wish_of(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
         return self._call(lambda groups, left: groups.alter(self.name, wish, left))
 
     def delete(self) -> None:
-        """Forgets the group, its progress and its dead letters. It must have no members."""
+        """Delete the group with its progress and its dead letters. A group that has members raises `GroupBusy`."""
         self._call(lambda groups, left: groups.delete(self.name, left), safe=False)
 
     # For those who run handlers elsewhere, and so do themselves what a worker does -----------------------------------
 
     def consume(self, wish: ConsumeWish) -> Consumed:
-        """Leases messages. A repeat with the same request id gets the same leases again."""
+        """Lease messages, for programs that run handlers themselves. `topic.subscribe` does this for you.
+
+        Args:
+            wish: Topic, owner, request id, and how many messages. A repeat with the same owner and request id gets the
+                same leases again.
+        """
         groups = self._calls.transport.groups
-        return self._calls.run(lambda left: groups.consume(wish, left), safe=True, wait_seconds=wish.wait_seconds)
+        tries = itertools.count()
+
+        def call(left: float) -> Consumed:
+            return groups.consume(replace(wish, repeat=wish.repeat or next(tries) > 0), left)
+
+        return self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
 
     def answer(self, topic: str, owner: str, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
-        """Says what became of leased messages: one result each, in order. Tokens make it safe to repeat."""
+        """Answer leased messages. Return one result for each answer, in order. Repeating the call is safe.
+
+        Args:
+            topic: The topic of the messages.
+            owner: The owner that leased them.
+            answers: Acks, nacks and other answers, each with the partition, the token and the offsets.
+        """
         return self._call(lambda groups, left: groups.answer(topic, self.name, owner, answers, left))
 
     # For consumers that keep positions, instead of answering messages one by one ------------------------------------
 
     def join(self, wish: JoinWish) -> Membership:
-        """Becomes a member, or stays one. It has to heartbeat within its session."""
+        """Become a member of the group, or stay one. Return the partitions of the member.
+
+        Args:
+            wish: The member's id and topics, its session timeout, and the settings of the group.
+        """
         return self._call(lambda groups, left: groups.join(wish, left))
 
     def heartbeat(self, member_id: str, generation: int) -> Membership:
-        """Says that the member is alive and has heard of that generation; hears what holds now."""
+        """Keep a member in the group. Return its present partitions.
+
+        Args:
+            member_id: The id of the member. One that is not in the group any more raises `UnknownMember`.
+            generation: The last generation that the member received.
+        """
         return self._call(lambda groups, left: groups.heartbeat(self.name, member_id, generation, left))
 
     def leave(self, member_id: str) -> None:
-        """Its partitions are free at once. Harmless if there is no such member."""
+        """Remove a member from the group. Its partitions go to other members at once.
+
+        Args:
+            member_id: The id of the member. One that is not in the group is no error.
+        """
         self._call(lambda groups, left: groups.leave(self.name, member_id, left))
 
     def positions(self, topic: str) -> Mapping[int, Position]:
-        """Where the group is, by partition; empty if it has no position in the topic."""
+        """Return the position of a cursor group in each partition; an empty dict if it has none in the topic.
+
+        Args:
+            topic: The name of the topic.
+        """
         return self._call(lambda groups, left: groups.positions(self.name, topic, left))
 
     def commit(
@@ -113,15 +179,26 @@ class Group:
         generation: int | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Moves a cursor group on: by partition, the offset to read next. Repeating it is harmless.
+        """Commit positions of a cursor group. Repeating the call is safe.
 
-        With a member and its generation, one that was replaced is refused; with an epoch, one that a seek overtook.
+        Args:
+            topic: The name of the topic.
+            positions: The offset to read next, by partition.
+            member_id: The member that commits. One that was replaced is refused.
+            generation: The generation of the member. Needed with `member_id`.
+            epoch: The epoch of the positions that were read before. After a seek, a commit with an older epoch raises
+                `PositionRefused`.
         """
         wish = CommitWish(topic=topic, positions=positions, member_id=member_id, generation=generation, epoch=epoch)
         self._call(lambda groups, left: groups.commit(self.name, wish, left))
 
     def dead_letters(self, topic: str | None = None) -> DeadLetters:
-        """What the group has given up."""
+        """Return the dead letters of the group, to list, redrive or discard them.
+
+        Args:
+            topic: The only topic. Default: all topics that the group reads.
+        """
+        _check_topic(topic)
         return DeadLetters(self._calls, self.name, topic)
 
     def _call(self, call: Callable[[GroupTransport, float], Found], *, safe: bool = True) -> Found:
@@ -129,4 +206,9 @@ class Group:
         return self._calls.run(lambda left: call(groups, left), safe=safe)
 
     def __repr__(self) -> str:
-        return f"Group({self.name!r})"
+        return f"Group({self.name!r}, url={self._calls.place!r})"
+
+
+def _check_topic(topic: str | None) -> None:
+    if topic is not None:
+        check_name("topic", topic)

@@ -17,6 +17,7 @@ from lakelog.client.group_values import (
     DeadWish,
     GroupDescription,
     GroupInfo,
+    GroupPage,
     JoinWish,
     Membership,
     PartitionProgress,
@@ -27,7 +28,7 @@ from lakelog.client.group_values import (
     TopicStats,
 )
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Start
+from lakelog.model.group import GroupWish, Skipped, Start
 
 
 class GroupTransport(Protocol):
@@ -47,8 +48,8 @@ class GroupTransport(Protocol):
 
     def leave(self, group: str, member_id: str, seconds: float) -> None: ...
 
-    def list_groups(self, after: str, seconds: float) -> Sequence[GroupInfo]:
-        """One page, by name, of those behind `after`; empty at the end."""
+    def list_groups(self, after: str | None, seconds: float) -> GroupPage:
+        """One page of groups, by name: the first, or the one behind `after`."""
         ...
 
     def describe(self, group: str, seconds: float) -> GroupDescription: ...
@@ -72,6 +73,8 @@ class GroupTransport(Protocol):
     ) -> Sequence[Sought]:
         """To a position, or to the message with an id."""
         ...
+
+    def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped: ...
 
     def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
         """Empty if the group has no position in the topic."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeVar
 
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.lake_transport import LakeTransport
-from lakelog.client.lake_columns import batches_of
 from lakelog.client.lake_values import Plan, PlanWish, Registered, Segment, TierRange, TierWish, Watermarks
-from lakelog.client.positions import seconds_of
 from lakelog.client.values import Chunk, FetchWish
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
+from lakelog.model.arguments import check_seconds
 from lakelog.model.lake import ORPHAN_AGE
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.position import AtOffset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Found = TypeVar("Found")
 Given = TypeVar("Given")
@@ -67,7 +67,9 @@ class Lake:
 
         What remains comes only if it has `min_bytes`, or its oldest message `min_age`.
         """
-        wish = TierWish(segment_bytes=segment_bytes, min_bytes=min_bytes, min_age_seconds=seconds_of(min_age))
+        wish = TierWish(
+            segment_bytes=segment_bytes, min_bytes=min_bytes, min_age_seconds=check_seconds("min_age", min_age)
+        )
         return [*self._call(lambda lake, left: lake.tierable(topic, wish, left))]
 
     def register(self, topic: str, segments: Sequence[Segment]) -> list[Registered]:
@@ -94,7 +96,7 @@ class Lake:
 
         The first look must be `min_age` ago. Tell by `swept` which are removed.
         """
-        age = seconds_of(min_age)
+        age = check_seconds("min_age", min_age)
         pages = self._pages(paths, lambda lake, page, left: lake.look(page, age, left))
         return [each for page in pages for each in page]
 
@@ -109,6 +111,8 @@ class Lake:
 
         Never less: what the log does not have (any more, or yet) is an error, as is another topic of the same name.
         """
+        from lakelog.client.lake_columns import batches_of
+
         at = first
         while at < end:
             chunk = self._chunk(topic, partition, at, end)

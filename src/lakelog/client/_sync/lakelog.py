@@ -20,14 +20,13 @@ from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
 from lakelog.client.backoff import Policy
 from lakelog.client.codec import Codec, Key, Maker
-from lakelog.client.group_values import GroupInfo
-from lakelog.client.positions import seconds_of
+from lakelog.client.group_values import GroupPage, GroupSummary
 from lakelog.client.values import TopicInfo
 from lakelog.client.work.crew import STOP_SECONDS, Crew, Workshop
-from lakelog.client.work.lease_runner import Counts
 from lakelog.client.work.options import Subscription
 from lakelog.client.work.running import Workers, default_workshop
-from lakelog.errors import Closed
+from lakelog.client.work.settling import Counts
+from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
 
@@ -35,10 +34,10 @@ T = TypeVar("T")
 
 
 class Lakelog:
-    """Made by `connect`. Usable as it is, or by `with`; connects when first needed."""
+    """A client, made by `connect`. It connects when it is first needed; `with` closes it."""
 
-    def __init__(self, transport: Transport, policy: Policy, workshop: Workshop | None = None) -> None:
-        self._calls = Calls(transport, policy)
+    def __init__(self, transport: Transport, policy: Policy, workshop: Workshop | None = None, place: str = "") -> None:
+        self._calls = Calls(transport, policy, place)
         self._crew = Crew(workshop or default_workshop(transport), policy)
         self._workers = Workers(self._crew)
         self._states: dict[str, TopicState] = {}
@@ -73,20 +72,28 @@ class Lakelog:
         validate: Callable[[Any], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
     ) -> Topic[Any]:
-        """The topic of that name, whether or not it exists yet.
+        """Return the topic with this name, whether or not it exists yet. The server is not asked.
 
-        `type` is a dataclass, a pydantic or a msgspec class. `key` makes a message's key of its value; `validate`
-        answers True, or why not. Both run here, before anything is sent. `on_publish` runs here too, with the receipt,
-        after each message of `publish` and `publish_many` is in the log.
+        Args:
+            name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
+            type: The class of the values: a dataclass, a pydantic model, a `msgspec.Struct`, or another type that
+                msgspec decodes from JSON. Publishing a value of another class raises `InvalidRequest`; a stored message
+                that does not fit raises it when its `value` is read, and becomes a dead letter in a worker. Default:
+                None, values are bytes, text or what JSON holds.
+            key: A plain function of the value that returns the key of a message published without one: text, bytes, a
+                whole number, or None for no key.
+            validate: A plain function of the value that returns True, or the reason why the value must not be
+                published. Then publishing raises `InvalidRequest`, and nothing is sent.
+            on_publish: A plain function of the receipt, called after each message of `publish` and `publish_many` is
+                durable. It is not called for producers and `publish_columns`. What it raises is logged.
         """
-        if self._closed:
-            raise Closed("This client was closed; connect again.")
+        self._calls.check_open()
         check_name("topic", name)
         state = self._states.setdefault(name, TopicState(name, self._calls, self._crew))
         return Topic(state, Maker(Codec(type), key, validate, on_publish))
 
     def topics(self) -> list[TopicInfo]:
-        """All topics of the environment, by name."""
+        """Return the descriptions of all topics of the environment, sorted by name."""
         found: list[TopicInfo] = []
         transport = self._calls.transport
         while True:
@@ -102,70 +109,94 @@ class Lakelog:
 
     @property
     def lake(self) -> Lake:
-        """Topics as whole ranges of messages, hot and cold."""
+        """Whole ranges of messages, for readers of much at once such as Spark."""
         return Lake(self._calls)
 
     @property
     def writes(self) -> Writes:
-        """Many messages that become visible by one decision."""
+        """Many messages that become visible together, for writers of much at once such as Spark."""
         return Writes(self._calls)
 
     def group(self, name: str) -> Group:
-        """The group of that name, whether or not it exists yet."""
+        """Return the group with this name, whether or not it exists yet. The server is not asked.
+
+        Args:
+            name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
+        """
         return Group(check_name("group", name), self._calls)
 
-    def groups(self) -> list[GroupInfo]:
-        """All groups of the environment, by name."""
-        found: list[GroupInfo] = []
-        transport = self._calls.transport
-        while True:
-            after = found[-1].name if found else ""
+    def groups(self) -> list[GroupSummary]:
+        """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
 
-            def page(left: float, after: str = after) -> Sequence[GroupInfo]:
+        One call for each 1,000 groups.
+        """
+        found: list[GroupSummary] = []
+        transport = self._calls.transport
+        after: str | None = None
+        while True:
+
+            def page(left: float, after: str | None = after) -> GroupPage:
                 return transport.groups.list_groups(after, left)
 
             more = self._calls.run(page, safe=True)
-            if not more:
+            found += more.groups
+            after = more.next
+            if after is None:
                 return found
-            found += more
 
     @property
     def pipelines(self) -> Pipelines:
-        """The record of what moves many messages: who runs, how far it is, how it ended."""
+        """Runs of pipelines, such as tiering: which run, how far they are, and how they ended."""
         return Pipelines(self._calls)
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
-        """The handlers that `run` runs."""
+        """The subscriptions of this client, which `run` and `start` run."""
         return tuple(self._crew.subscriptions)
 
     @property
     def counts(self) -> Mapping[str, Counts]:
-        """What the workers have done, by topic/group."""
+        """Counts of messages since the workers started, by "topic/group"."""
         return self._crew.counts
 
     def run(self) -> None:
-        """Runs every subscription until SIGTERM or SIGINT, or `stop`; a second signal ends the process at once.
+        """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.
 
-        Handlers that run may finish, within 25 seconds; messages not begun go back to the group at once.
+        Then running handlers have 25 seconds to finish, and messages that were not begun go back to the group at once.
+        A second signal ends the process immediately.
+
+        Raises:
+            InvalidRequest: There is no subscription, or the workers run already.
+            LakelogError: A worker cannot go on: its topic does not exist, its token is not allowed to consume, or its
+                settings differ from the group's.
         """
+        self._calls.check_open()
         self._workers.run()
 
     def start(self) -> None:
-        """The same beside the caller: returns when every subscription has joined its group."""
+        """Run the subscriptions in the background. Return when each has joined its group. End them with `stop`."""
+        self._calls.check_open()
         self._workers.start()
 
     def stop(self, timeout: timedelta | float = STOP_SECONDS) -> None:
-        """Ends what `start` or `run` began."""
-        self._workers.stop(seconds_of(timeout))
+        """Stop the workers that `start` or `run` began. Return when they have ended.
+
+        Args:
+            timeout: How long running handlers may take to finish, in seconds or as a timedelta. Default: 25 seconds.
+                Then their messages go back to the group, and coroutines are cancelled. With 0, nothing is waited for.
+        """
+        self._workers.stop(check_seconds("timeout", timeout))
 
     def close(self) -> None:
-        """Stops the workers and lets go of connections. Producers are closed by themselves, before."""
+        """Stop the workers, publish what producers hold, and close the connections.
+
+        Every later call of this client, its topics, groups and producers raises `Closed`. Closing twice is fine.
+        """
         if not self._closed:
             self._workers.stop(STOP_SECONDS)
             self._closed = True
             processes.forget(self)
-            self._calls.transport.close()
+            self._calls.close(STOP_SECONDS)
 
     def __enter__(self) -> Lakelog:
         self._calls.run(self._calls.transport.open, safe=True)
@@ -176,3 +207,6 @@ class Lakelog:
 
     def finish_at_exit(self) -> None:
         wait_at_exit(self.close)
+
+    def __repr__(self) -> str:
+        return f"Lakelog({self._calls.place!r})"

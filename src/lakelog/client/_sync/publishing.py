@@ -10,19 +10,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from lakelog.batches import partition_of
 from lakelog.client._runtime import offload
 from lakelog.client._sync.calls import Calls
 from lakelog.client.backoff import Tries, is_passing, may_be_written
-from lakelog.client.columns import Piece, Spread, moved
+from lakelog.client.database_time import DatabaseTime
 from lakelog.client.lanes import Lane, Lanes
+from lakelog.client.spread import Spread
 from lakelog.client.values import Run, TopicInfo
 from lakelog.client.work.crew import Crew
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
+from lakelog.model.partitioner import partition_of
 from lakelog.model.position import Receipt
 from lakelog.wire.frames import PublishFrame
+
+if TYPE_CHECKING:
+    from lakelog.client.columns import Piece
 
 _FRESH_SECONDS = 30.0
 """Changes that matter are noticed at once by refusals; this bounds the rest."""
@@ -39,6 +45,7 @@ class TopicState:
         self.spread = Spread()
         self._info: TopicInfo | None = None
         self._fresh_until = 0.0
+        self._database_time = DatabaseTime()
 
     @property
     def known(self) -> TopicInfo | None:
@@ -58,7 +65,15 @@ class TopicState:
             # The lanes' sequences belong to partitions that are no more.
             self.lanes.clear()
         self._info = info
+        if info is not None and info.now is not None:
+            self._database_time.heard(info.now)
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
+
+    def time_after(self, duration: timedelta) -> datetime:
+        """Return the time after a duration from now, in the time of the database."""
+        if not self._database_time.known:
+            self.info(fresh=True)
+        return self._database_time.after(duration)
 
     def choose(self, info: TopicInfo, message: Message) -> int:
         if message.partition is not None:
@@ -106,12 +121,15 @@ class Single:
         tries = Tries(calls.policy)
         while True:
             try:
-                return self._try(tries)
+                receipt = self._try(tries)
             except LakelogError as error:
                 if not self._may_repeat(error) or not calls.pause(tries, error):
                     if self._unknown and not may_be_written(error):
                         raise OutcomeUnknown.after(error) from error
                     raise
+            else:
+                calls.worked(tries)
+                return receipt
 
     def _try(self, tries: Tries) -> Receipt:
         state, lane = self._state, self._lane
@@ -173,6 +191,8 @@ class Settling:
                 pending = self._again(pending, failure)
             settled += [piece for piece in pending if piece.result is not None]
             pending = [piece for piece in pending if piece.result is None]
+        if not any(isinstance(piece.result, LakelogError) for piece in settled):
+            self._state.calls.worked(self._tries)
         return settled
 
     def _round(self, pending: Sequence[Piece]) -> LakelogError | None:
@@ -219,6 +239,8 @@ class Settling:
 
     def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
         """Makes ready for the next try, or gives up what has no result yet."""
+        from lakelog.client.columns import moved
+
         pinned = [piece for piece in pieces if piece.unknown or piece.result is not None]
         free = [piece for piece in pieces if not piece.unknown and piece.result is None]
         if self._renew:

@@ -16,7 +16,7 @@ from lakelog.client import processes
 from lakelog.client._runtime import Condition, Mutex, Task
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client.codec import Codec
-from lakelog.client.messages import ReceivedMessage, result_of
+from lakelog.client.messages import ReceivedMessage
 from lakelog.client.positions import Start, start_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
 from lakelog.errors import OffsetOutOfRange
@@ -60,6 +60,8 @@ def fetch_chunk(state: TopicState, partition: int, position: Position, wish: Fet
 
 def read_page(source: Source[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
     """A page from there on, or from the log start where retention was faster than the reader."""
+    from lakelog.client.decoding import result_of
+
     wish = FetchWish(limit=_PAGE, wait_seconds=wait_seconds)
     try:
         chunk = fetch_chunk(source.state, partition, position, wish)

@@ -12,21 +12,35 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakelog.client import processes
+from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.transport import AsyncTransport
+from lakelog.client._sync.delivery import Delivery
 from lakelog.client.backoff import Policy
 from lakelog.client.codec import Codec
+from lakelog.client.work import never_run
+from lakelog.client.work.handler_types import (
+    Async,
+    AsyncDeliveryHandler,
+    DeliveryHandler,
+    P,
+    Plain,
+    ValueHandler,
+)
 from lakelog.client.work.handlers import Handler
-from lakelog.client.work.keeping import Keeper
-from lakelog.client.work.lease_runner import Counts, Tools
+from lakelog.client.work.keeping import Keeper, Tools
 from lakelog.client.work.options import Options, Subscription
-from lakelog.client.work.worker import Worker
+from lakelog.client.work.settling import Counts
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from lakelog.client.work.worker import Worker
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 STOP_SECONDS = 25.0
 
@@ -50,6 +64,8 @@ class Crew:
         self.subscriptions: list[Subscription] = []
         self._workshop = workshop
         self._policy = policy
+        self._program: str | None = None
+        """The module of the main program, if that subscribed."""
         self._workers: list[Worker] = []
         self._transport: AsyncTransport | None = None
         self._tools: Tools | None = None
@@ -78,6 +94,14 @@ class Crew:
         if any(other.name == subscription.name for other in self.subscriptions):
             raise InvalidRequest(f"This client has a handler for {subscription.name} already.")
         self.subscriptions.append(subscription)
+        self._program = never_run.main_program()
+        if self._program is not None:
+            processes.before_exit(self)
+
+    def finish_at_exit(self) -> None:
+        warning = never_run.warning(self._program or "", self, self.subscriptions)
+        if warning is not None:
+            log.warning("%s", warning)
 
     async def run(self) -> None:
         """Works until a signal, or `stop`; what a worker cannot go on with is raised."""
@@ -103,6 +127,10 @@ class Crew:
             raise InvalidRequest("There is nothing to run: subscribe a handler first, with @topic.subscribe(group=…).")
         if self.running:
             raise InvalidRequest("The workers of this client run already.")
+        processes.forget(self)
+        # Workers load Arrow, which clients without subscriptions do without.
+        from lakelog.client.work.worker import Worker
+
         self._stopping = None
         self._transport = self._workshop.transport()
         self._tools = Tools(keeper=self._workshop.keeper(self._transport))
@@ -142,16 +170,33 @@ class Crew:
                 await transport.close()
 
 
-class Subscribe:
-    """The decorator of a handler, which stays the function that it is."""
+class Subscribe(Generic[T]):
+    """Subscribe a handler and return it unchanged: the decorator that `topic.subscribe` returns."""
 
-    def __init__(self, crew: Crew, topic: str, group: str, codec: Codec[Any], options: Options) -> None:
+    def __init__(self, crew: Crew, topic: str, group: str, codec: Codec[T], options: Options) -> None:
         self._crew = crew
         self._place = (topic, check_name("group", group))
         self._codec = codec
         self._options = options
 
-    def __call__(self, function: Function) -> Function:
+    def __repr__(self) -> str:
+        return f"Subscribe(topic={self._place[0]!r}, group={self._place[1]!r})"
+
+    # The last three are for mypy, which does not match positional-only parameters with the protocols.
+    @overload
+    def __call__(self, function: ValueHandler[T, P, R]) -> Callable[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: AsyncDeliveryHandler[T, P, Async]) -> Callable[P, Async]: ...
+    @overload
+    def __call__(self, function: DeliveryHandler[T, P, Plain]) -> Callable[P, Plain]: ...
+    @overload
+    def __call__(self, function: Callable[[T], R]) -> Callable[[T], R]: ...
+    @overload
+    def __call__(self, function: Callable[[T, AsyncDelivery[T]], Async]) -> Callable[[T, AsyncDelivery[T]], Async]: ...
+    @overload
+    def __call__(self, function: Callable[[T, Delivery[T]], Plain]) -> Callable[[T, Delivery[T]], Plain]: ...
+
+    def __call__(self, function: Any) -> Any:
         topic, group = self._place
         self._crew.add(
             Subscription(topic=topic, group=group, handler=Handler(function), codec=self._codec, options=self._options)
@@ -173,7 +218,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     seen: list[int] = []
 
     def begin_to_stop(name: str) -> None:
-        log.info("%s: finishing what runs; once more ends at once", name)
+        log.info("%s received: finishing running handlers. Send it again to exit immediately.", name)
         stop()
 
     def arrived(number: int, frame: object) -> None:

@@ -1,17 +1,19 @@
 """Handlers: what a person wrote, called the way its signature asks for.
 
 A coroutine function runs in the worker's event loop, any other in a thread. It gets the value, or value and delivery.
+An awaitable that a function returns is awaited in the event loop: the message is done when that is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._sync.delivery import Delivery
+from lakelog.client.functions import is_coroutine_function, is_of_kind, name_of
 from lakelog.client.work.held import Held
 from lakelog.client.work.threads import HandlerThreads
 from lakelog.errors import InvalidRequest
@@ -22,37 +24,69 @@ class Handler:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
-            raise InvalidRequest(f"A handler is a function, not {type(function).__name__}.")
+            raise InvalidRequest(f"A handler must be a function of (value) or (value, delivery), not {function!r}.")
         self.function = function
-        self.is_async = _is_async(function)
+        if is_of_kind(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+            raise InvalidRequest(
+                f"Handler {self.name} contains `yield`: calling it makes a generator and runs nothing. "
+                "Write a function without `yield`."
+            )
+        self.is_async = is_coroutine_function(function)
+        # A wrapper of a coroutine function may be a plain one, and passes the delivery on.
+        self.async_delivery = self.is_async or is_coroutine_function(inspect.unwrap(function))
         self.wants_delivery = _wants_delivery(function)
 
     @property
     def name(self) -> str:
-        return getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        return name_of(self.function)
 
     def begin(self, value: object, held: Held, threads: HandlerThreads) -> asyncio.Future[Any]:
         """Starts it; the future ends when the function has really ended. An async one ends by being cancelled."""
         if self.wants_delivery:
-            return begin(self.function, self.is_async, (value, delivery_of(held, self.is_async)), threads)
+            return begin(self.function, self.is_async, (value, delivery_of(held, self.async_delivery)), threads)
         return begin(self.function, self.is_async, (value,), threads)
 
 
 def begin(
     function: Callable[..., Any], is_async: bool, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
+    """Start it; the future ends when the function, and an awaitable that it returned, has ended."""
+    loop = asyncio.get_running_loop()
     if is_async:
-        task: asyncio.Future[Any] = asyncio.ensure_future(function(*args))
-        return task
-    return asyncio.wrap_future(threads.submit(lambda: function(*args)))
+        return loop.create_task(_run_async(function, args))
+
+    def run() -> None:
+        result = function(*args)
+        if result is not None and is_awaitable(result):
+            asyncio.run_coroutine_threadsafe(run_awaitable(result), loop).result()
+
+    return threads.begin(run)
+
+
+async def _run_async(function: Callable[..., Any], args: tuple[object, ...]) -> None:
+    result = await function(*args)
+    if result is not None and is_awaitable(result):
+        await run_awaitable(result)
+
+
+def is_awaitable(result: object) -> bool:
+    """Return whether a handler's result has to be awaited. Refuse a generator, which has run nothing."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise InvalidRequest("The handler returned a generator, so nothing has run. Write a function without `yield`.")
+    return inspect.isawaitable(result)
+
+
+async def run_awaitable(awaitable: Awaitable[object]) -> None:
+    await awaitable
 
 
 def begin_hook(
     hook: Callable[..., Any], held: Held, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
     """Hooks are called like handlers, but with the delivery first."""
-    is_async = _is_async(hook)
-    return begin(hook, is_async, (delivery_of(held, is_async), *args), threads)
+    is_async = is_coroutine_function(hook)
+    async_delivery = is_async or is_coroutine_function(inspect.unwrap(hook))
+    return begin(hook, is_async, (delivery_of(held, async_delivery), *args), threads)
 
 
 def delivery_of(held: Held, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
@@ -61,16 +95,12 @@ def delivery_of(held: Held, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any
 
 def reason_of(error: BaseException) -> str:
     """The text that a failed message carries: the kind of error and its message."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:
+        # An error of the user's own class; the message has failed all the same.
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    # An object that is called like a function.
-    called = getattr(function, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _wants_delivery(function: Callable[..., Any]) -> bool:
@@ -88,5 +118,4 @@ def _wants_delivery(function: Callable[..., Any]) -> bool:
         optional = wanted and len(parameters) > 1 and parameters[1].default is not inspect.Parameter.empty
         if not optional or parameters[1].name == "delivery":
             return wanted
-    name = getattr(function, "__qualname__", function)
-    raise InvalidRequest(f"A handler takes (value) or (value, delivery); {name} takes {signature}.")
+    raise InvalidRequest(f"A handler takes (value) or (value, delivery); {name_of(function)} takes {signature}.")

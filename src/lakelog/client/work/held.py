@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lakelog.client.group_values import Answer, Answered, Verb
 from lakelog.client.messages import ReceivedMessage
 from lakelog.client.work.answers import Answerer
+from lakelog.client.work.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LeaseLost
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.wire.leases import LeaseHead
+
+_NO_CHAIN: deque[Held] = deque()
 
 
 def clipped(reason: str) -> str:
@@ -27,12 +32,24 @@ def clipped(reason: str) -> str:
 class Hand:
     """One lease in a worker's hands, with those of its messages that are not answered yet."""
 
-    def __init__(self, lease: LeaseHead, lease_ms: int) -> None:
+    def __init__(
+        self,
+        lease: LeaseHead,
+        lease_ms: int,
+        answerer: Answerer,
+        timeout_seconds: float,
+        moved: Callable[[Hand], None],
+    ) -> None:
         self.lease = lease
         self.partition = lease.partition
         self.token = lease.token
         self.suspect = lease.suspect
         self.lease_ms = lease_ms
+        self.answerer = answerer
+        self.timeout_seconds = timeout_seconds
+        self.moved = moved
+        """Called when a handler was given another time than the usual."""
+        self.loop = asyncio.get_running_loop()
         self.kept = 0
         """Its number with the keeper."""
         self.until = 0.0
@@ -48,55 +65,70 @@ class Hand:
 class Held:
     """A message, its place in a hand, and the answer to it: the first one that is given counts."""
 
-    def __init__(
-        self,
-        message: ReceivedMessage[Any],
-        hand: Hand,
-        answerer: Answerer,
-        timeout_seconds: float,
-        prolonged: Callable[[Hand], None],
-    ) -> None:
+    __slots__ = ("_saying", "began", "chain", "error", "hand", "message", "over", "reason", "verb")
+
+    def __init__(self, message: ReceivedMessage[Any], hand: Hand) -> None:
         self.message = message
         self.hand = hand
-        self.attempt = hand.lease.deliveries.get(message.offset, 1)
-        self.failures = hand.lease.failures.get(message.offset, 0)
-        self.loop = asyncio.get_running_loop()
+        self.chain: deque[Held] = _NO_CHAIN
+        """The messages that have to wait for this one; set when it gets its concurrency slot."""
         self.verb: Verb | None = None
         """What was said about it."""
         self.reason = ""
-        self.answered: Answered | None = None
+        self.error: BaseException | None = None
+        """Why it failed; of a nack by the handler itself, what the handler was catching."""
         self.over = False
-        self._answerer = answerer
-        self._timeout_seconds = timeout_seconds
-        self._prolonged = prolonged
+        self.began = 0.0
+        """When it got its concurrency slot; 0 while it has none."""
         self._saying: asyncio.Future[Answered] | None = None
 
-    async def settle(self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None) -> Answered:
-        """Says it, and returns when the server has accepted it; the same thing again gets the same answer."""
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.hand.loop
+
+    @property
+    def attempt(self) -> int:
+        return self.hand.lease.deliveries.get(self.message.offset, 1)
+
+    @property
+    def failures(self) -> int:
+        return self.hand.lease.failures.get(self.message.offset, 0)
+
+    def acked_by(self, saying: asyncio.Future[Answered]) -> None:
+        """Note that this ack, of this message and others, was said."""
+        self.verb, self._saying = "ack", saying
+
+    async def settle(
+        self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None, error: BaseException | None = None
+    ) -> Answered:
+        """Send the answer, and return when the server has accepted it; a repeat of it gets the same result.
+
+        The traceback of `error` goes with a nack or fail.
+        """
         if self._saying is None:
             if self.over:
                 raise LeaseLost("This message was given back already: its handler took too long.")
-            self.verb, self.reason = verb, reason
+            self.verb, self.reason, self.error = verb, reason, error
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
-            self._saying = self._answerer.say(self.answer(verb, clipped(reason), delay_ms))
+            answer = self.answer(verb, clipped(reason), delay_ms)
+            if error is not None:
+                answer = replace(answer, traceback=traceback_of(error))
+            self._saying = self.hand.answerer.say(answer)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was answered already, with {self.verb}.")
         # Whoever said it may be cancelled; what was said stands.
-        self.answered = await asyncio.shield(self._saying)
-        return self.answered
+        return await asyncio.shield(self._saying)
 
     async def extend(self, seconds: float | None = None) -> None:
         """Gives the handler so many seconds from now. Raises `LeaseLost` if the message is somebody else's already."""
         if self._saying is not None or self.over:
             raise InvalidRequest("This message was answered already.")
-        more = self._timeout_seconds if seconds is None else seconds
-        if more <= 0:
-            raise InvalidRequest("A message is extended by more than no time.")
-        await self._answerer.say(self.prolonging())
+        more = self.hand.timeout_seconds if seconds is None else seconds
+        await self.hand.answerer.say(self.prolonging())
         if self.message.offset in self.hand.deadlines:
             self.hand.deadlines[self.message.offset] = time.monotonic() + more
             self.hand.stretched = True
-            self._prolonged(self.hand)
+            self.hand.moved(self.hand)
 
     def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> Answer:
         hand, offsets = self.hand, (self.message.offset,)

@@ -16,12 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import lakelog
 from lakelog.client import processes
 from lakelog.client.work.extending import Extender, Kept, Send, Source, send_due
+from lakelog.client.work.threads import HandlerThreads
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -55,6 +57,14 @@ class Keeper(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Tools:
+    """What the subscriptions of a client share: the keeper of their leases, and the threads of their handlers."""
+
+    keeper: Keeper
+    threads: HandlerThreads = field(default_factory=HandlerThreads)
+
+
 class ProcessKeeper:
     """Tells a process of its own, which is started anew if it ends."""
 
@@ -83,7 +93,7 @@ class ProcessKeeper:
             async with asyncio.timeout(_READY_SECONDS):
                 await spoke.wait()
         except TimeoutError:
-            processes.log.warning("the process that extends leases is not ready after %g s", _READY_SECONDS)
+            processes.log.warning("The process that extends leases is not ready after %g s.", _READY_SECONDS)
         finally:
             loop.remove_reader(process.stdout)
 
@@ -163,7 +173,7 @@ class ProcessKeeper:
             self._end(str(exc))
 
     def _end(self, why: str) -> None:
-        processes.log.warning("the process that extends leases is started again: %s", why)
+        processes.log.warning("Restarting the process that extends leases: %s.", why)
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -221,7 +231,7 @@ class ThreadKeeper:
             except Exception as exc:
                 error = exc
             if error is not None and not self._closed:
-                processes.log.warning("leases could not be extended: %s", error)
+                processes.log.warning("Could not extend leases; retrying: %s", error)
 
     def _waited(self) -> bool:
         """Whether to go on."""

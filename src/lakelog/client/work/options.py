@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from lakelog.client.codec import Codec
-from lakelog.client.positions import position_of, seconds_of
+from lakelog.client.functions import check_function, check_hook
+from lakelog.client.positions import position_of
+from lakelog.client.work.handler_types import Filter
 from lakelog.client.work.handlers import Handler
 from lakelog.errors import InvalidRequest
 from lakelog.model import group as model
-from lakelog.model.group import Assignor, Exponential, GroupKind, GroupWish, NoStart, Order, RetryPolicy, Start
+from lakelog.model.arguments import (
+    check_flag,
+    check_positive_seconds,
+    check_seconds,
+    check_text,
+    check_time,
+    check_whole,
+    refusal,
+)
+from lakelog.model.filter import parse
+from lakelog.model.group import (
+    MAX_RETRIES,
+    MAX_WINDOW,
+    Assignor,
+    Exponential,
+    GroupKind,
+    GroupWish,
+    NoStart,
+    Order,
+    RetryPolicy,
+    Start,
+)
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
+from lakelog.model.position import AtTime
 
 StartFrom = Literal["earliest", "latest", "none"] | datetime | int
 Retries = RetryPolicy | int
-Filter = str | Callable[[Any], bool]
-Hook = Callable[..., Awaitable[None] | None]
+Hook = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +52,14 @@ class Options:
     concurrency: int = 1
     batch_size: int = 50
     max_in_flight: int | None = None
-    filter: Filter | None = None
+    prefetch: int | None = None
+    filter: Filter[Any] | None = None
     retries: Retries | None = None
     dead_letter: bool | None = None
     on_dead: Hook | None = None
     on_ack: Hook | None = None
-    start_from: StartFrom = "latest"
+    start_from: StartFrom | None = None
+    """None: not stated, which means latest."""
     ack: Literal["auto", "manual"] = "auto"
     ack_timeout: timedelta | float = 30.0
     lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000
@@ -44,36 +69,49 @@ class Options:
     heartbeat: timedelta | float | None = None
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or (self.max_in_flight or 1) < 1:
-            raise InvalidRequest("A subscription runs and holds at least one message at a time.")
-        if not 1 <= self.batch_size <= MAX_BATCH_MESSAGES:
-            raise InvalidRequest(f"A batch size is 1 to {MAX_BATCH_MESSAGES}.")
+        check_whole("concurrency", self.concurrency, 1)
+        check_whole("batch_size", self.batch_size, 1, MAX_BATCH_MESSAGES)
+        if self.max_in_flight is not None:
+            check_whole("max_in_flight", self.max_in_flight, 1)
+        if self.prefetch is not None:
+            check_whole("prefetch", self.prefetch, 0)
         if self.ack not in ("auto", "manual"):
-            raise InvalidRequest(f"`ack` is 'auto' or 'manual', not {self.ack!r}.")
-        _within("lease", self.lease_ms, model.MIN_LEASE_MS, model.MAX_LEASE_MS)
-        _within("session_timeout", self.session_ms, model.MIN_SESSION_MS, model.MAX_SESSION_MS)
-        if self.timeout_seconds <= 0:
-            raise InvalidRequest("`ack_timeout` is above zero.")
-        if self.heartbeat is not None and not 0 < seconds_of(self.heartbeat) * 1000 < self.session_ms:
-            raise InvalidRequest("`heartbeat` is above zero, and shorter than `session_timeout`.")
+            raise InvalidRequest(f"`ack` must be 'auto' or 'manual', not {self.ack!r}.")
+        check_seconds("lease", self.lease, model.MIN_LEASE_MS / 1000, model.MAX_LEASE_MS / 1000)
+        check_seconds("session_timeout", self.session_timeout, model.MIN_SESSION_MS / 1000, model.MAX_SESSION_MS / 1000)
+        check_positive_seconds("ack_timeout", self.ack_timeout)
+        if self.heartbeat_seconds is not None and self.heartbeat_seconds * 1000 >= self.session_ms:
+            limit = f"shorter than `session_timeout`, which is {self.session_ms / 1000:g} s"
+            raise refusal("heartbeat", limit, self.heartbeat)
+        self._check_functions()
         self.wish()
 
-    @property
-    def held(self) -> int:
-        """How many messages may be in hand."""
-        return self.max_in_flight or self.concurrency
+    def _check_functions(self) -> None:
+        if isinstance(self.filter, str):
+            if self.filter:
+                parse(self.filter)
+        elif self.filter is not None:
+            check_function("filter", self.filter, ("value",))
+        if self.on_ack is not None:
+            check_hook("on_ack", self.on_ack, ("delivery",))
+        if self.on_dead is not None:
+            check_hook("on_dead", self.on_dead, ("delivery", "error"))
 
     @property
     def lease_ms(self) -> int:
-        return round(seconds_of(self.lease) * 1000)
+        return round(check_seconds("lease", self.lease) * 1000)
+
+    @property
+    def heartbeat_seconds(self) -> float | None:
+        return None if self.heartbeat is None else check_positive_seconds("heartbeat", self.heartbeat)
 
     @property
     def session_ms(self) -> int:
-        return round(seconds_of(self.session_timeout) * 1000)
+        return round(check_seconds("session_timeout", self.session_timeout) * 1000)
 
     @property
     def timeout_seconds(self) -> float:
-        return seconds_of(self.ack_timeout)
+        return check_seconds("ack_timeout", self.ack_timeout)
 
     def wish(self) -> GroupWish:
         """What the server is told about the group."""
@@ -84,7 +122,8 @@ class Options:
             dead_letter=self.dead_letter,
             assignor=self.assignor,
         )
-        return replace(stated, kind=GroupKind.LEASE, start=start_of(self.start_from))
+        start = None if self.start_from is None else start_of(self.start_from)
+        return replace(stated, kind=GroupKind.LEASE, start=start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +156,29 @@ def wish_of(
     """A group's settings as callers write them."""
     return GroupWish(
         order=_choice(Order, "order", order),
-        filter=filter,
-        retries=Exponential(max=retries) if isinstance(retries, int) else retries,
-        dead_letter=dead_letter,
+        filter=None if filter is None else check_text("filter", filter),
+        retries=_policy(retries),
+        dead_letter=None if dead_letter is None else check_flag("dead_letter", dead_letter),
         assignor=_choice(Assignor, "assignor", assignor),
-        window=window,
+        window=None if window is None else check_whole("window", window, 1, MAX_WINDOW),
     )
+
+
+def _policy(retries: Retries | None) -> RetryPolicy | None:
+    if retries is None or isinstance(retries, RetryPolicy):
+        return retries
+    if type(retries) is not int:
+        raise refusal("retries", "a whole number, lakelog.Exponential(…) or lakelog.Fixed(…)", retries)
+    return Exponential(max=check_whole("retries", retries, 0, MAX_RETRIES))
 
 
 def start_of(start: StartFrom) -> Start:
     if start == "none":
         return NoStart()
     if isinstance(start, datetime):
-        return position_of(time=start)
+        return AtTime(check_time("start_from", start))
+    if start not in ("earliest", "latest") and (type(start) is not int or start < 0):
+        raise refusal("start_from", "'earliest', 'latest', 'none', a datetime with a time zone, or an offset", start)
     return position_of(start)
 
 
@@ -137,9 +186,5 @@ def _choice(kind: Any, name: str, wanted: str | None) -> Any:
     try:
         return None if wanted is None else kind(wanted)
     except ValueError as exc:
-        raise InvalidRequest(f"`{name}` is one of {', '.join(str(each) for each in kind)}, not {wanted!r}.") from exc
-
-
-def _within(name: str, found: int, least: int, most: int) -> None:
-    if not least <= found <= most:
-        raise InvalidRequest(f"`{name}` is {least / 1000:g} to {most / 1000:g} seconds, not {found / 1000:g}.")
+        choices = ", ".join(repr(str(each)) for each in kind)
+        raise InvalidRequest(f"`{name}` must be one of {choices}, not {wanted!r}.") from exc

@@ -73,6 +73,13 @@ class Quarantine:
             waiters = self._taken()
         _wake(waiters)
 
+    def left(self, *, was_alone: bool) -> None:
+        """As `leave_alone` or `leave`."""
+        if was_alone:
+            self.leave_alone()
+        else:
+            self.leave()
+
     def _entered(self) -> asyncio.Future[None] | None:
         with self._guard:
             if not self._alone and not self._wanting:

@@ -42,6 +42,11 @@ class Workers:
         self._stop: Callable[[float], None] | None = None
 
     def run(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise InvalidRequest(
+                "log.run() blocks its thread, and this thread runs an event loop. Use `await log.run()` with a client "
+                "of lakelog.connect_async(), or log.start(), which works in a thread of its own."
+            )
         asyncio.run(self._run())
 
     def start(self) -> None:

@@ -4,7 +4,9 @@
 """
 
 from lakelog.coordinator.leasing.applying import apply
-from lakelog.coordinator.leasing.codec import decode_state, encode_events, encode_state, replay
+from lakelog.coordinator.leasing.closed import Closed, Outcome
+from lakelog.coordinator.leasing.codec import decode_figures, decode_state, encode_events, encode_state, replay
+from lakelog.coordinator.leasing.figures import Figures, figures_of
 from lakelog.coordinator.leasing.operations import (
     Candidates,
     Commit,
@@ -22,10 +24,11 @@ from lakelog.coordinator.leasing.operations import (
     Return,
     Seek,
     Settle,
+    SkipTo,
     Step,
     Take,
 )
-from lakelog.coordinator.leasing.state import Closed, Counts, Lease, Outcome, Stage, State, Tally, Waiting, begin
+from lakelog.coordinator.leasing.state import Counts, Lease, Stage, State, Tally, Waiting, begin
 from lakelog.coordinator.leasing.step import step
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "Done",
     "Extend",
     "Fate",
+    "Figures",
     "GiveBack",
     "Granted",
     "Lease",
@@ -49,6 +53,7 @@ __all__ = [
     "Return",
     "Seek",
     "Settle",
+    "SkipTo",
     "Stage",
     "State",
     "Step",
@@ -57,9 +62,11 @@ __all__ = [
     "Waiting",
     "apply",
     "begin",
+    "decode_figures",
     "decode_state",
     "encode_events",
     "encode_state",
+    "figures_of",
     "replay",
     "step",
 ]

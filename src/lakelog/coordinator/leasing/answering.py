@@ -7,14 +7,17 @@ before gets the same answer again, as long as the lease is remembered.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.events import in_ranges, size, to_ranges
+from lakelog.coordinator.leasing.closed import Closed, Outcome
+from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, pairs, size, to_ranges
 from lakelog.coordinator.leasing.operations import Done, Extend, GiveBack, Return, Settle
-from lakelog.coordinator.leasing.state import Closed, Lease, Outcome
-from lakelog.errors import InvalidRequest, LeaseLost, NotOwner, OutOfOrder
+from lakelog.coordinator.leasing.state import Lease, State
+from lakelog.errors import InvalidRequest, LeaseLost, NotOwner, OutcomeForgotten, OutOfOrder
+from lakelog.model import limits
 from lakelog.model.group import Order
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ _SAME = {
     Return.FATAL: (Outcome.DIED,),
 }
 """What became of a message that was given back: a repeat is recognised by it."""
+_DONE = Done()
+_FINAL = (Outcome.ACKED, Outcome.DISCARDED, Outcome.DIED)
 
 
 def settle(decision: Decision, operation: Settle) -> Done:
@@ -38,16 +43,15 @@ def settle(decision: Decision, operation: Settle) -> Done:
             _check_through(lease, operation.ranges[-1][1], outcome)
         else:
             _check_repeated(lease, operation.ranges, (outcome,))
-        return Done()
+        return _DONE
     if operation.through:
-        end = operation.ranges[-1][1]
-        offsets = [offset for offset in lease.open if offset < end]
+        named = _below(lease.open.ranges, operation.ranges[-1][1])
     else:
-        offsets = _open_of(lease, operation.ranges, (outcome,))
-        _check_order(decision, lease, offsets)
-    if offsets:
-        decision.finish(lease.token, outcome, to_ranges(offsets))
-    return Done()
+        named = _open_of(lease, operation.ranges, (outcome,))
+        _check_order(decision, lease, named)
+    if named:
+        decision.finish(lease.token, outcome, named)
+    return _DONE
 
 
 def give_back(decision: Decision, operation: GiveBack) -> Done:
@@ -57,23 +61,24 @@ def give_back(decision: Decision, operation: GiveBack) -> Done:
         _check_repeated(lease, operation.ranges, same)
     elif operation.orphaned and lease.told_again:
         # Whoever repeated the request has it.
-        return Done()
+        return _DONE
     else:
-        offsets = _open_of(lease, operation.ranges, same)
+        named = _open_of(lease, operation.ranges, same)
+        offsets = list(of_ranges(named))
         if operation.kind is Return.UNCOUNTED:
             _release(decision, lease, offsets, operation.delay_ms or 0)
         else:
-            _check_order(decision, lease, offsets)
+            _check_order(decision, lease, named)
             _nack(decision, lease, offsets, operation)
-    died = lease.done.get(Outcome.DIED, [])
-    dead = [offset for first, end in operation.ranges for offset in range(first, end) if in_ranges(died, offset)]
-    return Done(dead=sorted(set(dead))) if dead else Done()
+    if operation.kind is Return.UNCOUNTED:
+        return _DONE
+    return _nacked(decision, lease, operation)
 
 
 def extend(decision: Decision, operation: Extend) -> Done:
     ranges = [(operation.offset, operation.offset + 1)] if operation.offset is not None else []
-    lease = _lease_of(decision, operation.owner, operation.token, ranges)
-    if isinstance(lease, Closed):
+    lease = _running(decision, operation.owner, operation.token, ranges)
+    if not isinstance(lease, Lease):
         raise LeaseLost()
     until = max(lease.until_ms, decision.now + operation.lease_ms)
     # Nobody is alone with several: were it believed, the innocent among them would fail with the guilty.
@@ -101,8 +106,8 @@ def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveB
         elif key:
             blocked.add(key)
     for offset, failures in dying.items():
-        decision.die(lease.token, lease.owner, offset, failures, operation.reason)
-    fronts, back = _part(decision, lease, [offset for offset in offsets if offset not in dying])
+        decision.die(lease.token, lease.owner, offset, failures, operation.reason, operation.traceback)
+    fronts, back = _part(lease, [offset for offset in offsets if offset not in dying])
     waits: list[int] = []
     for offset in fronts:
         delay = operation.delay_ms
@@ -113,6 +118,18 @@ def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveB
         decision.emit(events.Returned(lease.token, Outcome.NACKED, waits, back))
 
 
+def _nacked(decision: Decision, lease: Lease | Closed, operation: GiveBack) -> Done:
+    """What became of the messages of a nack, also of one that is repeated."""
+    died, waiting = lease.done.get(Outcome.DIED, []), decision.state.waiting
+    named = {offset for first, end in operation.ranges for offset in range(first, end)}
+    dues = [waiting[offset].due_ms for offset in named if offset in waiting]
+    return Done(
+        dead=sorted(offset for offset in named if in_ranges(died, offset)),
+        retry_in_ms=max(0, min(dues) - decision.now) if dues else None,
+        max_attempts=decision.config.retries.max + 1,
+    )
+
+
 def _release(decision: Decision, lease: Lease, offsets: list[int], delay_ms: int) -> None:
     cut = bisect_left(offsets, decision.context.log_start)
     if cut:
@@ -120,19 +137,18 @@ def _release(decision: Decision, lease: Lease, offsets: list[int], delay_ms: int
         gone = [n for offset in offsets[:cut] for n in (offset, decision.now, 0, 0)]
         decision.emit(events.Returned(lease.token, Outcome.RELEASED, gone, []))
         offsets = offsets[cut:]
-    fronts, back = _part(decision, lease, offsets)
+    fronts, back = _part(lease, offsets)
     waits = [n for offset in fronts for n in (offset, decision.now + delay_ms, 0, 0)]
     if waits or back:
         decision.emit(events.Returned(lease.token, Outcome.RELEASED, waits, back))
 
 
-def _part(decision: Decision, lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
+def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
     """Of messages that go back: those that are first of their key, and those behind others.
 
     Later ones of the same keys go back too: a message must not stay open behind one that is not.
     """
-    open_keys = decision.state._open_keys
-    if all(open_keys.get(lease.open[offset], 1) == 1 for offset in offsets):
+    if lease.open.is_one_each or all(lease.open.of_key(lease.open[offset]) <= 1 for offset in offsets):
         return offsets, []
     leaving = set(offsets)
     staying: set[int] = set()
@@ -156,20 +172,52 @@ def _part(decision: Decision, lease: Lease, offsets: list[int]) -> tuple[list[in
 
 def _lease_of(decision: Decision, owner: str, token: int | None, ranges: Ranges) -> Lease | Closed:
     """The owner's lease, still running, or closed and remembered."""
-    state = decision.state
-    lease = state.leases.get(token) if token is not None else _holding(decision, owner, ranges)
-    if lease is not None:
-        if lease.owner != owner:
-            raise NotOwner(f"The lease belongs to another owner, not to '{owner}'.", owner=owner)
-        if lease.until_ms <= decision.now:
-            decision.since(lease.until_ms)
-            raise LeaseLost()
-        decision.before(lease.until_ms)
-        return lease
-    closed = state.closed.get(token) if token is not None else _closed_with(decision, owner, ranges[0][0])
+    running = _running(decision, owner, token, ranges)
+    if running is not None:
+        return running
+    details = decision.state.closed.details
+    closed = details.get(token) if token is not None else _closed_with(decision, owner, ranges[0][0])
+    if closed is None and token is not None:
+        return _by_outcome(decision.state, owner, token, ranges)
     if closed is None or closed.owner != owner:
         raise LeaseLost()
     return closed
+
+
+def _running(decision: Decision, owner: str, token: int | None, ranges: Ranges) -> Lease | Closed | None:
+    """The owner's lease, if it is not closed yet. One past its end is returned as closed."""
+    lease = decision.state.leases.get(token) if token is not None else _holding(decision, owner, ranges)
+    if lease is None:
+        return None
+    if lease.owner != owner:
+        raise NotOwner(f"The lease belongs to another owner, not to '{owner}'.", owner=owner)
+    if lease.until_ms <= decision.now:
+        decision.since(lease.until_ms)
+        return _ended(lease)
+    decision.before(lease.until_ms)
+    return lease
+
+
+def _by_outcome(state: State, owner: str, token: int, ranges: Ranges) -> Closed:
+    """A closed lease whose messages all had one outcome, where only that is remembered: neither its owner nor offsets.
+
+    What is named has to be something that can have had the outcome: else the caller means another lease.
+    """
+    outcome = state.closed.outcome(token)
+    if outcome is None:
+        raise OutcomeForgotten() if state.first_token < token <= state.last_token else LeaseLost()
+    named = sum(end - first for first, end in ranges)
+    if named > limits.MAX_BATCH_MESSAGES or any(first < state.start or end > state.frontier for first, end in ranges):
+        raise LeaseLost()
+    offsets = {offset for first, end in ranges for offset in range(first, end)}
+    if outcome in _FINAL and not state.are_finished(offsets):
+        raise LeaseLost()
+    return Closed(owner, 0, {outcome: to_ranges(sorted(offsets))})
+
+
+def _ended(lease: Lease) -> Closed:
+    """Return a lease past its end as `expire` will close it: only what was said before its end counts."""
+    return Closed(lease.owner, lease.until_ms, {**lease.done, Outcome.EXPIRED: list(lease.open.ranges)})
 
 
 def _holding(decision: Decision, owner: str, ranges: Ranges) -> Lease | None:
@@ -187,7 +235,7 @@ def _holding(decision: Decision, owner: str, ranges: Ranges) -> Lease | None:
 
 def _closed_with(decision: Decision, owner: str, offset: int) -> Closed | None:
     """The owner's last closed lease that had the offset."""
-    for closed in reversed(decision.state.closed.values()):
+    for closed in reversed(decision.state.closed.details.values()):
         if closed.owner == owner and _has(closed.done, offset):
             return closed
     return None
@@ -197,17 +245,46 @@ def _closed_with(decision: Decision, owner: str, offset: int) -> Closed | None:
 
 
 def _open_of(lease: Lease, ranges: Ranges, same: Sequence[Outcome]) -> list[int]:
-    """The open ones of these offsets, ascending, each once; the others must have had the same outcome before."""
-    found = []
-    for first, end in ranges:
-        if end - first > len(lease.open) and end - first > len(lease.open) + sum(map(size, lease.done.values())):
+    """The open ones of these offsets, as flat ranges; the others must have had the same outcome before."""
+    named = _joined(ranges)
+    if len(named) == 2 and _is_within(lease.open.ranges, *named):
+        return named
+    found: list[int] = []
+    for first, end in pairs(named):
+        if _is_within(lease.open.ranges, first, end):
+            found += (first, end)
+            continue
+        if end - first > len(lease.open) + sum(map(size, lease.done.values())):
             raise LeaseLost()
         for offset in range(first, end):
             if offset in lease.open:
-                found.append(offset)
+                add_range(found, offset, offset + 1)
             elif not _had(lease.done, offset, same):
                 raise LeaseLost(f"Offset {offset} is not open in this lease.", offset=offset)
-    return found if len(ranges) == 1 else sorted(set(found))
+    return found
+
+
+def _joined(ranges: Ranges) -> list[int]:
+    """Ranges in any order as flat (first, end) pairs, ascending and apart."""
+    found: list[int] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1]:
+            found[-1] = max(found[-1], end)
+        else:
+            found += (first, end)
+    return found
+
+
+def _is_within(ranges: list[int], first: int, end: int) -> bool:
+    """Whether all offsets from the first to the end are in one of the flat ranges."""
+    at = bisect_left(ranges, first + 1)
+    return at % 2 == 1 and end <= ranges[at]
+
+
+def _below(ranges: list[int], end: int) -> list[int]:
+    """The part of flat ranges that lies below the end."""
+    at = bisect_left(ranges, end)
+    return [*ranges[:at], end] if at % 2 else ranges[:at]
 
 
 def _check_repeated(closed: Closed, ranges: Ranges, same: Sequence[Outcome]) -> None:
@@ -225,24 +302,20 @@ def _check_through(closed: Closed, end: int, outcome: Outcome) -> None:
         raise LeaseLost()
 
 
-def _check_order(decision: Decision, lease: Lease, offsets: Sequence[int]) -> None:
+def _check_order(decision: Decision, lease: Lease, named: list[int]) -> None:
     """Refuses an answer while an earlier message of the same key is open and stays open."""
-    if decision.config.order is Order.NONE or len(offsets) == len(lease.open):
+    if decision.config.order is Order.NONE or lease.open.is_one_each or named == lease.open.ranges:
         return
-    open_keys = decision.state._open_keys
-    leaving: dict[int, int] = {}
-    for offset in offsets:
-        key = lease.open[offset]
-        leaving[key] = leaving.get(key, 0) + 1
-    partly = {key: count for key, count in leaving.items() if key and count < open_keys[key]}
+    leaving = Counter(key for first, end in pairs(named) for key in lease.open.keys_between(first, end) if key)
+    partly = {key: count for key, count in leaving.items() if count < lease.open.of_key(key)}
     if not partly:
         return
-    left, named = sum(partly.values()), set(offsets)
+    left = sum(partly.values())
     staying: set[int] = set()
     for offset, key in lease.open.items():
         if key not in partly:
             continue
-        if offset not in named:
+        if not in_ranges(named, offset):
             staying.add(key)
         elif key in staying:
             raise OutOfOrder(offset=offset)

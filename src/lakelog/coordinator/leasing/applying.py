@@ -6,14 +6,15 @@ An event is a fact: nothing here depends on policy, time or chance.
 from __future__ import annotations
 
 import heapq
-import struct
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.events import AnyEvent, add_range, of_ranges, pairs
-from lakelog.coordinator.leasing.state import Closed, Lease, Outcome, State, Tally, Waiting
+from lakelog.coordinator.leasing.closed import Closed, Outcome
+from lakelog.coordinator.leasing.events import AnyEvent, add_range, of_ranges, pairs, unpack_keys
+from lakelog.coordinator.leasing.open_messages import OpenMessages
+from lakelog.coordinator.leasing.state import Lease, State, Tally, Waiting
 
 
 def apply(state: State, event: AnyEvent, at: int) -> None:
@@ -31,14 +32,13 @@ def index(state: State) -> None:
     state.skipped_count = sum(map(len, state.skipped.values()))
     for key in state.skipped:
         _look(state, key)
+    state.closed.measure()
 
 
 # What each event does -------------------------------------------------------------------------------------------------
 
 
 def _leased(state: State, event: events.Leased, at: int) -> None:
-    offsets = list(of_ranges(event.ranges))
-    keys: Iterable[int] = struct.unpack(f"<{len(offsets)}I", event.keys) if event.keys else [0] * len(offsets)
     lease = Lease(
         event.token,
         event.owner,
@@ -47,24 +47,24 @@ def _leased(state: State, event: events.Leased, at: int) -> None:
         event.until,
         event.suspect,
         event.alone,
-        dict(zip(offsets, keys, strict=True)),
+        OpenMessages(list(event.ranges), unpack_keys(event.keys)),
     )
     for other in state.held_by(event.owner):
         # Whoever holds something else is not alone with it. But the owner of a suspect gets more only if it keeps the
         # suspect apart: what it said about that one still holds.
         other.alone = other.alone and other.suspect
     frontier = state.frontier
-    for offset, key in lease.open.items():
-        if offset >= frontier:
-            break
-        _take_back(state, offset, key)
-    state.frontier = max(frontier, offsets[-1] + 1)
+    if event.ranges[0] < frontier:
+        for offset, key in lease.open.items():
+            if offset >= frontier:
+                break
+            _take_back(state, offset, key)
+    state.frontier = max(frontier, event.ranges[-1])
     state.last_token = event.token
     state.leases[event.token] = lease
     _index_lease(state, lease)
-    if state.skipped:
-        for key in set(lease.open.values()):
-            _look(state, key)
+    for key in state.skipped.keys() & lease.open.unique:
+        _look(state, key)
     _note_expiries(state, event.expires)
 
 
@@ -81,11 +81,14 @@ def _passed(state: State, event: events.Passed, at: int) -> None:
 def _finished(state: State, event: events.Finished, at: int) -> None:
     lease = state.leases[event.token]
     before = len(lease.open)
-    for first, end in pairs(event.ranges):
-        _close(state, lease, first, end, event.verb)
-        if state.tallies or state.expires:
-            for offset in range(first, end):
-                _forget(state, offset)
+    if event.ranges == lease.open.ranges:
+        _close_all(state, lease, event.verb)
+    else:
+        for first, end in pairs(event.ranges):
+            _close(state, lease, first, end, event.verb)
+    if state.tallies or state.expires:
+        for offset in of_ranges(event.ranges):
+            _forget(state, offset)
     if event.verb == Outcome.ACKED:
         state.counts.acked += before - len(lease.open)
     else:
@@ -154,6 +157,7 @@ def _sought(state: State, event: events.Sought, at: int) -> None:
         frontier=event.offset,
         epoch=event.epoch,
         generation=state.generation,
+        first_token=state.last_token,
         last_token=state.last_token,
     )
     for name in State.__slots__:
@@ -170,8 +174,11 @@ def _fenced(state: State, event: events.Fenced, at: int) -> None:
 
 
 def _forgot(state: State, event: events.Forgot, at: int) -> None:
-    for token in list(state.closed)[: event.count]:
-        del state.closed[token]
+    state.closed.forget(list(state.closed.details)[: event.count], ())
+
+
+def _faded(state: State, event: events.Faded, at: int) -> None:
+    state.closed.forget(of_ranges(event.details), event.blocks)
 
 
 _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
@@ -187,6 +194,7 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     events.Positioned: _positioned,
     events.Fenced: _fenced,
     events.Forgot: _forgot,
+    events.Faded: _faded,
 }
 
 
@@ -194,34 +202,45 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
 
 
 def cut_below(state: State, log_start: int) -> list[int]:
-    """Waiting and skipped messages below the log start: nobody holds them, and they cannot be read again."""
+    """Return the waiting and skipped messages below the offset: those that are cut with what lies below it."""
     found = [offset for offset in state.waiting if offset < log_start]
     for offsets in state.skipped.values():
         found += offsets[: bisect_left(offsets, log_start)]
     return sorted(found)
 
 
-def _close(state: State, lease: Lease, first: int, end: int, outcome: int) -> list[int]:
-    """Takes messages out of the lease; their keys."""
-    keys = [lease.open.pop(offset) for offset in range(first, end)]
-    state.open_count -= len(keys)
+def _close_all(state: State, lease: Lease, outcome: int) -> None:
+    """Takes all messages out of the lease that are in it."""
+    done = lease.done.setdefault(outcome, [])
+    if done:
+        for first, end in pairs(lease.open.ranges):
+            add_range(done, first, end)
+    else:
+        done += lease.open.ranges
+    state.open_count -= len(lease.open)
+    _free(state, lease.open.take_all())
+
+
+def _close(state: State, lease: Lease, first: int, end: int, outcome: int) -> None:
+    """Takes messages of one range out of the lease."""
     add_range(lease.done.setdefault(outcome, []), first, end)
-    open_keys, skipped = state._open_keys, state.skipped
-    for key in keys:
-        if key:
-            left = open_keys[key] - 1
-            if left:
-                open_keys[key] = left
-            else:
-                del open_keys[key]
-                if key in skipped:
-                    _look(state, key)
-    return keys
+    state.open_count -= end - first
+    _free(state, lease.open.take(first, end))
+
+
+def _free(state: State, keys: Collection[int]) -> None:
+    """Of these keys no message is open any more."""
+    state._open_keys.difference_update(keys)
+    if state.skipped:
+        for key in keys:
+            if key in state.skipped:
+                _look(state, key)
 
 
 def _give_up(state: State, lease: Lease, offset: int, outcome: int) -> int:
     """Takes one message out of the lease that is delivered again later; its key."""
-    [key] = _close(state, lease, offset, offset + 1, outcome)
+    key = lease.open[offset]
+    _close(state, lease, offset, offset + 1, outcome)
     state.tallies.setdefault(offset, Tally())
     if offset < state._cut_checked:
         state._cut_checked = -1
@@ -235,7 +254,7 @@ def _end_if_empty(state: State, lease: Lease, at: int) -> None:
     state._owners[lease.owner].discard(lease.token)
     if not state._owners[lease.owner]:
         del state._owners[lease.owner]
-    state.closed[lease.token] = Closed(lease.owner, at, lease.done)
+    state.closed.note(lease.token, Closed(lease.owner, at, lease.done))
 
 
 def _take_back(state: State, offset: int, key: int) -> None:
@@ -303,10 +322,7 @@ def _look(state: State, key: int) -> None:
 
 def _index_lease(state: State, lease: Lease) -> None:
     state.open_count += len(lease.open)
-    open_keys = state._open_keys
-    for key in lease.open.values():
-        if key:
-            open_keys[key] = open_keys.get(key, 0) + 1
+    state._open_keys |= lease.open.unique
     state._owners.setdefault(lease.owner, set()).add(lease.token)
     heapq.heappush(state._until, (lease.until_ms, lease.token))
 

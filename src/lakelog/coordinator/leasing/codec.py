@@ -1,4 +1,4 @@
-"""A group's progress as bytes: the events of one commit, or a whole state, each behind a format number."""
+"""A group's progress as bytes: the events of one commit with its figures, or a whole state; behind a format number."""
 
 from __future__ import annotations
 
@@ -8,32 +8,67 @@ from typing import Any
 import msgspec
 
 from lakelog.coordinator.leasing.applying import apply, index
-from lakelog.coordinator.leasing.events import AnyEvent
-from lakelog.coordinator.leasing.state import Closed, Counts, Lease, State, Tally, Waiting
+from lakelog.coordinator.leasing.closed import Closed, ClosedLeases, unpacked
+from lakelog.coordinator.leasing.events import AnyEvent, pack_keys, to_ranges, unpack_keys
+from lakelog.coordinator.leasing.figures import Figures
+from lakelog.coordinator.leasing.open_messages import OpenMessages
+from lakelog.coordinator.leasing.state import Counts, Lease, State, Tally, Waiting
 from lakelog.errors import UnsupportedFormat
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, 2)
+"""Format 1 has no outcomes by token, no first token, and a pair for each open message."""
 
 _encoder = msgspec.msgpack.Encoder()
-_events = msgspec.msgpack.Decoder(tuple[int, int, list[AnyEvent]])
+
+
+class _Commit(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    at: int
+    events: list[AnyEvent]
+
+
+class _CommitFigures(msgspec.Struct, frozen=True, array_like=True):
+    """A commit whose events are not looked at."""
+
+    format: int
+    at: int
+    events: msgspec.Raw
+    figures: Figures | None = None
+
+
+_commit = msgspec.msgpack.Decoder(_Commit)
+_figures = msgspec.msgpack.Decoder(_CommitFigures)
 _format = msgspec.msgpack.Decoder(list[Any])
 _COUNTS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
-def encode_events(events: Sequence[AnyEvent], at: int) -> bytes:
-    return _encoder.encode((FORMAT, at, events))
+def encode_events(events: Sequence[AnyEvent], at: int, figures: Figures) -> bytes:
+    """Return a commit as bytes: its events, and the figures of the state after them."""
+    return _encoder.encode((FORMAT, at, events, figures))
+
+
+def decode_figures(body: bytes) -> Figures | None:
+    """Return the figures after a commit, without replaying what came before it; None if they were not noted."""
+    try:
+        found = _figures.decode(body)
+    except msgspec.ValidationError as error:
+        raise _unknown(body) from error
+    if found.format not in _READABLE:
+        raise _unknown(body)
+    return found.figures
 
 
 def replay(state: State, body: bytes) -> None:
     """Applies the events of one commit."""
     try:
-        number, at, found = _events.decode(body)
+        commit = _commit.decode(body)
     except msgspec.ValidationError as error:
         raise _unknown(body) from error
-    if number != FORMAT:
+    if commit.format not in _READABLE:
         raise _unknown(body)
-    for event in found:
-        apply(state, event, at)
+    for event in commit.events:
+        apply(state, event, commit.at)
 
 
 def encode_state(state: State) -> bytes:
@@ -54,7 +89,8 @@ def encode_state(state: State) -> bytes:
                     lease.until_ms,
                     lease.suspect,
                     lease.alone,
-                    list(lease.open.items()),
+                    lease.open.ranges,
+                    pack_keys(lease.open.all_keys()),
                     lease.done,
                     lease.told_again,
                 )
@@ -65,38 +101,65 @@ def encode_state(state: State) -> bytes:
             [(offset, tally.deliveries, tally.failures, tally.suspect) for offset, tally in state.tallies.items()],
             list(state.expires.items()),
             [getattr(state.counts, name) for name in _COUNTS],
-            [(token, closed.owner, closed.at_ms, closed.done) for token, closed in state.closed.items()],
+            [(token, closed.owner, closed.at_ms, closed.done) for token, closed in state.closed.details.items()],
+            state.first_token,
+            [(number, block.closed_ms, block.pack()) for number, block in state.closed.blocks.items()],
         )
     )
 
 
 def decode_state(body: bytes) -> State:
-    parts = msgspec.msgpack.decode(body, strict=False)
-    if parts[0] != FORMAT:
+    number, *parts = msgspec.msgpack.decode(body, strict=False)
+    if number not in _READABLE:
         raise _unknown(body)
-    _, start, frontier, epoch, generation, last_token, leases, waiting, skipped, tallies, expires, counts, closed = (
-        parts
-    )
+    start, frontier, epoch, generation, last_token, leases, waiting, skipped, tallies, expires, counts, *rest = parts
+    closed, first_token = _closed(*rest) if number > 1 else (_closed_1(*rest), last_token)
     state = State(
         start=start,
         frontier=frontier,
         epoch=epoch,
         generation=generation,
+        first_token=first_token,
         last_token=last_token,
-        leases={lease[0]: _lease(*lease) for lease in leases},
+        leases={lease[0]: (_lease if number > 1 else _lease_1)(*lease) for lease in leases},
         waiting={offset: Waiting(due, key) for offset, due, key in waiting},
         skipped=dict(skipped),
         tallies={offset: Tally(*tally) for offset, *tally in tallies},
         expires=dict(expires),
         counts=Counts(*counts),
-        closed={token: Closed(owner, at, done) for token, owner, at, done in closed},
+        closed=closed,
     )
     index(state)
     return state
 
 
+def _closed(details: list[Any], first_token: int, blocks: list[Any]) -> tuple[ClosedLeases, int]:
+    closed = ClosedLeases(
+        {token: Closed(owner, at, done) for token, owner, at, done in details},
+        {number: unpacked(packed, closed_ms) for number, closed_ms, packed in blocks},
+    )
+    return closed, first_token
+
+
+def _closed_1(details: list[Any]) -> ClosedLeases:
+    """Of format 1. What it had forgotten is lost, as that version said: it may be from before a seek."""
+    closed = ClosedLeases()
+    for token, owner, at, done in details:
+        closed.note(token, Closed(owner, at, done))
+    return closed
+
+
 def _lease(*fields: Any) -> Lease:
-    return Lease(*fields[:7], dict(fields[7]), *fields[8:])  # type: ignore[call-arg]  # a slice has no length to check
+    token, owner, request, granted, until, suspect, alone, ranges, keys, done, told_again = fields
+    messages = OpenMessages(ranges, unpack_keys(keys))
+    return Lease(token, owner, request, granted, until, suspect, alone, messages, done, told_again)
+
+
+def _lease_1(*fields: Any) -> Lease:
+    """Of format 1, with the key of each offset."""
+    offsets, keys = zip(*fields[7], strict=True)
+    told_again = fields[9] if len(fields) > 9 else False
+    return _lease(*fields[:7], to_ranges(offsets), pack_keys(keys), fields[8], told_again)
 
 
 def _unknown(body: bytes) -> UnsupportedFormat:

@@ -6,6 +6,7 @@ Each is a small array in the journal; a field is only ever added at the end, wit
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
@@ -90,7 +91,7 @@ class Lapsed(Event, frozen=True, tag=7):
 
 
 class CutOff(Event, frozen=True, tag=8):
-    """Retention took what lies below: what nobody holds of it is cut."""
+    """Messages below the offset are cut unless they are leased: retention took them, or an operator skipped them."""
 
     log_start: int
 
@@ -115,14 +116,45 @@ class Fenced(Event, frozen=True, tag=11):
 
 
 class Forgot(Event, frozen=True, tag=12):
-    """The outcomes of the oldest so many closed leases are no longer remembered."""
+    """The outcomes of the oldest so many closed leases are no longer remembered. Only journals of format 1 have it."""
 
     count: int
 
 
+class Faded(Event, frozen=True, tag=13):
+    """Of closed leases some is no longer remembered.
+
+    `details` are tokens: what became of each of their messages. `blocks` are numbers of blocks of outcomes.
+    """
+
+    details: list[int]
+    blocks: list[int]
+
+
 AnyEvent = (
-    Leased | Passed | Finished | Returned | Died | Extended | Lapsed | CutOff | Sought | Positioned | Fenced | Forgot
+    Leased
+    | Passed
+    | Finished
+    | Returned
+    | Died
+    | Extended
+    | Lapsed
+    | CutOff
+    | Sought
+    | Positioned
+    | Fenced
+    | Forgot
+    | Faded
 )
+
+
+def pack_keys(keys: Sequence[int]) -> bytes:
+    """32-bit hashes of keys as bytes; empty if no message has a key."""
+    return struct.pack(f"<{len(keys)}I", *keys) if any(keys) else b""
+
+
+def unpack_keys(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(packed) // 4}I", packed)
 
 
 def to_ranges(offsets: Sequence[int]) -> list[int]:
@@ -161,6 +193,19 @@ def add_range(ranges: list[int], first: int, end: int) -> None:
         ranges[at] = first
     else:
         ranges[at:at] = (first, end)
+
+
+def cut_range(ranges: list[int], first: int, end: int) -> None:
+    """Removes a range that lies whole in one of ascending flat (first, end) pairs."""
+    at = bisect_left(ranges, end) - 1
+    if ranges[at] == first and ranges[at + 1] == end:
+        del ranges[at : at + 2]
+    elif ranges[at] == first:
+        ranges[at] = end
+    elif ranges[at + 1] == end:
+        ranges[at + 1] = first
+    else:
+        ranges[at + 1 : at + 1] = (first, end)
 
 
 def in_ranges(ranges: list[int], offset: int) -> bool:

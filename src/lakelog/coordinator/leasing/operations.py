@@ -75,6 +75,11 @@ class Take:
     isolates: bool = False
     generation: int | None = None
 
+    @property
+    def is_search(self) -> bool:
+        """Whether it asks for no messages, but for the lease that the same request got before."""
+        return self.max_messages == 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
@@ -106,6 +111,8 @@ class GiveBack:
     kind: Return
     delay_ms: int | None = None
     reason: str = ""
+    traceback: str | None = None
+    """Kept only by a dead letter: no event has it."""
     generation: int | None = None
     orphaned: bool = False
 
@@ -128,6 +135,20 @@ class Seek:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkipTo:
+    """Gives up what lies below the offset, without delivering it: an operator's way past messages that cannot be read.
+
+    Waiting and skipped messages are cut, and the frontier moves to the offset if it is below it. Leased messages stay
+    with their owners: they were delivered, so one that comes back is retried as usual. A repeat cuts nothing more,
+    unless such a message came back in between. The epoch has to be the present one: a seek may have moved the group
+    since the caller looked.
+    """
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """A cursor group's position. An epoch that is named has to be the present one."""
 
@@ -136,7 +157,7 @@ class Commit:
     epoch: int | None = None
 
 
-Operation = Take | Settle | GiveBack | Extend | Seek | Commit
+Operation = Take | Settle | GiveBack | Extend | Seek | SkipTo | Commit
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -144,7 +165,10 @@ Operation = Take | Settle | GiveBack | Extend | Seek | Commit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """A lease. `deliveries` and `failures` are by offset, where they are not 1 and 0."""
+    """A lease. `deliveries` and `failures` are by offset, where they are not 1 and 0.
+
+    `offsets` are a range where they are consecutive, so that later stages need not look at each of them.
+    """
 
     token: int
     until_ms: int
@@ -165,6 +189,12 @@ class Done:
 
     until_ms: int | None = None
     dead: Sequence[int] = ()
+    retry_in_ms: int | None = None
+    """Of a nack: the time until the first of its messages is due again, None if none of them waits."""
+    max_attempts: int | None = None
+    """Of a nack: the number of failures after which the retry policy gives a message up."""
+    cut: int = 0
+    """Of a skip: the number of messages that it cut."""
 
 
 Reply = Granted | Nothing | Done
@@ -180,6 +210,7 @@ class Death:
     failures: int
     reason: str
     owner: str
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +225,5 @@ class Step:
     deaths: Sequence[Death]
     not_before_ms: int
     not_after_ms: int
+    expired: Sequence[str] = ()
+    """The owners of leases that expired."""

@@ -7,9 +7,12 @@ others, never stored. Only `applying` changes a state.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
+
+from lakelog.coordinator.leasing.closed import ClosedLeases
+from lakelog.coordinator.leasing.open_messages import OpenMessages
 
 
 class Stage(StrEnum):
@@ -40,20 +43,9 @@ MESSAGE_TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
 """All that can become of a message by one operation. Only a cursor group acks what it has not leased."""
 
 
-class Outcome(IntEnum):
-    """How a message left a lease."""
-
-    ACKED = 1
-    DISCARDED = 2
-    NACKED = 3
-    RELEASED = 4
-    EXPIRED = 5
-    DIED = 6
-
-
 @dataclass(slots=True)
 class Lease:
-    """Messages in one owner's hands. `open` has the key's hash (0: none) of each that is not answered yet."""
+    """Messages in one owner's hands. `open` has those that are not answered yet."""
 
     token: int
     owner: str
@@ -62,20 +54,11 @@ class Lease:
     until_ms: int
     suspect: bool
     alone: bool
-    open: dict[int, int]
+    open: OpenMessages
     done: dict[int, list[int]] = field(default_factory=dict)
     """Answered offsets, as flat ranges, by `Outcome`: a repeated answer is recognised by it."""
     told_again: bool = False
     """Its request was repeated: of two calls that know of it, one that failed does not speak for the other."""
-
-
-@dataclass(slots=True)
-class Closed:
-    """A lease that is over, remembered for a while."""
-
-    owner: str
-    at_ms: int
-    done: dict[int, list[int]]
 
 
 @dataclass(slots=True)
@@ -115,6 +98,8 @@ class State:
     frontier: int
     epoch: int = 0
     generation: int = 0
+    first_token: int = 0
+    """Leases of this position epoch have tokens above it."""
     last_token: int = 0
     leases: dict[int, Lease] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
@@ -122,11 +107,12 @@ class State:
     tallies: dict[int, Tally] = field(default_factory=dict)
     expires: dict[int, int] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
-    closed: dict[int, Closed] = field(default_factory=dict)
+    closed: ClosedLeases = field(default_factory=ClosedLeases)
 
     open_count: int = 0
     skipped_count: int = 0
-    _open_keys: dict[int, int] = field(default_factory=dict)
+    _open_keys: set[int] = field(default_factory=set)
+    """A key has open messages in one lease at most."""
     _waiting_keys: dict[int, int] = field(default_factory=dict)
     _ready: dict[int, None] = field(default_factory=dict)
     _owners: dict[str, set[int]] = field(default_factory=dict)
@@ -142,12 +128,13 @@ class State:
         """The end of the finished prefix: everything below it is finished, for good in this position epoch."""
         lowest = self.frontier
         for lease in self.leases.values():
-            # The open ones of a lease are in ascending order.
-            lowest = min(lowest, next(iter(lease.open)))
-        for offset in self.waiting:
-            lowest = min(lowest, offset)
-        for offsets in self.skipped.values():
-            lowest = min(lowest, offsets[0])
+            first = lease.open.ranges[0]
+            if first < lowest:
+                lowest = first
+        if self.waiting:
+            lowest = min(lowest, min(self.waiting))
+        if self.skipped:
+            lowest = min(lowest, min([offsets[0] for offsets in self.skipped.values()]))
         return lowest
 
     def next_due_ms(self) -> int | None:
@@ -167,15 +154,28 @@ class State:
     def ready_keys(self) -> Iterable[int]:
         return self._ready
 
-    def is_blocked(self, key: int) -> bool:
-        """Whether a further message of the key has to wait."""
-        return key in self._open_keys or key in self._waiting_keys or key in self.skipped
+    def blocked_among(self, keys: Sequence[int]) -> set[int]:
+        """Return the keys of these that further messages have to wait for."""
+        found = self._open_keys.intersection(keys)
+        if self._waiting_keys or self.skipped:
+            unique = set(keys)
+            found |= self._waiting_keys.keys() & unique
+            found |= self.skipped.keys() & unique
+        return found
 
     def any_blocked(self) -> bool:
         return bool(self._open_keys or self._waiting_keys or self.skipped)
 
     def held_by(self, owner: str) -> list[Lease]:
         return [self.leases[token] for token in sorted(self._owners.get(owner, ()))]
+
+    def are_finished(self, offsets: set[int]) -> bool:
+        """Whether none of these messages, which are below the frontier, is leased, waiting or skipped."""
+        return (
+            offsets.isdisjoint(self.waiting)
+            and all(offsets.isdisjoint(lease.open) for lease in self.leases.values())
+            and all(offsets.isdisjoint(those) for those in self.skipped.values())
+        )
 
     def deliveries(self, offset: int) -> int:
         """How many times the message was delivered, for one that was delivered at least once."""
@@ -244,4 +244,4 @@ class State:
 
 def begin(start: int, last_token: int = 0) -> State:
     """The progress of a group that has read nothing yet. Its leases have tokens above the last one."""
-    return State(start=start, frontier=start, last_token=last_token)
+    return State(start=start, frontier=start, first_token=last_token, last_token=last_token)

@@ -5,13 +5,12 @@ A message of a blocked key is skipped, not waited for: one slow key holds up no 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.events import to_ranges
+from lakelog.coordinator.leasing.events import pack_keys, to_ranges
 from lakelog.coordinator.leasing.operations import Fate, Granted, Nothing, Take
 from lakelog.coordinator.leasing.state import Lease
 from lakelog.model.group import Order
@@ -30,10 +29,15 @@ class _Pick:
     """Messages chosen so far, and what was passed over on the way."""
 
     keys: dict[int, int] = field(default_factory=dict)
-    """By offset."""
+    """By offset: of messages that were waiting or skipped, and so are below the frontier."""
+    fresh: list[int] = field(default_factory=list)
+    """New messages, ascending."""
+    fresh_keys: list[int] = field(default_factory=list)
     frontier: int = 0
     room: int = 0
     """How many more the window lets in; one that waited is in it already."""
+    look_ahead: int = 0
+    """How many more may be skipped."""
     skipped: dict[int, list[int]] = field(default_factory=dict)
     filtered: int = 0
     expired: int = 0
@@ -74,7 +78,7 @@ def _repeated(decision: Decision, operation: Take) -> Granted | None:
             # Also where one call is decided twice: the lease may be that of a call at another server all the same.
             if not lease.told_again:
                 decision.emit(events.Extended(lease.token, lease.until_ms, False, True))
-            return _granted(decision, lease, sorted(lease.open))
+            return _granted(decision, lease)
     return None
 
 
@@ -132,49 +136,62 @@ def _fresh(decision: Decision, operation: Take, pick: _Pick) -> None:
         return
     if want <= 0:
         return
-    keys = _keys(decision)
-    first = state.frontier
-    plain = not (candidates.passed or candidates.expires)
-    if plain and (config.order is not Order.KEY or not state.any_blocked()) and not pick.keys:
-        end = min(first + want, candidates.end)
-        pick.keys.update(zip(range(first, end), keys[first - candidates.start :], strict=False))
-        pick.frontier = end
-        return
-    _scan(decision, pick, keys, want)
+    _scan(decision, pick, want)
 
 
-def _keys(decision: Decision) -> Sequence[int]:
-    """The keys that count under the group's order."""
+def _keys(decision: Decision, first: int, end: int) -> Sequence[int]:
+    """The keys that count under the group's order, of the candidates from the first offset to the end."""
     candidates = decision.context.candidates
     if decision.config.order is Order.KEY:
-        return candidates.keys
-    constant = PARTITION_KEY if decision.config.order is Order.PARTITION else 0
-    return [constant] * len(candidates.keys)
+        return candidates.keys[first - candidates.start : end - candidates.start]
+    return [PARTITION_KEY if decision.config.order is Order.PARTITION else 0] * (end - first)
 
 
-def _scan(decision: Decision, pick: _Pick, keys: Sequence[int], want: int) -> None:
-    """Message by message: filtered, expired, skipped because its key is blocked, or chosen."""
+def _scan(decision: Decision, pick: _Pick, want: int) -> None:
+    """As many at once as are wanted: most often none of them is of a blocked key, and all are chosen."""
     state, candidates = decision.state, decision.context.candidates
-    passed, skipped, chosen = candidates.passed, pick.skipped, pick.keys
-    room = decision.config.look_ahead - state.skipped_count
-    offset = state.frontier
-    while want > 0 and offset < candidates.end:
-        key = keys[offset - candidates.start]
-        fate = _fate(decision, offset) if passed or candidates.expires else None
+    has_fates = bool(candidates.passed or candidates.expires)
+    pick.look_ahead = decision.config.look_ahead - state.skipped_count
+    while want > 0 and pick.frontier < candidates.end:
+        first, end = pick.frontier, min(pick.frontier + want, candidates.end)
+        keys = _keys(decision, first, end)
+        blocked = state.blocked_among(keys)
+        if blocked or has_fates:
+            chosen = len(pick.fresh)
+            if not _look_at_each(decision, pick, keys, blocked):
+                return
+            want -= len(pick.fresh) - chosen
+        else:
+            pick.fresh += range(first, end)
+            pick.fresh_keys += keys
+            pick.frontier = end
+            want -= end - first
+
+
+def _look_at_each(decision: Decision, pick: _Pick, keys: Sequence[int], blocked: set[int]) -> bool:
+    """Message by message: filtered, expired, skipped because its key is blocked, or chosen.
+
+    False: no more may be skipped.
+    """
+    candidates = decision.context.candidates
+    has_fates = bool(candidates.passed or candidates.expires)
+    for offset, key in enumerate(keys, pick.frontier):
+        fate = _fate(decision, offset) if has_fates else None
         if fate is Fate.FILTERED:
             pick.filtered += 1
         elif fate is Fate.EXPIRED:
             pick.expired += 1
-        elif key and (key in skipped or state.is_blocked(key)):
-            if room <= 0:
-                break
-            skipped.setdefault(key, []).append(offset)
-            room -= 1
+        elif key not in blocked:
+            pick.fresh.append(offset)
+            pick.fresh_keys.append(key)
+        elif pick.look_ahead > 0:
+            pick.skipped.setdefault(key, []).append(offset)
+            pick.look_ahead -= 1
         else:
-            chosen[offset] = key
-            want -= 1
-        offset += 1
-    pick.frontier = offset
+            pick.frontier = offset
+            return False
+    pick.frontier += len(keys)
+    return True
 
 
 def _fate(decision: Decision, offset: int) -> Fate | None:
@@ -202,7 +219,7 @@ def _lapse(decision: Decision, pick: _Pick) -> None:
 
 def _grant(decision: Decision, operation: Take, pick: _Pick) -> Granted | Nothing:
     before = decision.state.frontier
-    granted = _lease(decision, operation, pick, suspect=False) if pick.keys else Nothing()
+    granted = _lease(decision, operation, pick, suspect=False) if pick.keys or pick.fresh else Nothing()
     if pick.skipped or pick.filtered or pick.expired or pick.frontier > decision.state.frontier:
         expires = decision.context.candidates.expires
         blocked = [[key, *offsets] for key, offsets in pick.skipped.items()]
@@ -214,8 +231,9 @@ def _grant(decision: Decision, operation: Take, pick: _Pick) -> Granted | Nothin
 
 def _lease(decision: Decision, operation: Take, pick: _Pick, *, suspect: bool) -> Granted:
     state = decision.state
-    offsets = sorted(pick.keys)
-    keys = [pick.keys[offset] for offset in offsets]
+    before = sorted(pick.keys)
+    offsets = [*before, *pick.fresh] if before else pick.fresh
+    keys = [*(pick.keys[offset] for offset in before), *pick.fresh_keys] if before else pick.fresh_keys
     expires = decision.context.candidates.expires
     event = events.Leased(
         state.last_token + 1,
@@ -223,18 +241,19 @@ def _lease(decision: Decision, operation: Take, pick: _Pick, *, suspect: bool) -
         operation.request,
         decision.now + operation.lease_ms,
         to_ranges(offsets),
-        struct.pack(f"<{len(keys)}I", *keys) if any(keys) else b"",
+        pack_keys(keys),
         suspect,
         # Whoever does not isolate gets a suspect with empty hands only, and nothing else while it holds it.
         suspect and not operation.isolates,
         [n for offset in offsets if offset in expires for n in (offset, expires[offset])] if expires else [],
     )
     decision.emit(event)
-    return _granted(decision, state.leases[event.token], offsets)
+    return _granted(decision, state.leases[event.token])
 
 
-def _granted(decision: Decision, lease: Lease, offsets: Sequence[int]) -> Granted:
-    tallies = decision.state.tallies
+def _granted(decision: Decision, lease: Lease) -> Granted:
+    tallies, ranges = decision.state.tallies, lease.open.ranges
+    offsets = range(*ranges) if len(ranges) == 2 else list(lease.open)
     known = [offset for offset in offsets if offset in tallies] if tallies else []
     return Granted(
         token=lease.token,

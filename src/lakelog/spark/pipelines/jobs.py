@@ -14,17 +14,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from lakelog.client.lake_values import TierWish
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
-from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered, no_store, planned, tier
+from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered, explained, no_store, planned, tier
+from lakelog.spark.requirements import check_java, check_pyspark, starts_java
 from lakelog.spark.session import Connection, client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+_LOGGING = (Path(__file__).parent / "log4j2.properties").as_uri()
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING}",
+}
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -59,24 +67,24 @@ class Sessions:
 
     @cached_property
     def spark(self) -> SparkSession:
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError as exc:
-            raise ConfigurationError(
-                "This needs PySpark, which is not installed: pip install 'lakelog[spark]'. It needs Java 17 besides."
-            ) from exc
+        check_pyspark()
+        settings = {**self._defaults(), **self.conf}
+        if starts_java(settings):
+            check_java()
+        from pyspark.sql import SparkSession
+
         self.on_start()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(self.name)
         if self.master is not None:
             builder = builder.master(self.master)
-        for name, setting in {**self._defaults(), **self.conf}.items():
+        for name, setting in settings.items():
             builder = builder.config(name, setting)
         try:
             return builder.getOrCreate()
         except Exception as exc:
             told = first_line(exc, 300).rstrip(".")
-            raise ConfigurationError(f"Spark cannot be started: {told}. Is Java 17 installed?") from exc
+            raise ConfigurationError(f"Spark does not start: {told}.") from exc
 
     def _defaults(self) -> dict[str, str]:
         if self.master is None:
@@ -134,6 +142,8 @@ def _tier_once(connection: Connection, sessions: Sessions, job: TierJob, report:
                 raise
             report.passed(topic, error)
             continue
+        if done.is_nothing and job.every_seconds is None:
+            done = explained(log, done)
         report.ended(done)
         results.append(done)
     return results
@@ -142,7 +152,7 @@ def _tier_once(connection: Connection, sessions: Sessions, job: TierJob, report:
 def _tier_topic(connection: Connection, sessions: Sessions, job: TierJob, topic: str, report: Report) -> Tiered:
     log = client(connection)
     plan = planned(log, topic, job.wish)
-    if job.dry_run or not (plan.segments or plan.settled):
+    if job.dry_run or plan.is_nothing:
         return plan
     if log.lake.plan(topic).store is None:
         # Asked again by `tier`; but a session takes seconds to start.

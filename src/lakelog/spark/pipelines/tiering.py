@@ -53,6 +53,15 @@ class Tiered:
     """Ranges that somebody else had registered first, or that retention took."""
     planned_messages: int = 0
     planned_segments: int = 0
+    hot: int = 0
+    """Messages that are in PostgreSQL only, when there was nothing to tier."""
+    total: int = 0
+    """Messages of the topic, when there was nothing to tier."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there was nothing to tier."""
+        return not (self.segments or self.settled or self.taken or self.dropped)
 
     def figures(self) -> dict[str, int]:
         names = ("messages", "segments", "bytes", "settled", "dropped", "taken", "planned_messages", "planned_segments")
@@ -114,6 +123,16 @@ def planned(log: Lakelog, topic: str, wish: TierWish) -> Tiered:
         settled=len(log.lake.unverified(topic)),
         planned_messages=messages,
         planned_segments=len(ranges),
+    )
+
+
+def explained(log: Lakelog, done: Tiered) -> Tiered:
+    """Return the same with `hot` and `total`, which say why there was nothing to tier."""
+    partitions = log.lake.plan(done.topic).partitions
+    return replace(
+        done,
+        hot=sum(each.high_watermark - max(each.hot_from, each.log_start) for each in partitions),
+        total=sum(each.high_watermark - each.log_start for each in partitions),
     )
 
 

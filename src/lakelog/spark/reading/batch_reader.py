@@ -16,7 +16,7 @@ from lakelog.spark.reading.piece_reader import Place
 from lakelog.spark.reading.planning import pieces_in, pieces_of, require_whole
 from lakelog.spark.reading.ranges import ReadWish, read_wish
 from lakelog.spark.reading.splits import read_split, split_partitions
-from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.session import Connection, announced, client, connection_of, short_errors
 
 
 class BatchReader(DataSourceReader):
@@ -26,18 +26,21 @@ class BatchReader(DataSourceReader):
         self._wish: ReadWish = read_wish(options)
         self._connection: Connection = connection_of(options)
 
+    @short_errors()
     def partitions(self) -> list[Any]:
         wish = self._wish
         if wish.pinned is not None:
             place = self._place(wish.pinned.incarnation, None)
             return split_partitions(place, pieces_in(wish.pinned.ranges))
-        plan = client(self._connection).lake.plan(wish.topic, wish.wish)
+        with announced(self._connection):
+            plan = client(self._connection).lake.plan(wish.topic, wish.wish)
         require_whole(plan, wish.wish.starts, wish.wish.ends)
         place = self._place(plan.incarnation, plan.store)
         return split_partitions(place, pieces_of(plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_split(partition)
+        with short_errors():
+            yield from read_split(partition)
 
     def _place(self, incarnation: int, store: str | None) -> Place:
         return Place(

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from lakelog.client.lake_values import PlanWish
 from lakelog.errors import InvalidRequest
+from lakelog.spark.options import PINNED, READ_OPTIONS, known_options, topic_of
 from lakelog.spark.reading.planning import Ranges
-
-READ_OPTIONS = ("topic", "url", "token", "since", "until", "startOffsets", "endOffsets")
-PINNED = "pinned"
-"""Written by `lakelog.spark.topic`: exact ranges of a plan that is made already."""
-STORE = "store."
-"""Prefix of options for the object store, as `store.endpoint`; without them its environment counts (AWS_…)."""
-_STREAM_OPTIONS = ("group", "start", "maxMessagesPerTrigger")
 
 _UNITS = {"ms": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _SHORT = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
@@ -56,13 +49,8 @@ class ReadWish:
 
 
 def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWish:
-    """Of the options of `spark.read.format("lakelog")`; names differ by more than case or are the same."""
-    for name in options:
-        if name.lower() in (stream.lower() for stream in _STREAM_OPTIONS):
-            raise InvalidRequest(
-                f"`{name}` is an option of spark.readStream; spark.read has {', '.join(READ_OPTIONS)}."
-            )
-    given, store = known_options(options, READ_OPTIONS, of="a read", besides=(PINNED,))
+    """Return what the options of `spark.read.format("lakelog")` say; names are the same in any case."""
+    given, store = known_options(options, READ_OPTIONS, of="spark.read", besides=(PINNED,))
     pinned = given.get(PINNED)
     return ReadWish(
         topic=topic_of(given),
@@ -75,36 +63,6 @@ def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWi
         pinned=None if pinned is None else Pinned.of(pinned),
         store=store,
     )
-
-
-def known_options(
-    options: Mapping[str, str], names: Sequence[str], *, of: str, besides: Sequence[str] = ()
-) -> tuple[dict[str, str], dict[str, str]]:
-    """By name in lower case: the options, and those of the object store. One that is unknown is refused.
-
-    `besides` are known too, but not for users.
-    """
-    known = {name.lower(): name for name in (*names, *besides)}
-    given: dict[str, str] = {}
-    store: dict[str, str] = {}
-    for name, text in options.items():
-        lower = name.lower()
-        if lower.startswith(STORE):
-            store[lower.removeprefix(STORE)] = text
-        elif lower in known:
-            given[lower] = text
-        else:
-            near = difflib.get_close_matches(lower, known, 1)
-            hint = f" Is {known[near[0]]!r} meant?" if near else ""
-            raise InvalidRequest(f"`{name}` is no option of {of}.{hint} There are {', '.join(names)}.")
-    return given, store
-
-
-def topic_of(options: Mapping[str, str]) -> str:
-    topic = options.get("topic")
-    if not topic:
-        raise InvalidRequest("Say which topic: .option('topic', 'orders').")
-    return topic
 
 
 def time_of(text: Time | None, name: str, now: datetime | None = None) -> datetime | None:

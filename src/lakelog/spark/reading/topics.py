@@ -16,9 +16,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from lakelog.client.lake_values import Plan, PlanWish
+from lakelog.spark.options import PINNED
 from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
-from lakelog.spark.reading.ranges import PINNED, Pinned, Time, offsets_of, time_of
-from lakelog.spark.session import Connection, client, connection_to
+from lakelog.spark.reading.ranges import Pinned, Time, offsets_of, time_of
+from lakelog.spark.session import Connection, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def topic(
         since=time_of(since, "since"),
         until=time_of(until, "until"),
     )
-    plan = client(connection).lake.plan(name, wish)
+    with announced(connection):
+        plan = client(connection).lake.plan(name, wish)
     require_whole(plan, wish.starts, wish.ends)
     for _ in range(_TRIES - 1):
         try:

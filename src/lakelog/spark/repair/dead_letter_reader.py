@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakelog.batches.schema import HEADERS, TIME
 from lakelog.client.group_values import DeadLetter
-from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
-from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.options import DEAD_LETTER_OPTIONS, known_options, topic_of
+from lakelog.spark.session import Connection, client, connection_of, require_topic, short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -32,6 +32,7 @@ DEAD_LETTERS = pa.schema(
         pa.field("id", pa.string()),
         pa.field("at", TIME),
         pa.field("error", pa.string()),
+        pa.field("traceback", pa.string()),
         pa.field("deliveries", pa.int32()),
         pa.field("failures", pa.int32()),
         pa.field("owner", pa.string()),
@@ -73,10 +74,16 @@ class DeadLetterReader(DataSourceReader):
     """Those that are dead when the read comes to them; each once."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._topic = check_name("topic", _needed(options, "topic"))
-        self._group = check_name("group", _needed(options, "deadLetters"))
+        given, _ = known_options(options, DEAD_LETTER_OPTIONS, of="a read of dead letters")
+        self._topic = topic_of(given)
+        self._group = check_name("group", given["deadletters"])
         self._connection: Connection = connection_of(options)
 
+    def check(self) -> None:
+        """Raise an error if the topic does not exist."""
+        require_topic(self._connection, self._topic)
+
+    @short_errors()
     def partitions(self) -> Sequence[InputPartition]:
         described = client(self._connection).topic(self._topic).describe()
         return [DeadPartition(number) for number in range(described.partitions)]
@@ -105,9 +112,3 @@ def columns_of(letters: Sequence[DeadLetter], group: str) -> pa.RecordBatch:
     found["fingerprint"] = [fingerprint(letter.key, letter.raw, letter.headers) for letter in letters]
     columns = [pa.array(found[field.name], field.type) for field in DEAD_LETTERS]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTERS)
-
-
-def _needed(options: Mapping[str, str], name: str) -> str:
-    if not (text := options.get(name)):
-        raise InvalidRequest(f"Dead letters are of a topic and a group: say .option('{name}', …).")
-    return text

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakelog.client.group_values import Redriven as Done
 from lakelog.errors import DeadLetterNotFound, InvalidRequest, RedriveRefused, TooLarge
+from lakelog.model.names import check_name
 from lakelog.model.rate import rate_of
 from lakelog.model.repair import Repair
 from lakelog.spark.repair.dead_letter_reader import fingerprint
-from lakelog.spark.session import Connection, client, connection_to
+from lakelog.spark.session import Connection, client, connection_to, require_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,8 @@ def dead_letters(
 ) -> DataFrame:
     """The messages of the topic that the group has given up, as a table: read when it is used, anew each time."""
     connection = connection_to(url, token, spark)
+    check_name("group", group)
+    require_topic(connection, topic)
     options = {**connection.options, "topic": topic, "deadLetters": group}
     return spark.read.format("lakelog").options(**options).load()
 

@@ -16,17 +16,18 @@ from dataclasses import replace
 from lakelog import Lakelog
 from lakelog.client.group_values import JoinWish, Membership, Position
 from lakelog.errors import (
+    Closed,
     GroupNotFound,
     LakelogError,
+    NoPosition,
     NotOwner,
     PositionRefused,
     StaleGeneration,
     TopicNotFound,
     UnknownMember,
 )
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.position import Earliest, Latest
-from lakelog.spark.streaming.options import EARLIEST, StreamWish
+from lakelog.model.group import GroupKind, GroupWish, NoStart
+from lakelog.spark.streaming.options import StreamWish
 from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
 
 CLIENT = "spark"
@@ -52,9 +53,10 @@ class StreamMember:
             session_ms=wish.session_ms,
             client_host=host,
             client=CLIENT,
-            wish=GroupWish(kind=GroupKind.CURSOR, start=Earliest() if wish.start == EARLIEST else Latest()),
+            wish=GroupWish(kind=GroupKind.CURSOR, start=NoStart()),
         )
         self._lock = threading.Lock()
+        self._has_created = False
         self._generation = 0
         self._positions: dict[int, Position] = {}
         self._sure_until = 0.0
@@ -62,9 +64,12 @@ class StreamMember:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> dict[int, Position]:
-        """Becomes the one member, and answers where the group is: from now on nobody else moves it, but by a seek."""
-        membership = self._group.join(replace(self._wish, replace=True))
+    def begin(self, at: Offsets) -> dict[int, Position]:
+        """Become the one member, and return where the group is: from now on only a seek moves it elsewhere.
+
+        A group that has no position in the topic is created with the position `at`, which names every partition.
+        """
+        membership = self._join_at(at)
         self._generation = membership.generation
         for _ in range(_TRIES):
             self._positions = dict(self._group.positions(self.topic))
@@ -107,7 +112,38 @@ class StreamMember:
         try:
             self._group.leave(self._wish.member_id)
         except LakelogError as error:
-            _log.info("member %s did not leave, and will be missed after its session: %s", self._wish.member_id, error)
+            _log.info("Could not leave the group; member %s will time out: %s", self._wish.member_id, error)
+
+    def withdraw(self) -> None:
+        """Leave, and delete the group if this run created it.
+
+        For a query that ends before its first micro-batch: a position that is left behind would decide where the next
+        query begins, whatever its options say.
+        """
+        self.leave()
+        if not self._has_created:
+            return
+        try:
+            found = self._group.describe()
+            is_untouched = all(
+                each.topic == self.topic and Position(each.committed, each.epoch) == self._positions.get(each.partition)
+                for each in found.progress
+            )
+            if is_untouched:
+                # Refused if another member has come.
+                self._group.delete()
+        except LakelogError as error:
+            _log.info("Could not delete group '%s', which this query created: %s", self.name, error)
+
+    def _join_at(self, at: Offsets) -> Membership:
+        wish = replace(self._wish, replace=True)
+        try:
+            return self._group.join(wish)
+        except NoPosition:
+            # The first commit gives a group its position, in all partitions at once.
+            self._group.commit(self.topic, at)
+            self._has_created = True
+            return self._group.join(wish)
 
     # Under the lock ---------------------------------------------------------------------------------------------------
 
@@ -192,6 +228,8 @@ class StreamMember:
             except UnknownMember:
                 with self._lock:
                     self._try_to_come_back()
+            except Closed:
+                return
             except LakelogError as error:
                 _log.info("heartbeat of %s failed: %s", self._wish.member_id, error)
 

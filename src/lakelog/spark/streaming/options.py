@@ -8,28 +8,21 @@ from dataclasses import dataclass, field
 from lakelog.errors import InvalidRequest
 from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
 from lakelog.model.names import check_name
-from lakelog.spark.reading.ranges import known_options, offsets_of, topic_of
+from lakelog.spark.options import STREAM_OPTIONS, known_options, topic_of
+from lakelog.spark.reading.ranges import offsets_of
 
-STREAM_OPTIONS = (
-    "topic",
-    "group",
-    "url",
-    "token",
-    "start",
-    "startOffsets",
-    "maxMessagesPerTrigger",
-    "sessionMs",
-)
 EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWish:
-    """`start` counts where nothing is known yet: no checkpoint, and no position of the group."""
+    """`start` and `start_offsets` count where nothing is known yet: no checkpoint, and no position of the group."""
 
     topic: str
     group: str | None = None
     start: str = LATEST
+    has_start: bool = False
+    """Whether the caller said where to begin."""
     start_offsets: Mapping[int, int] = field(default_factory=dict)
     max_messages: int | None = None
     session_ms: int = DEFAULT_SESSION_MS
@@ -37,21 +30,17 @@ class StreamWish:
 
 
 def stream_wish(options: Mapping[str, str]) -> StreamWish:
-    given, store = known_options(options, STREAM_OPTIONS, of="a stream")
+    given, store = known_options(options, STREAM_OPTIONS, of="spark.readStream")
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
-    if group is not None and offsets is not None:
-        raise InvalidRequest(
-            f"A group begins where it was, or at `start`. To begin elsewhere, move it: `lakelog groups seek {group}`, "
-            "and leave out `startOffsets`."
-        )
     start = given.get("start", LATEST).lower()
     if start not in (EARLIEST, LATEST):
-        raise InvalidRequest(f"`start` is {EARLIEST} or {LATEST}, not {start!r}.")
+        raise InvalidRequest(f"Option `start` is {EARLIEST} or {LATEST}, not {start!r}.")
     most = given.get("maxmessagespertrigger")
     return StreamWish(
-        topic=check_name("topic", topic_of(given)),
+        topic=topic_of(given),
         group=None if group is None else check_name("group", group),
         start=start,
+        has_start="start" in given or offsets is not None,
         start_offsets=offsets or {},
         max_messages=None if most is None else _number("maxMessagesPerTrigger", most, 1, 2**62),
         session_ms=_number("sessionMs", given.get("sessionms", DEFAULT_SESSION_MS), MIN_SESSION_MS, MAX_SESSION_MS),
@@ -65,5 +54,5 @@ def _number(name: str, text: str | int, least: int, most: int) -> int:
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        raise InvalidRequest(f"`{name}` is a number from {least} to {most}, not {text!r}.")
+        raise InvalidRequest(f"Option `{name}` is a number from {least} to {most}, not {text!r}.")
     return number

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelog.client.group_values import Position
-from lakelog.errors import InvalidRequest, PositionRefused
+from lakelog.client.lake_values import Watermarks
+from lakelog.errors import InvalidRequest, OffsetOutOfRange, PositionRefused
+from lakelog.spark.streaming.options import LATEST, StreamWish
 
 Offsets = Mapping[int, int]
 """By partition, the offset to read next."""
@@ -63,6 +65,34 @@ class StreamOffset:
             end=_of_json(found.get("end", {})),
             epochs=_of_json(found.get("epochs", {})),
         )
+
+
+def wished_offsets(wish: StreamWish, marks: Watermarks) -> dict[int, int]:
+    """Return where the options say that a new stream begins."""
+    by_default = marks.ends if wish.start == LATEST else marks.starts
+    return {**by_default, **wish.start_offsets}
+
+
+def first_offsets(wish: StreamWish, marks: Watermarks) -> dict[int, int]:
+    """Return where a stream begins that has no checkpoint and no position of its group."""
+    for partition, offset in wish.start_offsets.items():
+        start, end = marks.starts.get(partition), marks.ends.get(partition)
+        if start is None or end is None:
+            raise OffsetOutOfRange(
+                f"Option `startOffsets` names partition {partition}, and topic '{wish.topic}' has partitions 0 to "
+                f"{len(marks.ends) - 1}.",
+                topic=wish.topic,
+                partition=partition,
+            )
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(
+                f"Option `startOffsets` names offset {offset} of partition {partition}; topic '{wish.topic}' has "
+                f"offsets {start} to {end} there.",
+                topic=wish.topic,
+                partition=partition,
+                offset=offset,
+            )
+    return wished_offsets(wish, marks)
 
 
 def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int, int]:
@@ -119,6 +149,11 @@ class Restart:
     planned: StreamOffset
     finished: bool
 
+    @property
+    def goes_on_at(self) -> Offsets:
+        """Where the query reads next."""
+        return self.planned.end if self.finished else self.planned.begin
+
 
 def reconcile(group: str, restart: Restart, positions: Mapping[int, Position], log_starts: Offsets) -> None:
     """Refuses to go on where the group stands outside the last planned micro-batch.
@@ -130,7 +165,7 @@ def reconcile(group: str, restart: Restart, positions: Mapping[int, Position], l
     planned = restart.planned
     for partition, position in sorted(positions.items()):
         low, high = planned.begin.get(partition, 0), planned.end.get(partition, 0)
-        on = high if restart.finished else low
+        on = restart.goes_on_at.get(partition, 0)
         sought = position.epoch != planned.epochs.get(partition, 0)
         if position.offset == on if sought else low <= position.offset <= high:
             continue

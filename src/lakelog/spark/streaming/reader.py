@@ -7,6 +7,7 @@ tracking breaks this, and is not for sources like this one.) Messages are read b
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -21,17 +22,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from lakelog import Lakelog, failpoints
 from lakelog.client.group_values import Position
 from lakelog.client.lake_values import PlanWish, Watermarks
-from lakelog.errors import TopicNotFound
+from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.spark.reading.piece_reader import Place
 from lakelog.spark.reading.planning import pieces_of, require_whole
 from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
-from lakelog.spark.session import Connection, client, connection_of
+from lakelog.spark.session import Connection, client, connection_of, short_errors
 from lakelog.spark.streaming.member import StreamMember
-from lakelog.spark.streaming.options import LATEST, StreamWish, stream_wish
-from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, reconcile
+from lakelog.spark.streaming.notices import ignoring, skipping
+from lakelog.spark.streaming.options import StreamWish, stream_wish
+from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, first_offsets, reconcile
 
 WAIT_SECONDS = 1.0
 """So long an idle stream waits for messages. Longer would hold up the other sources of the same query."""
+
+_log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,6 +47,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._member: StreamMember | None = None
         self._begun: dict[int, Position] = {}
         self._is_reconciled = False
+        self._has_finished_one = False
+        self._initial: dict[str, Any] | None = None
         self._target: Watermarks | None = None
         self._seen: Watermarks | None = None
 
@@ -51,21 +57,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Called by Spark, in the driver -----------------------------------------------------------------------------------
 
+    @short_errors()
     def initialOffset(self) -> dict[str, Any]:
-        """The same again after a crash in the first micro-batch: the group's position, or "not begun"."""
-        if self._wish.group is None:
-            return StreamOffset(topic=self._wish.topic).to_json()
-        positions = self._join(None)
-        incarnation = self._log.lake.watermarks(self._wish.topic).incarnation
-        failpoints.hit("spark.after_initial_offset")
-        at = {partition: position.offset for partition, position in positions.items()}
-        return self._offset(incarnation, at, at)
+        """Return the group's position, or "not begun".
 
+        A new group is created when the first micro-batch is planned, with the position that Spark has in its offset log
+        by then. So a crash in the first micro-batch changes nothing, and a query that fails before leaves nothing.
+        """
+        if self._wish.group is None or not self._has_position(self._wish.group):
+            initial = StreamOffset(topic=self._wish.topic).to_json()
+        else:
+            positions = self._join(None)
+            incarnation = self._log.lake.watermarks(self._wish.topic).incarnation
+            at = {partition: position.offset for partition, position in positions.items()}
+            initial = self._offset(incarnation, at, at)
+        failpoints.hit("spark.after_initial_offset")
+        self._initial = initial
+        return initial
+
+    @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         reached = StreamOffset.of(start, self._wish.topic)
+        is_new = start == self._initial and not self._is_reconciled
         self._commit(reached)
         marks = self._watermarks(reached)
-        begin = begin_at(reached, self._resolved(marks), marks.ends)
+        first = first_offsets(self._wish, marks) if reached.incarnation is None else {}
+        begin = begin_at(reached, first, marks.ends)
+        if is_new:
+            self._tell(reached, begin, marks)
         end = advance(begin, marks.ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         if reached.incarnation is not None and end == begin:
             return start
@@ -73,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member.confirm()
         return self._offset(marks.incarnation, begin, end)
 
+    @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         until = StreamOffset.of(end, self._wish.topic)
         self._join(Restart(planned=until, finished=False))
@@ -94,6 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)
 
+    @short_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._log.lake.watermarks(self._wish.topic)
 
@@ -108,16 +129,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: see above."""
 
     def stop(self) -> None:
-        if self._member is not None:
-            self._member.leave()
-            self._member = None
+        member, self._member = self._member, None
+        if member is None:
+            return
+        if self._has_finished_one:
+            member.leave()
+        else:
+            member.withdraw()
 
     # Called by Spark, in tasks ----------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SplitPartition):
             failpoints.hit("spark.in_task")
-        yield from read_split(partition)
+        with short_errors():
+            yield from read_split(partition)
 
     # Parts of the above -----------------------------------------------------------------------------------------------
 
@@ -131,21 +157,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic=self._wish.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs
         ).to_json()
 
+    def _has_position(self, group: str) -> bool:
+        try:
+            return bool(self._log.group(group).positions(self._wish.topic))
+        except GroupNotFound:
+            return False
+
     def _join(self, restart: Restart | None) -> dict[int, Position]:
         """Joins once in a run, and then looks once whether checkpoint and group agree, before anything is planned."""
         if self._wish.group is None:
             return {}
-        if self._member is None:
-            member = StreamMember(self._log, self._wish)
-            self._begun = member.begin()
-            self._member = member
-            self._leave_when_ended()
-        if restart is not None and not self._is_reconciled:
+        if restart is None:
+            self._enter({})
+        elif not self._is_reconciled:
             marks = self._log.lake.watermarks(self._wish.topic)
             self._same(restart.planned, marks)
+            # A partition that was added later begins at 0.
+            self._enter({partition: restart.goes_on_at.get(partition, 0) for partition in marks.ends})
             reconcile(self._wish.group, restart, self._begun, marks.starts)
             self._is_reconciled = True
         return self._begun
+
+    def _enter(self, at: Offsets) -> None:
+        if self._member is None:
+            member = StreamMember(self._log, self._wish)
+            self._begun = member.begin(at)
+            self._member = member
+            self._leave_when_ended()
+
+    def _tell(self, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> None:
+        """Warn where a query without a checkpoint begins, if its user may expect something else."""
+        if reached.incarnation is None:
+            notice = skipping(self._wish, begin, marks)
+        else:
+            notice = ignoring(self._wish, begin, marks)
+        if notice is not None:
+            _log.warning(notice)
 
     def _leave_when_ended(self) -> None:
         """Spark ends this process by SIGTERM when the query stops, without calling `stop`."""
@@ -162,6 +209,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         signal.signal(signal.SIGTERM, end)
 
     def _commit(self, reached: StreamOffset) -> None:
+        if reached.incarnation is None:
+            return
+        self._has_finished_one = True
         self._join(Restart(planned=reached, finished=True))
         if self._member is None:
             return
@@ -179,11 +229,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._same(reached, marks)
         self._seen = marks
         return marks
-
-    def _resolved(self, marks: Watermarks) -> dict[int, int]:
-        """Where a stream without a checkpoint and without a group begins."""
-        by_default = marks.ends if self._wish.start == LATEST else marks.starts
-        return {**by_default, **self._wish.start_offsets}
 
     def _same(self, known: StreamOffset, marks: Watermarks) -> None:
         if known.incarnation is not None and known.incarnation != marks.incarnation:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakelog.errors import ConfigurationError
-from lakelog.spark.work.handling import HEAD, LENGTH, Outcome, Recipe, Said, Task, serve_and_end
+from lakelog.spark.work.handling import HEAD, LENGTH, Outcome, Recipe, Said, Task, outcome_of, serve_and_end
 
 LOAD_SECONDS = 300.0
 """So long a child may take to load the handler and what it imports."""
@@ -176,7 +176,7 @@ class _Lane:
             elif said is Said.EXTEND:
                 self.deadline = time.monotonic() + number / 1000
             elif self._sent:
-                self._settle(Outcome(said, text, number if number >= 0 else None))
+                self._settle(outcome_of(said, text, number))
         if self.is_done:
             self.let_go()
         elif self.child.is_over:

@@ -6,9 +6,11 @@ every answer is written before the next message begins; who reads them is `lakel
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,10 +23,11 @@ import msgspec
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.codec import Codec
 from lakelog.client.messages import ReceivedMessage
-from lakelog.client.positions import seconds_of
-from lakelog.client.work.handlers import Handler, reason_of
+from lakelog.client.work.handlers import Handler, is_awaitable, reason_of, run_awaitable
 from lakelog.client.work.held import clipped
+from lakelog.client.work.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest
+from lakelog.model.arguments import check_positive_seconds, check_seconds
 
 HEAD = struct.Struct("<BqI")
 """What is said, a number (milliseconds, or -1), and the length of the text behind it."""
@@ -53,6 +56,7 @@ class Outcome(NamedTuple):
     said: Said
     reason: str = ""
     delay_ms: int | None = None
+    traceback: str | None = None
 
 
 class Task(NamedTuple):
@@ -97,7 +101,7 @@ def recipe_of(
             f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections and the like "
             "inside the handler, or in a module that it imports."
         ) from exc
-    return Recipe(body=body, name=handler.name, timeout_seconds=seconds_of(timeout))
+    return Recipe(body=body, name=handler.name, timeout_seconds=check_positive_seconds("handler_timeout", timeout))
 
 
 class TaskDelivery(Delivery[Any]):
@@ -115,18 +119,17 @@ class TaskDelivery(Delivery[Any]):
         self._settle(Outcome(Said.ACK))
 
     def nack(self, *, delay: timedelta | float | None = None, reason: str = "") -> None:
-        self._settle(Outcome(Said.NACK, reason, None if delay is None else round(seconds_of(delay) * 1000)))
+        delay_ms = None if delay is None else round(check_seconds("delay", delay) * 1000)
+        self._settle(Outcome(Said.NACK, reason, delay_ms, traceback_of(sys.exception())))
 
     def fail(self, reason: str = "") -> None:
-        self._settle(Outcome(Said.FAIL, reason))
+        self._settle(Outcome(Said.FAIL, reason, None, traceback_of(sys.exception())))
 
     def discard(self, reason: str = "") -> None:
         self._settle(Outcome(Said.DISCARD, reason))
 
     def extend(self, seconds: timedelta | float | None = None) -> None:
-        more = self._timeout if seconds is None else seconds_of(seconds)
-        if more <= 0:
-            raise InvalidRequest("A message is extended by more than no time.")
+        more = self._timeout if seconds is None else check_positive_seconds("seconds", seconds)
         say(self._outbox, Said.EXTEND, number=round(more * 1000))
 
     def _settle(self, outcome: Outcome) -> None:
@@ -156,7 +159,7 @@ class Bench:
             if outcome.said in (Said.NACK, Said.FAIL):
                 blocked.add(task.chain)
             number = -1 if outcome.delay_ms is None else outcome.delay_ms
-            say(self._outbox, outcome.said, clipped(outcome.reason), number)
+            say(self._outbox, outcome.said, text_of(outcome), number)
 
     def run(self, task: Task) -> Outcome:
         if self._codec is not None:
@@ -166,14 +169,16 @@ class Bench:
         except InvalidRequest as error:
             return Outcome(Said.FAIL, error.detail)
         except Exception as error:
-            return Outcome(Said.FAIL, reason_of(error))
+            return Outcome(Said.FAIL, reason_of(error), None, traceback_of(error))
         delivery = TaskDelivery(task, self._outbox, self._timeout)
         try:
             if self._wanted is None or self._wanted(value):
-                self._function(value, delivery) if self._wants_delivery else self._function(value)
+                result = self._function(value, delivery) if self._wants_delivery else self._function(value)
+                if result is not None and is_awaitable(result):
+                    asyncio.run(run_awaitable(result))
         except BaseException as error:
             # Also `sys.exit` in a handler: it ends the message, not the process.
-            return delivery.outcome or Outcome(Said.NACK, reason_of(error))
+            return delivery.outcome or Outcome(Said.NACK, reason_of(error), None, traceback_of(error))
         return delivery.outcome or Outcome(Said.ACK)
 
 
@@ -198,6 +203,18 @@ def serve_and_end(inbox: int, outbox: int, recipe: Recipe) -> NoReturn:
         code = 0
     finally:
         os._exit(code)
+
+
+def text_of(outcome: Outcome) -> str:
+    """The reason and the traceback as one text: a NUL, which neither of them has, is between them."""
+    reason = clipped(outcome.reason)
+    return reason if outcome.traceback is None else f"{reason}\0{outcome.traceback}"
+
+
+def outcome_of(said: Said, text: str, number: int) -> Outcome:
+    """The same, read by the parent."""
+    reason, _, traceback = text.partition("\0")
+    return Outcome(said, reason, number if number >= 0 else None, traceback or None)
 
 
 def say(outbox: int, said: Said, text: str = "", number: int = -1) -> None:

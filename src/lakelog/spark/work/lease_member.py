@@ -18,6 +18,7 @@ from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client.backoff import Pauses, is_passing, is_undecided
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
+from lakelog.client.work.answers import MAX_ANSWERS, fitting
 from lakelog.client.work.extending import Source
 from lakelog.client.work.keeping import ThreadKeeper
 from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
@@ -25,7 +26,6 @@ from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
 
 log = processes.log
 
-_PER_CALL = 1000
 _FOR_EVER = float("inf")
 
 
@@ -85,7 +85,7 @@ class LeaseMember:
         if member is not None:
             wish = replace(wish, member_id=member.member_id, generation=member.generation)
         # Until it is answered the same is asked: leases whose answer was lost come again.
-        self._asking = wish
+        self._asking = replace(wish, repeat=True)
         try:
             found = self._group.consume(wish)
         except (StaleGeneration, UnknownMember):
@@ -113,7 +113,8 @@ class LeaseMember:
         left = list(range(len(answers)))
         pauses = Pauses()
         while left:
-            some, left = left[:_PER_CALL], left[_PER_CALL:]
+            count = fitting([answers[each] for each in left[:MAX_ANSWERS]])
+            some, left = left[:count], left[count:]
             results.update(zip(some, self._answered([answers[each] for each in some]), strict=True))
             waiting = {each: error for each in some if is_undecided(error := results[each])}
             if waiting and not give_up():

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lakelog.batches import FETCH, key_hashes
 from lakelog.client.codec import Codec
+from lakelog.client.decoding import leased_columns, messages_of
 from lakelog.client.group_values import Answer, Answered, Consumed, Verb
-from lakelog.client.messages import leased_columns, messages_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import Order
 from lakelog.spark.work.handling import Outcome, Said, Task
@@ -92,7 +92,7 @@ class LaneReport(msgspec.Struct, frozen=True):
     """What came of a lane: what was said about each of its messages, and more where there is more to say."""
 
     said: bytes = b""
-    more: dict[int, tuple[str, int | None]] = {}
+    more: dict[int, tuple[str, int | None, str | None]] = {}
     crashed: int = 0
     timed_out: int = 0
     unusable: str | None = None
@@ -160,7 +160,7 @@ def tasks_of(work: bytes) -> list[Task]:
 
 
 def report_of(outcomes: Sequence[Outcome], crashed: int, timed_out: int) -> bytes:
-    more = {n: (each.reason, each.delay_ms) for n, each in enumerate(outcomes) if each.reason or each.delay_ms}
+    more = {number: each[1:] for number, each in enumerate(outcomes) if each[1:] != ("", None, None)}
     said = bytes(each.said for each in outcomes)
     return msgspec.msgpack.encode(LaneReport(said, more, crashed, timed_out))
 
@@ -170,7 +170,7 @@ def read_report(report: bytes) -> LaneReport:
 
 
 def outcomes_of(report: LaneReport) -> list[Outcome]:
-    return [Outcome(Said(said), *report.more.get(number, ("", None))) for number, said in enumerate(report.said)]
+    return [Outcome(Said(said), *report.more.get(number, ())) for number, said in enumerate(report.said)]
 
 
 def answers_of(found: Round, outcomes: Mapping[int, Outcome]) -> Answers:
@@ -205,6 +205,7 @@ def _answer(found: Round, lease: int, outcome: Outcome, offsets: Sequence[int]) 
         offsets=tuple(sorted(offsets)),
         delay_ms=outcome.delay_ms,
         reason=outcome.reason,
+        traceback=outcome.traceback,
     )
 
 

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered, Consumed
-from lakelog.client.positions import seconds_of
-from lakelog.client.work.options import Filter, Options, Retries, StartFrom
-from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.client.work.failures import one_line
+from lakelog.client.work.handler_types import Filter
+from lakelog.client.work.options import Options, Retries, StartFrom
+from lakelog.errors import LakelogError, OutcomeForgotten
+from lakelog.model.arguments import check_whole
 from lakelog.model.group import Order
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
@@ -77,7 +79,7 @@ def subscribe(
     *,
     type: type[Any] | None = None,
     retries: Retries | None = None,
-    filter: Filter | None = None,
+    filter: Filter[Any] | None = None,
     order: Order | str | None = None,
     dead_letter: bool | None = None,
     start_from: StartFrom = "latest",
@@ -101,8 +103,9 @@ def subscribe(
     """
     check_name("topic", topic)
     check_name("group", group)
-    if not 1 <= batch <= MAX_BATCH_MESSAGES or (concurrency or 1) < 1:
-        raise InvalidRequest(f"A round has 1 to {MAX_BATCH_MESSAGES} messages, and at least one handler runs at once.")
+    check_whole("batch", batch, 1, MAX_BATCH_MESSAGES)
+    if concurrency is not None:
+        check_whole("concurrency", concurrency, 1)
     settings = Options(
         filter=filter,
         retries=retries,
@@ -112,7 +115,7 @@ def subscribe(
         ack_timeout=handler_timeout,
         lease=lease,
     )
-    recipe = recipe_of(handler, filter if callable(filter) else None, type, seconds_of(handler_timeout))
+    recipe = recipe_of(handler, filter if callable(filter) else None, type, handler_timeout)
     member = LeaseMember(client(connection_to(url, token, spark)), topic, group, settings.wish(), settings.lease_ms)
     lanes = concurrency or parallelism(spark)
     loop = Loop(member, Executor(spark, recipe, lanes), topic, Pace(lanes, batch))
@@ -146,6 +149,7 @@ class Loop:
         self._summary = Summary()
         self._begun = time.monotonic()
         self._ending = threading.Event()
+        self._last_reason = ""
 
     def run(self, stop: threading.Event, *, until_empty: bool) -> Summary:
         self._member.join()
@@ -223,11 +227,14 @@ class Loop:
         counts = dict.fromkeys(("acked", "failed", "discarded", "dead", "lost"), 0)
         for answer, result in [*results, *self._say(behind)]:
             if not isinstance(result, Answered):
-                counts["lost"] += len(answer.offsets)
+                # A forgotten outcome is no loss: an earlier try of the same answer may have been accepted.
+                counts["lost"] += 0 if isinstance(result, OutcomeForgotten) else len(answer.offsets)
                 log.warning("%s: the answer %s was refused: %s", self._topic, answer.verb, result.detail)
             elif answer.verb != "release":
                 counts[_COUNTED.get(answer.verb, "failed")] += len(answer.offsets)
                 counts["dead"] += len(result.dead)
+        if answers.failed:
+            self._log_failed(list(answers.failed.values()), found.count, counts["dead"])
         released = sum(len(answer.offsets) for answer in answers.behind.values())
         return Summary(
             rounds=1,
@@ -237,6 +244,15 @@ class Loop:
             timed_out=executed.timed_out,
             **counts,
         )
+
+    def _log_failed(self, failed: Sequence[Answer], count: int, dead: int) -> None:
+        """One line for a round, with the traceback of an error that differs from the last one."""
+        first = failed[0]
+        where = f"the first is {first.partition}:{first.offsets[0]}"
+        text = f"{self._topic}: {len(failed)} of {count} messages failed, {dead} became dead letters; {where}"
+        last, self._last_reason = self._last_reason, first.reason
+        traceback = f"\n{first.traceback}" if first.traceback and first.reason != last else ""
+        log.warning("%s: %s%s", text, one_line(first.reason), traceback.rstrip())
 
     def _say(self, answers: Sequence[Answer]) -> list[tuple[Answer, Answered | LakelogError]]:
         return [*zip(answers, self._member.answer(answers, self._ending.is_set), strict=True)]

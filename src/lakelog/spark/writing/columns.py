@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame a message is made of. Looked at on the driver, before any task runs."""
+"""Which columns of a DataFrame become a message. Checked on the driver, before any task runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from lakelog.errors import InvalidRequest
+from lakelog.spark.source import spark_schema
 
 
 def _is_bytes(kind: DataType) -> bool:
@@ -52,28 +53,48 @@ _KINDS: Mapping[str, tuple[str, Callable[[DataType], bool]]] = {
 }
 
 
-def check_columns(schema: StructType) -> None:
-    """Refuses a DataFrame whose rows are no messages, and says how to make it one."""
-    for field in schema.fields:
-        if field.name == "idempotency_key":
-            raise InvalidRequest(
-                "Rows of a write have no idempotency keys: the write id makes the whole of it happen once. "
-                "Drop the column 'idempotency_key'."
-            )
-        if field.name not in _KINDS:
-            raise InvalidRequest(
-                f"A message has no column {field.name!r}; it has {', '.join(_KINDS)}. Select these, or put the whole "
-                'row into the value: .selectExpr("to_json(struct(*)) AS value").'
-            )
-        described, fits = _KINDS[field.name]
-        if not fits(field.dataType):
-            found = field.dataType.simpleString()
-            raise InvalidRequest(
-                f"Column {field.name!r} is {found}; a message's is {described}. "
-                f"Cast it, or, for a struct, write to_json({field.name}) AS {field.name}."
-            )
-    if "value" not in schema.fieldNames():
+_READ_ONLY: Mapping[str, DataType] = {
+    field.name: field.dataType for field in spark_schema().fields if field.name not in _KINDS
+}
+_ORIGIN = ("offset", "appended_at", "epoch")
+"""Only a message that was read has these."""
+
+
+def written_columns(schema: StructType) -> list[str]:
+    """Return the columns of a DataFrame that become messages, in its order.
+
+    Rows that were read from a topic can be written as they are: a DataFrame with `offset`, `appended_at` or `epoch`
+    has such rows. What only reading adds is left out then, and so is `partition`, which says where a row came from.
+    """
+    kinds = {field.name: field.dataType for field in schema.fields}
+    was_read = any(kinds.get(name) == _READ_ONLY[name] for name in _ORIGIN)
+    ignored = {name for name, kind in _READ_ONLY.items() if was_read and kinds.get(name) == kind}
+    if "idempotency_key" in kinds and not was_read:
         raise InvalidRequest(
-            "Column 'value' is missing; the whole row becomes the value by "
+            "A write from Spark has no idempotency keys: its write id makes all of it happen once. "
+            "Drop the column 'idempotency_key'."
+        )
+    unknown = [name for name in kinds if name not in _KINDS and name not in ignored]
+    if unknown:
+        raise InvalidRequest(
+            f"A message has no column {', '.join(map(repr, unknown))}. Known columns: {', '.join(_KINDS)}. Select "
+            'these, or write the whole row as the value: .selectExpr("to_json(struct(*)) AS value").'
+        )
+    if "value" not in kinds:
+        raise InvalidRequest(
+            "Column 'value' is missing. To write the whole row as the value, use "
             '.selectExpr("to_json(struct(*)) AS value").'
+        )
+    written = [name for name in kinds if name not in ignored and not (was_read and name == "partition")]
+    for name in written:
+        _check_kind(name, kinds[name])
+    return written
+
+
+def _check_kind(name: str, kind: DataType) -> None:
+    described, fits = _KINDS[name]
+    if not fits(kind):
+        raise InvalidRequest(
+            f"Column {name!r} has type {kind.simpleString()}; in a message it is {described}. "
+            f"Cast it or, if it is a struct, use to_json({name}) AS {name}."
         )

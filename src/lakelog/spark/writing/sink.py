@@ -22,8 +22,9 @@ from lakelog import failpoints
 from lakelog.client.staging import Cutter
 from lakelog.errors import EpochChanged, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.write import DecideWish, StagePiece, StageWish, Written, check_write_id
-from lakelog.spark.session import Connection, client, connection_of
-from lakelog.spark.writing.columns import check_columns
+from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
+from lakelog.spark.session import Connection, announced, client, connection_of, short_errors
+from lakelog.spark.writing.columns import written_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,6 +40,7 @@ _DECIDE_TRIES = 4
 """Each with all the repeats of the client. A write of very many partitions may take longer than one."""
 
 _log = logging.getLogger(__name__)
+_found: set[tuple[Connection, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +62,39 @@ class Staged(WriterCommitMessage):
     target: Target | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where rows go, and which of their columns are written."""
+
+    connection: Connection
+    topic: str
+    columns: Sequence[str]
+
+    def describe(self) -> TopicInfo:
+        with announced(self.connection):
+            return client(self.connection).topic(self.topic).describe()
+
+
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("lakelog").mode("append")`. The writer is made on the driver and pickled to tasks and commit."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._connection, self._topic = _place(options, schema, overwrite)
-        given = options.get("writeId")
-        self._write_id = check_write_id(given) if given else f"batch-{secrets.token_hex(16)}"
+        given, _ = known_options(options, WRITE_OPTIONS, of="a write")
+        self._to = _destination(given, schema, overwrite)
+        named = given.get("writeid")
+        self._write_id = check_write_id(named) if named else f"batch-{secrets.token_hex(16)}"
         # Seen by the driver once, so that all tasks choose partitions alike.
-        self._info = client(self._connection).topic(self._topic).describe()
-        if not given:
+        self._info = self._to.describe()
+        if not named:
             sys.stderr.write(f"lakelog: the writeId of this write is {self._write_id}\n")
 
+    @short_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return _stage(self._connection, self._info, self._write_id, iterator)
+        return _stage(self._to, self._info, self._write_id, iterator)
 
+    @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _decide(self._connection, self._topic, [each for each in messages if isinstance(each, Staged)])
+        _decide(self._to, [each for each in messages if isinstance(each, Staged)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: what nobody decides about never becomes visible, and attempts that died are not among these."""
@@ -86,10 +104,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("lakelog")`. Query and micro-batch are the write id."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._connection, self._topic = _place(options, schema, overwrite)
-        if options.get("writeId"):
-            raise InvalidRequest("A stream has a write id for each micro-batch by itself; drop the option 'writeId'.")
+        given, _ = known_options(options, WRITE_OPTIONS, of="a write", besides=SPARK_SINK_OPTIONS)
+        if given.get("writeid"):
+            raise InvalidRequest(
+                "A stream makes a write id for each micro-batch by itself. Remove the option `writeId`."
+            )
+        self._to = _destination(given, schema, overwrite)
+        _require_once(self._to)
 
+    @short_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
@@ -97,36 +120,46 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidRequest("Spark does not say which query and micro-batch this is; use Spark 4.2 or 4.3.")
         # Looked at by each task, because a stream runs for long: where partitions were added meanwhile, tasks that saw
         # different ones are refused together, and the micro-batch runs again.
-        info = client(self._connection).topic(self._topic).describe()
-        return _stage(self._connection, info, f"{query}/{batch}", iterator)
+        return _stage(self._to, self._to.describe(), f"{query}/{batch}", iterator)
 
+    @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _decide(self._connection, self._topic, [each for each in messages if isinstance(each, Staged)])
+        _decide(self._to, [each for each in messages if isinstance(each, Staged)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing, as in a batch."""
 
 
-def _place(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[Connection, str]:
+def _destination(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Destination:
     if overwrite:
-        raise InvalidRequest("A topic is only ever added to; write with .mode('append').")
-    topic = options.get("topic")
-    if not topic:
-        raise InvalidRequest("Say which topic to write to: .option('topic', 'orders').")
-    check_columns(schema)
-    return connection_of(options), topic
+        raise InvalidRequest(
+            "A topic is append-only. Write with .mode('append'), or a stream with .outputMode('append') or 'update'."
+        )
+    topic = topic_of(given)
+    return Destination(connection=connection_of(given), topic=topic, columns=written_columns(schema))
 
 
-def _stage(connection: Connection, info: TopicInfo, write_id: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _require_once(to: Destination) -> None:
+    """Raise `TopicNotFound` before any task runs.
+
+    Spark makes the writer twice in each micro-batch. The processes that do so are used again, and ask only once.
+    """
+    place = (to.connection, to.topic)
+    if place not in _found:
+        to.describe()
+        _found.add(place)
+
+
+def _stage(to: Destination, info: TopicInfo, write_id: str, batches: Iterator[pa.RecordBatch]) -> Staged:
     """Stages all rows of a task under a name that no other attempt has."""
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     attempt = f"{task}-{secrets.token_hex(8)}"
     wish = StageWish(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
     cutter = Cutter(info)
-    with _Sender(connection, info.name, wish) as sender:
+    with _Sender(to.connection, info.name, wish) as sender:
         for batch in batches:
-            for share in cutter.add(batch):
+            for share in cutter.add(batch.select(to.columns)):
                 sender.send(share)
         for share in cutter.rest():
             sender.send(share)
@@ -159,7 +192,8 @@ class _Sender:
                 sent.result()
 
 
-def _decide(connection: Connection, topic: str, messages: Sequence[Staged]) -> Written | None:
+def _decide(to: Destination, messages: Sequence[Staged]) -> Written | None:
+    topic = to.topic
     failpoints.hit("spark.before_commit")
     staged = [message for message in messages if message.count]
     if not messages:
@@ -172,9 +206,9 @@ def _decide(connection: Connection, topic: str, messages: Sequence[Staged]) -> W
             topic=topic,
         )
     target = next(iter(targets), None)
-    log = client(connection)
+    log = client(to.connection)
     if target is None:
-        info = log.topic(topic).describe()
+        info = to.describe()
         target = Target(topic, info.incarnation, info.epoch)
     wish = DecideWish(
         write_id=messages[0].write_id,

@@ -96,13 +96,13 @@ class MemoryGroupCatalog:
         await asyncio.sleep(0)
         return self._readings.get((group_id, incarnation))
 
-    async def reading_list(self, group: Group) -> list[tuple[Topic, Reading]]:
+    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
         await asyncio.sleep(0)
-        readings = [reading for reading in self._readings.values() if reading.group_id == group.group_id]
+        wanted = {group.group_id for group in groups}
+        readings = [reading for reading in self._readings.values() if reading.group_id in wanted]
         topics = [(self._open_topic(reading.incarnation), reading) for reading in readings]
-        return sorted(
-            ((topic, reading) for topic, reading in topics if topic is not None), key=lambda pair: pair[0].name
-        )
+        found = [(topic, reading) for topic, reading in topics if topic is not None]
+        return sorted(found, key=lambda pair: (pair[1].group_id, pair[0].name))
 
     async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
         await asyncio.sleep(0)

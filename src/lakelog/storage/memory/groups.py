@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakelog.storage.groups import (
@@ -89,6 +89,11 @@ class MemoryGroups:
             for ask, journal in zip(asks, journals, strict=True)
         ]
 
+    async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
+        await asyncio.sleep(0)
+        journals = [self._journals.get(place) for place in places]
+        return [journal.rows[-1][0] if journal is not None and journal.rows else None for journal in journals]
+
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
         await asyncio.sleep(0)
         now = self._now()
@@ -113,7 +118,13 @@ class MemoryGroups:
         return trimmed
 
     async def members_read(self, group_id: int) -> MembersRead:
+        return (await self.members_list([group_id]))[0]
+
+    async def members_list(self, group_ids: Sequence[int]) -> list[MembersRead]:
         await asyncio.sleep(0)
+        return [self._members_read(group_id) for group_id in group_ids]
+
+    def _members_read(self, group_id: int) -> MembersRead:
         version, body, _ = self._members.get(group_id, [(0, b"", 0)])[-1]
         seen = {member_id: seen_ms for (group, member_id), seen_ms in self._seen.items() if group == group_id}
         return MembersRead(version=version, body=body, seen_ms=seen, clock_ms=self._now())
@@ -156,6 +167,14 @@ class MemoryGroups:
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
         await asyncio.sleep(0)
         return sum(letter.state is DeadLetterState.DEAD for letter in self._of(group_id, pids))
+
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+        await asyncio.sleep(0)
+        found = dict.fromkeys(pids, 0)
+        for (group_id, key), letter in self._dead.items():
+            if letter.state is DeadLetterState.DEAD and key.pid in pids.get(group_id, ()):
+                found[group_id] = min(limit, found[group_id] + 1)
+        return found
 
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
         await asyncio.sleep(0)
@@ -240,4 +259,5 @@ def _letters(entry: JournalEntry, now: int) -> Iterator[StoredDeadLetter]:
             reason=storable(letter.reason),
             owner=storable(letter.owner),
             payload=letter.payload,
+            traceback=None if letter.traceback is None else storable(letter.traceback),
         )

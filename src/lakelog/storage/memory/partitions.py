@@ -160,6 +160,10 @@ class MemoryStore:
                 found.append(refusal)
         return found
 
+    async def append_times(self, asks: Sequence[tuple[int, int]]) -> list[datetime | None]:
+        await asyncio.sleep(0)
+        return [self._append_time(pid, offset) for pid, offset in asks]
+
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         await asyncio.sleep(0)
         return self._offset_at_time(pid, time)
@@ -314,6 +318,15 @@ class MemoryStore:
             partition.keys[message.key_hash] = (base + message.start, now)
         # The head takes the append's epoch: the epochs of a partition's batches never fall.
         partition.write_head(next_offset=offset, total_bytes=total, appended_at=now, epoch=append.epoch)
+
+    def _append_time(self, pid: int, offset: int) -> datetime | None:
+        head = self._head(pid)
+        if head is None or not head.log_start <= offset < head.next_offset:
+            return None
+        if (stored := self._cold.at(pid, offset)) is not None:
+            return stored.segment.first_at
+        batch = self._batch_at(pid, offset)
+        return batch.appended_at if batch is not None else None
 
     def _batch_at(self, pid: int, offset: int) -> HotBatch | None:
         """The batch that holds the offset, in whichever roll it is."""

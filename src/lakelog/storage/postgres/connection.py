@@ -6,13 +6,18 @@ The only decision made here is whether a failed call may have been written.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import LiteralString
+from weakref import WeakValueDictionary
 
 import asyncpg
 
-from lakelog.errors import ConfigurationError, OutcomeUnknown, SchemaOutOfDate, Unavailable
+from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
+from lakelog.reporting import FailureLog
+from lakelog.storage.postgres.address import Address, address_of
+from lakelog.storage.postgres.connecting import LOST, connect, reason_of, refusal_of
 from lakelog.storage.postgres.queries import load
 
 POOL_SIZE = 8
@@ -40,28 +45,60 @@ _DEFINITE = (
     asyncpg.CannotConnectNowError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-_MISCONFIGURED = (
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidPasswordError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InsufficientPrivilegeError,
-)
-_LOST = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    # What a connection says that heard of its end just now, before it closes.
-    asyncpg.InternalClientError,
-    OSError,
-    TimeoutError,
-    asyncpg.OperatorInterventionError,
-)
+
+_log = logging.getLogger(__name__)
+
+
+class Outages:
+    """What the log says about one database, for all connections of this process to it."""
+
+    def __init__(self, address: Address) -> None:
+        name = f"PostgreSQL at {address}"
+        self._address = address
+        fields = {"database": str(address)}
+        self._connections = FailureLog(name, "database", _log, fields=fields)
+        self._statements = FailureLog(name, "database_statement", _log, fields=fields)
+        self._is_refused = False
+
+    def not_connected(self, error: LakelogError) -> None:
+        """No connection could be opened. The outage lasts until one can: older connections prove nothing."""
+        self._is_refused = True
+        cause = error.__cause__ or error
+        refusal = refusal_of(self._address, cause)
+        self._connections.failed(refusal or reason_of(cause), level=logging.ERROR if refusal else logging.WARNING)
+
+    def lost(self, error: BaseException) -> None:
+        self._connections.failed(reason_of(error))
+
+    def statement_failed(self, reason: str) -> None:
+        self._statements.failed(reason)
+
+    def connected(self) -> None:
+        self._is_refused = False
+        self._connections.recovered()
+
+    @property
+    def is_on(self) -> bool:
+        return self._connections.since is not None
+
+    def answered(self) -> None:
+        if not self._is_refused:
+            self._connections.recovered()
+
+
+_outages: WeakValueDictionary[Address, Outages] = WeakValueDictionary()
+"""The catalog and the default cell share a database, and its outages."""
 
 
 class Database:
-    """Connections to one database, at most so many at a time."""
+    """Connections to one database, at most `size` at a time."""
 
     def __init__(self, url: str, size: int) -> None:
         self._url = url
+        self._address = address_of(url)
+        self._size = size
+        self._outages = _outages.setdefault(self._address, Outages(self._address))
+        self._is_open = False
         self._room = asyncio.Semaphore(size)
         self._idle: list[asyncpg.Connection] = []
         self._leaving: set[asyncio.Task[None]] = set()
@@ -75,6 +112,7 @@ class Database:
         except BaseException:
             await database.close()
             raise
+        database._is_open = True
         return database
 
     async def check_schema(self) -> None:
@@ -85,28 +123,51 @@ class Database:
         except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError):
             version = None
         if version is None or version < newest_version():
-            raise SchemaOutOfDate("The database's schema is missing or older than this version; run `lakelog migrate`.")
+            raise SchemaOutOfDate(
+                f"The schema of PostgreSQL at {self._address} is missing or older than this version. "
+                "Run `lakelog migrate`."
+            )
 
     async def read(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
-        """The rows of a statement that can be repeated: whatever is lost is `Unavailable`."""
+        """Return the rows of a statement that can be repeated: a lost connection is `Unavailable`."""
         try:
             return await self.write(query, *arguments)
         except OutcomeUnknown as error:
-            raise Unavailable(error.detail) from error
+            raise Unavailable(error.detail, **error.subject) from error
 
     async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
-        """The rows of a statement that writes: a connection lost under way is `OutcomeUnknown`."""
+        """Return the rows of a statement that writes: a connection that is lost during it is `OutcomeUnknown`."""
         try:
             async with self._connection() as connection:
-                return await connection.fetch(query, *arguments)
+                rows = await connection.fetch(query, *arguments)
         except _DEFINITE as error:
-            raise Unavailable(f"PostgreSQL gave up on the statement: {error}.") from error
-        except _LOST as error:
-            raise OutcomeUnknown(f"The connection to PostgreSQL was lost: {error or type(error).__name__}.") from error
-        except _MISCONFIGURED as error:
-            raise ConfigurationError(
-                f"The service's database user lacks a right: {error}. Grant it lakelog_service."
+            self._outages.statement_failed(reason_of(error))
+            raise self._unavailable(f"did not complete the statement: {reason_of(error)}") from error
+        except LOST as error:
+            self.lost(error)
+            raise OutcomeUnknown(
+                f"The connection to PostgreSQL at {self._address} was lost: {reason_of(error)}.",
+                unreachable="database",
+                database=str(self._address),
             ) from error
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise ConfigurationError(
+                f"User {self._address.user} of PostgreSQL at {self._address} lacks a right: {error}. "
+                f"Run `GRANT lakelog_service TO {self._address.user}`.",
+                database=str(self._address),
+            ) from error
+        if self._outages.is_on:
+            self._outages.answered()
+        return rows
+
+    def _unavailable(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"PostgreSQL at {self._address} {reason}.", unreachable="database", database=str(self._address)
+        )
+
+    def lost(self, error: BaseException) -> None:
+        """Log that a connection was lost, unless this is one of many."""
+        self._outages.lost(error)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
@@ -121,7 +182,7 @@ class Database:
             await asyncio.shield(leaving)
             raise
         except BaseException as error:
-            if isinstance(error, _LOST) or not isinstance(error, asyncpg.PostgresError):
+            if isinstance(error, LOST) or not isinstance(error, asyncpg.PostgresError):
                 connection.terminate()
             self._give_back(connection)
             raise
@@ -140,17 +201,15 @@ class Database:
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 await self._room.acquire()
-            try:
-                return self._kept() or await self._connected()
-            except BaseException:
-                self._room.release()
-                raise
-        except _MISCONFIGURED as error:
-            raise ConfigurationError(
-                f"PostgreSQL refuses the connection: {error}. Check the URL and the user's rights."
-            ) from error
-        except (*_LOST, asyncpg.PostgresError) as error:
-            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
+        except TimeoutError:
+            reason = f"all {self._size} connections of this process were busy for {ACQUIRE_SECONDS:g} s"
+            self._outages.statement_failed(reason)
+            raise self._unavailable(f"is too slow: {reason}") from None
+        try:
+            return self._kept() or await self._connect(command_timeout=30)
+        except BaseException:
+            self._room.release()
+            raise
 
     def _kept(self) -> asyncpg.Connection | None:
         while self._idle:
@@ -158,8 +217,17 @@ class Database:
                 return connection
         return None
 
-    async def _connected(self) -> asyncpg.Connection:
-        return await asyncpg.connect(self._url, server_settings=SETTINGS, command_timeout=30, timeout=10)
+    async def _connect(self, command_timeout: float | None = None) -> asyncpg.Connection:
+        try:
+            connection = await connect(self._url, self._address, SETTINGS, command_timeout)
+        except LakelogError as error:
+            if not self._is_open:
+                raise
+            self._outages.not_connected(error)
+            # While it runs, a refusal is an outage too: the server works again as soon as it is corrected.
+            raise Unavailable(error.detail, **{"unreachable": "database", **error.subject}) from error
+        self._outages.connected()
+        return connection
 
     def _give_back(self, connection: asyncpg.Connection) -> None:
         if self._is_closed:
@@ -170,10 +238,7 @@ class Database:
 
     async def connect(self) -> asyncpg.Connection:
         """A connection of its own, to keep for listening; the caller ends it."""
-        try:
-            return await asyncpg.connect(self._url, server_settings=SETTINGS, timeout=10)
-        except (*_LOST, asyncpg.PostgresError) as error:
-            raise Unavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}.") from error
+        return await self._connect()
 
     async def close(self) -> None:
         self._is_closed = True
@@ -189,5 +254,5 @@ async def _ended(connection: asyncpg.Connection, seconds: float) -> None:
     """Politely, if the server still answers."""
     try:
         await connection.close(timeout=seconds)
-    except (*_LOST, asyncpg.PostgresError):
+    except (*LOST, asyncpg.PostgresError):
         connection.terminate()

@@ -82,8 +82,8 @@ class PostgresGroupCatalog:
         rows = await self._read("reading_find", group_id, incarnation)
         return reading_of(rows[0]) if rows else None
 
-    async def reading_list(self, group: Group) -> list[tuple[Topic, Reading]]:
-        rows = await self._read("reading_list", group.group_id)
+    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+        rows = await self._read("reading_list", [group.group_id for group in groups])
         return [(topic_of(row, scope_of(row)), reading_of(row)) for row in rows]
 
     async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:

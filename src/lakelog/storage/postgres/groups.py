@@ -6,7 +6,7 @@ last. That holds as long as no statement outlives `JOURNAL_GRACE_SECONDS`; the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -60,6 +60,13 @@ class PostgresGroups:
                 found[part - 1].append(JournalRow(version=version, snapshot=snapshot, body=body))
         return [JournalRead(rows=each, clock_ms=rows[0]["clock_ms"]) for each in found]
 
+    async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
+        groups, pids = [group_id for group_id, _ in places], [pid for _, pid in places]
+        found: list[JournalRow | None] = [None] * len(places)
+        for part, version, snapshot, body in await self._database.read(_SQL["journals_newest"], groups, pids):
+            found[part - 1] = JournalRow(version=version, snapshot=snapshot, body=body)
+        return found
+
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
         order = sorted(range(len(entries)), key=lambda part: (entries[part].group_id, entries[part].pid))
         ordered = [entries[part] for part in order]
@@ -94,14 +101,13 @@ class PostgresGroups:
                 return trimmed
 
     async def members_read(self, group_id: int) -> MembersRead:
-        rows = await self._database.read(_SQL["members_read"], group_id)
-        newest = rows[0]
-        return MembersRead(
-            version=newest["version"] or 0,
-            body=newest["body"] or b"",
-            seen_ms={row["member_id"]: row["seen_ms"] for row in rows if row["member_id"] is not None},
-            clock_ms=newest["clock_ms"],
-        )
+        return (await self.members_list([group_id]))[0]
+
+    async def members_list(self, group_ids: Sequence[int]) -> list[MembersRead]:
+        rows: dict[int, list[asyncpg.Record]] = {}
+        for row in await self._database.read(_SQL["members_list"], list(group_ids)):
+            rows.setdefault(row["part"], []).append(row)
+        return [_members(rows[part]) for part in range(1, len(group_ids) + 1)]
 
     async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
         return bool((await self._database.write(_SQL["members_write"], group_id, version, body))[0][0])
@@ -133,6 +139,12 @@ class PostgresGroups:
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
         return int((await self._database.read(_SQL["dead_count"], group_id, list(pids)))[0][0])
 
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+        pairs = [(group_id, pid) for group_id, some in pids.items() for pid in some]
+        groups, partitions = [group_id for group_id, _ in pairs], [pid for _, pid in pairs]
+        rows = await self._database.read(_SQL["dead_counts"], groups, partitions, limit)
+        return dict.fromkeys(pids, 0) | {row["group_id"]: row["dead"] for row in rows}
+
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
         return [_dead_letter(row) for row in await self._database.read(_SQL["dead_find"], group_id, pid, offset)]
 
@@ -147,6 +159,17 @@ class PostgresGroups:
         return await self._appender.redrive(group_id, [(key.offset, key.epoch) for key in keys], append)
 
 
+def _members(rows: Sequence[asyncpg.Record]) -> MembersRead:
+    """Of one group; a row for each member that was seen, and at least one."""
+    newest = rows[0]
+    return MembersRead(
+        version=newest["version"] or 0,
+        body=newest["body"] or b"",
+        seen_ms={row["member_id"]: row["seen_ms"] for row in rows if row["member_id"] is not None},
+        clock_ms=newest["clock_ms"],
+    )
+
+
 def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
     """The dead letters' columns, the first of which says whose they are, counted from 1."""
     letters = [(part, letter) for part, entry in enumerate(entries, 1) for letter in entry.dead_letters]
@@ -159,6 +182,7 @@ def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
         [storable(letter.reason) for _, letter in letters],
         [storable(letter.owner) for _, letter in letters],
         [letter.payload for _, letter in letters],
+        [None if letter.traceback is None else storable(letter.traceback) for _, letter in letters],
     ]
 
 
@@ -174,4 +198,5 @@ def _dead_letter(row: asyncpg.Record) -> StoredDeadLetter:
         owner=row["owner"],
         payload=row["payload"],
         redriven_to=row["redriven_to"],
+        traceback=row["traceback"],
     )

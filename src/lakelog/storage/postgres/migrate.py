@@ -11,7 +11,9 @@ from importlib.resources import files
 
 import asyncpg
 
-from lakelog.errors import ConfigurationError, Unavailable
+from lakelog.errors import ConfigurationError
+from lakelog.storage.postgres.address import address_of
+from lakelog.storage.postgres.connecting import connect
 
 _LOCK = 5497628094138482687
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -78,14 +80,7 @@ async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: s
 
 
 async def _connect(url: str) -> asyncpg.Connection:
-    try:
-        return await asyncpg.connect(
-            url, timeout=10, server_settings={"lock_timeout": "30s", "client_min_messages": "warning"}
-        )
-    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-        raise Unavailable(
-            f"PostgreSQL cannot be reached for the migration: {error or type(error).__name__}."
-        ) from error
+    return await connect(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
 
 
 async def _applied(connection: asyncpg.Connection) -> list[str]:

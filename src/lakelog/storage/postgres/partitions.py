@@ -7,7 +7,7 @@ statement that inserts the batches: see `appending`. What it keeps for groups is
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +46,6 @@ _READ_TRIES = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
 _MAX_ANNOUNCED = 300
 """A notification holds 8,000 bytes; beyond this, `any` is announced instead."""
-
-_log = logging.getLogger(__name__)
 
 
 class PostgresStore:
@@ -189,6 +187,22 @@ class PostgresStore:
             found.setdefault(row["pid"], []).append(_batch(row))
         return found
 
+    async def append_times(self, asks: Sequence[tuple[int, int]]) -> list[datetime | None]:
+        pids, offsets = [pid for pid, _ in asks], [offset for _, offset in asks]
+        found: list[datetime | None] = [None] * len(asks)
+        parts: dict[int, list[int]] = {}
+        for part, roll, first_at in await self._database.read(_SQL["append_plans"], pids, offsets):
+            found[part - 1] = first_at
+            if first_at is None and roll is not None:
+                parts.setdefault(roll, []).append(part - 1)
+        for roll, mine in parts.items():
+            arguments = ([pids[part] for part in mine], [offsets[part] for part in mine], mine)
+            # A table that went between the two statements leaves its times unknown, until the next call.
+            with contextlib.suppress(asyncpg.UndefinedTableError):
+                for part, appended_at in await self._database.read(on_roll("append_times", roll), *arguments):
+                    found[part] = appended_at
+        return found
+
     async def offset_at_time(self, pid: int, time: datetime) -> int:
         return await self._search(_SQL["offset_at_time"], pid, time)
 
@@ -253,8 +267,7 @@ class PostgresStore:
         while True:
             try:
                 connection = await self._database.connect()
-            except LakelogError as error:
-                _log.warning("cannot listen for announcements: %s", error)
+            except LakelogError:
                 await asyncio.sleep(1)
                 continue
             try:
@@ -264,7 +277,7 @@ class PostgresStore:
                 while (grown := await heard.get()) is not None:
                     yield grown
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                _log.warning("stopped hearing announcements, connecting again: %s", error)
+                self._database.lost(error)
                 await asyncio.sleep(0.2)
             finally:
                 connection.terminate()

@@ -357,6 +357,26 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_at timestamptz := clock_timestamp();
+begin
+    select c.clock_ms, c.statuses into clock_ms, statuses
+    from lakelog.journals_commit(
+        p_groups, p_pids, p_versions, p_snapshots, p_bodies, p_not_before, p_not_after) c;
+    insert into lakelog.dead_letter
+        (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload, traceback)
+    select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
+           d.deliveries, d.failures, d.reason, d.owner, d.payload, d.traceback
+    from unnest(d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads, d_tracebacks)
+        as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload, traceback)
+    where statuses[d.part] = 0
+    on conflict do nothing;
+end
+$$;
+
 CREATE FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -1004,7 +1024,8 @@ CREATE TABLE lakelog.dead_letter (
     reason text NOT NULL,
     owner text NOT NULL,
     payload bytea,
-    redriven_to bigint
+    redriven_to bigint,
+    traceback text
 );
 ALTER TABLE ONLY lakelog.dead_letter ALTER COLUMN payload SET STORAGE EXTERNAL;
 
@@ -1386,6 +1407,9 @@ GRANT ALL ON FUNCTION lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit
 
 REVOKE ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) TO lakelog_service;

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.backoff import Policy
 from lakelog.client.embedded import AsyncEmbeddedTransport
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, GroupDescription, JoinWish, Membership
 from lakelog.client.hub import HubSettings
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 
@@ -26,6 +27,7 @@ class FaultyGroups(AsyncEmbeddedGroups):
         super().__init__(verbs, run)
         self.consume_faults: deque[str] = deque()
         self.answer_faults: deque[str | LakelogError] = deque()
+        self.describe_faults: deque[LakelogError] = deque()
         self.wishes: list[ConsumeWish] = []
         self.said: list[list[Answer]] = []
         self.joined: list[JoinWish] = []
@@ -34,6 +36,13 @@ class FaultyGroups(AsyncEmbeddedGroups):
 
     async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
         self.wishes.append(wish)
+        if wish.answers:
+            answered = await self.answer(wish.topic, wish.group, wish.owner, wish.answers, seconds)
+            found = await self._consume(replace(wish, answers=(), wait_seconds=0.0), seconds)
+            return replace(found, answered=answered)
+        return await self._consume(wish, seconds)
+
+    async def _consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
         fault = self.consume_faults.popleft() if self.consume_faults else ""
         if fault == AWAY:
             raise Unavailable("away")
@@ -68,6 +77,11 @@ class FaultyGroups(AsyncEmbeddedGroups):
     async def join(self, wish: JoinWish, seconds: float) -> Membership:
         self.joined.append(wish)
         return await super().join(wish, seconds)
+
+    async def describe(self, group: str, seconds: float) -> GroupDescription:
+        if self.describe_faults:
+            raise self.describe_faults.popleft()
+        return await super().describe(group, seconds)
 
     async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
         if self.forgotten:

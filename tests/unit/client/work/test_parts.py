@@ -27,7 +27,7 @@ from lakelog.client.work.held import clipped
 from lakelog.client.work.keeping import ProcessKeeper
 from lakelog.client.work.quarantine import Quarantine
 from lakelog.client.work.threads import HandlerThreads
-from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, Overloaded, Unavailable
+from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.filter import parse
 from tests.kit.waiting import eventually, eventually_async
 
@@ -223,6 +223,22 @@ def test_handlers_are_called_as_their_signature_asks_for() -> None:
             Handler(wrong)  # type: ignore[arg-type]
 
 
+def test_generators_are_refused_as_handlers() -> None:
+    def plain(value: Any) -> Any:
+        yield value
+
+    async def coroutine(value: Any) -> Any:
+        yield value
+
+    class Callable_:
+        def __call__(self, value: Any) -> Any:
+            yield value
+
+    for wrong in (plain, coroutine, functools.partial(plain), Callable_()):
+        with pytest.raises(InvalidRequest, match="contains `yield`"):
+            Handler(wrong)
+
+
 def test_reasons_fit_into_what_is_stored() -> None:
     assert reason_of(ValueError("no")) == "ValueError: no" and reason_of(KeyError()) == "KeyError"
     assert len(clipped("ä" * 5000).encode()) == 4096 and "\0" not in clipped("a\0b") and clipped("\ud800")
@@ -269,3 +285,23 @@ async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monke
     await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(1,))), 5.0)
     with pytest.raises(Unavailable):
         await stuck
+
+
+async def test_S11_an_ack_of_unknown_outcome_is_not_merged_with_a_later_one() -> None:
+    """The server accepts the first ack, and its response is lost; then the lease ends."""
+    calls: list[list[tuple[int, ...]]] = []
+
+    async def send(said: Sequence[Answer]) -> list[Answered | LakelogError]:
+        calls.append([answer.offsets for answer in said])
+        if len(calls) == 1:
+            raise OutcomeUnknown("lost")
+        return [Answered() if answer.offsets == (0, 1) else LeaseLost() for answer in said]
+
+    answerer = answers.Answerer(send)
+    first = [answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
+    await eventually_async(lambda: bool(calls), what="they were sent once")
+    later = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(2,)))
+    assert await asyncio.wait_for(asyncio.gather(*first), 5.0) == [Answered(), Answered()]
+    with pytest.raises(LeaseLost):
+        await later
+    assert calls == [[(0, 1)], [(0, 1), (2,)]]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 import lakelog
 from lakelog.client.group_values import ConsumeWish
-from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
+from lakelog.errors import InvalidRequest, LeaseLost, OutcomeForgotten, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
 from tests.kit.waiting import eventually_async
@@ -50,6 +53,7 @@ async def test_a_lost_consume_is_asked_again_with_the_same_request_id() -> None:
         assert sorted(seen) == [(n, 1) for n in range(20)]
         assert groups.wishes[0].request_id == groups.wishes[1].request_id == groups.wishes[2].request_id
         assert groups.wishes[3].request_id != groups.wishes[0].request_id
+        assert [wish.repeat for wish in groups.wishes[:4]] == [False, True, True, False]
 
 
 async def test_answers_are_repeated_until_they_are_answered() -> None:
@@ -91,7 +95,8 @@ async def test_acks_that_come_together_go_together() -> None:
 
         await log.start()
         await eventually_async(lambda: len(seen) == 21, what="all were run")
-        assert log.counts["work/g"].acked == 0 and len(groups.wishes) == 1, "no place is free before its answer"
+        await eventually_async(lambda: len(groups.wishes) == 2, what="the first ack was sent")
+        assert [len(wish.answers) for wish in groups.wishes] == [0, 1] and log.counts["work/g"].acked == 0
         groups.gate.set()
         await finished(log)
         acks = [[answer for answer in call if answer.verb == "ack"] for call in groups.said]
@@ -112,7 +117,21 @@ async def test_a_lost_lease_is_counted_and_not_said_again() -> None:
         assert seen == [0] and len(groups.said) == 1
 
 
-async def test_an_outage_is_survived_without_spinning() -> None:
+async def test_an_answer_whose_lease_is_forgotten_is_logged_and_not_counted_as_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with topic(0) as (log, found, groups):
+        await found.publish(1)
+        groups.answer_faults.append(OutcomeForgotten())
+        found.subscribe(lambda value: None, group="g", start_from="earliest")
+        await log.start()
+        await eventually_async(lambda: "refused the answer ack" in caplog.text, what="the refusal is in the log")
+        counts = log.counts["work/g"]
+        assert (counts.acked, counts.lost) == (0, 0)
+
+
+async def test_an_outage_is_survived_without_spinning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "lakelog.connection")
     async with topic(1) as (log, found, groups):
         groups.consume_faults += [AWAY] * 6
         seen: list[int] = []
@@ -122,6 +141,9 @@ async def test_an_outage_is_survived_without_spinning() -> None:
         await eventually_async(lambda: seen, within=20, what="it goes on")
         # Half of 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1.6 at least.
         assert time.monotonic() - begun > 1.5
+    warned, ended = [record.getMessage() for record in caplog.records if record.name == "lakelog.connection"]
+    assert warned.startswith("work/g: ") and warned.endswith(" Retrying until it succeeds.")
+    assert ended.startswith("work/g: Calls succeed again after ")
 
 
 async def test_a_forgotten_member_joins_again() -> None:
@@ -185,3 +207,50 @@ async def test_a_suspect_runs_alone_in_the_process() -> None:
         await finished(log)
         assert told == [True] and suspect == [set()] * 10
         assert log.counts["other/o"].acked > 0
+
+
+async def test_a_new_group_that_skips_messages_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the worker has to join a second time."""
+    async with topic(1200, partitions=2) as (log, found, groups):
+        groups.describe_faults.append(Unavailable("away"))
+        found.subscribe(print, group="g")
+        await log.start()
+        await log.stop()
+        await log.start()
+    assert [text for record in caplog.records if (text := record.getMessage()).startswith("Group")] == [
+        "Group 'g' is new to topic 'work' and starts at its end: 1,200 existing messages are skipped. To process them, "
+        "run `lakelog groups seek g work --to earliest`. To start new groups at the beginning, pass "
+        'start_from="earliest".'
+    ]
+
+
+@pytest.mark.parametrize("start_from", ["latest", "earliest", 1])
+async def test_where_a_group_starts_is_told_only_if_start_from_has_no_effect(
+    start_from: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="lakelog")
+    told = "Group 'g' already reads topic 'work' and resumes from its committed offsets; start_from applies only"
+    async with topic(3) as (log, found, _):
+        found.subscribe(print, group="g", start_from=start_from)
+        await log.start()
+        await log.stop()
+        assert "Group 'g'" not in caplog.text
+        await log.start()
+        assert caplog.text.count(told) == 1 and "WARNING" not in caplog.text
+
+
+async def test_a_worker_that_could_not_start_does_not_say_that_it_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="lakelog")
+    async with topic(0) as (log, found, groups):
+        groups.describe_faults.append(InvalidRequest("no"))
+        found.subscribe(print, group="g")
+        with pytest.raises(InvalidRequest):
+            await log.start()
+    assert "stopped" not in caplog.text
+
+
+async def test_a_worker_of_an_empty_topic_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with topic(0) as (log, found, _):
+        found.subscribe(print, group="g")
+        await log.start()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -50,12 +50,18 @@ BROKEN: dict[str, list[Rows]] = {
     "more were finished by refused acks than ended by themselves": [
         consume(0, 1, "0 1"), ack(10, 1, 0, 1, **FAILED), end("kl", expired=1, acked=1),
     ],
+    "an ack refused after it was accepted": [consume(0, 1, "0"), ack(10, 1, 0), ack(2000, 1, 0, **FAILED), end()],
     "accepted across a seek": [
         consume(0, 1, "0"), seek(10), ack(20, 1, 0), consume(30, 2, "0"), ack(40, 2, 0), end(epoch=1),
     ],
 }  # fmt: skip
 
 VALID: dict[str, list[Rows]] = {
+    "an ack refused because of another message that it names": [
+        consume(0, 1, "0 1"), ack(10, 1, 0), nack(20, 1, 1), ack(30, 1, 0, 1, **FAILED), consume(300, 2, "1:2:1", "b"),
+        acked(310, 2, 1), end("kl"),
+    ],
+    "another owner's ack refused": [consume(0, 1, "0"), ack(10, 1, 0), ack(20, 1, 0, owner="b", **FAILED), end()],
     "given back with the one before it, and again": [
         consume(0, 1, "0 1"), nack(10, 1, 0, **LOST), nack(1500, 1, 1), consume(2000, 2, "0:2:1 1:2", "b"),
         acked(2010, 2, 0, 1), end("kk"),

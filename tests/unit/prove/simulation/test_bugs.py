@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count, islice
+from typing import NoReturn
 
 import pytest
 
 from lakelog.coordinator.leasing import answering, taking
 from lakelog.coordinator.leasing.state import Lease, State
 from lakelog.coordinator.leasing.step import Decision
-from lakelog.engine import ledgers, silence
-from lakelog.engine.ledger import Turn, reply_to
+from lakelog.engine import desk, ledgers, silence
+from lakelog.engine.desk import Desk
+from lakelog.engine.journal_writer import JournalWriter
+from lakelog.engine.ledger import Asked, Ledger, Turn, reply_to
+from lakelog.engine.line import Try
+from lakelog.errors import LakelogError, LeaseLost
 from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
 from lakelog.storage.store import PartVerdict
 from prove.simulation.command import run_range
+from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, Plan, drawn
 
 MOST = 300
 
 
-def found(*names: str) -> str | None:
-    """The first violation of one of these invariants."""
-    for seed in range(MOST):
+def found(*names: str, first: int = 0, among: Callable[[Plan], bool] = lambda plan: True) -> str | None:
+    """The first violation of one of these invariants, in seeds from the first on whose plan is as asked."""
+    for seed in islice((each for each in count(first) if among(drawn(each))), MOST):
         for _, violation in run_range(seed, seed + 1).violations:
             if violation.startswith(tuple(f"{name}:" for name in names)):
                 return f"seed {seed}: {violation}"
@@ -44,6 +51,17 @@ def test_nothing_is_cut_while_the_truth_is_told() -> None:
 def test_a_repeat_that_comes_before_the_call_itself_may_have_happened() -> None:
     """A seed in which the repeat of a nack was first, a seek came next, and the nack was refused then."""
     assert not run_range(300_177, 300_178).violations
+
+
+def test_a_repeated_extend_moves_an_end_that_its_worker_does_not_know() -> None:
+    """A seed in which an extend came twice, the worker learnt the first end only, and acked before the second one."""
+    assert not run_range(3_004_645, 3_004_646).violations
+
+
+@pytest.mark.parametrize("seed", [885_742, 3_040_534])
+def test_S9_an_ack_whose_commit_was_lost_is_not_refused_after_the_end_of_its_lease(seed: int) -> None:
+    """Seeds in which the lease ended before the server read the journal again."""
+    assert not run_range(seed, seed + 1).violations
 
 
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +125,8 @@ def test_S8_an_expiry_by_the_servers_clock_is_found(monkeypatch: pytest.MonkeyPa
 def test_S12_deliveries_that_are_not_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = taking._granted
 
-    def wrong(decision: Decision, lease: Lease, offsets: object) -> object:
-        granted = right(decision, lease, offsets)  # type: ignore[arg-type]
+    def wrong(decision: Decision, lease: Lease) -> object:
+        granted = right(decision, lease)
         once: Mapping[int, int] = dict.fromkeys(granted.deliveries, 1)
         return replace(granted, deliveries=once)
 
@@ -144,9 +162,52 @@ def test_S10_a_journal_without_a_version_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_S11_a_commit_of_unknown_outcome_that_is_taken_for_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(self: ledgers.Ledgers, turn: Turn, error: Exception) -> None:
+    def wrong(self: JournalWriter, turn: Turn, error: Exception) -> None:
         reply_to(turn)
 
-    monkeypatch.setattr(ledgers.Ledgers, "_again", wrong)
+    monkeypatch.setattr(JournalWriter, "_again", wrong)
 
     assert found("S8", "S9", "S10", "S11", "S12", "S16", "unexpected", "the run failed")
+
+
+def test_L8_a_repeated_consume_that_does_not_look_for_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Desk, "_search", lambda self, ask: None)
+
+    assert found("L8", among=lambda plan: plan.forgets > 0)
+
+
+def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its repeat is refused, as if another owner had the message."""
+
+    monkeypatch.setattr(answering, "OutcomeForgotten", LeaseLost)
+
+    assert "accepted before" in str(found("S9", first=1470, among=lambda plan: plan.says_late))
+
+
+def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ack was written, and its answer lost until the lease had ended: the second decision refuses it."""
+
+    def refuse(self: Asked, error: LakelogError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def ended(lease: Lease) -> NoReturn:
+        raise LeaseLost()
+
+    monkeypatch.setattr(Asked, "refuse", refuse)
+    monkeypatch.setattr(answering, "_ended", ended)
+
+    loses = lambda plan: any(fault.kind == LOST_THEN_LATE for fault in plan.faults)  # noqa: E731
+    assert found("S9", "S11", first=1070, among=loses)
+
+
+def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that asks for messages of all partitions is refused because of the one."""
+
+    def wrong(tries: Sequence[Try], refusal: BaseException | None) -> BaseException | None:
+        return next((failed for each in tries if (failed := each.reply.exception())), refusal)
+
+    monkeypatch.setattr(desk, "refusal_of", wrong)
+    monkeypatch.setattr(Ledger, "is_stopped", property(lambda ledger: False))
+
+    assert found("L9", first=7640, among=lambda plan: any(fault.kind == DAMAGED for fault in plan.faults))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lakelog.errors import InvalidRequest
 from lakelog.spark.configuring import SETTINGS
-from lakelog.spark.reading.ranges import READ_OPTIONS, Pinned, offsets_of, read_wish, time_of
+from lakelog.spark.options import DEAD_LETTER_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
+from lakelog.spark.reading.ranges import Pinned, offsets_of, read_wish, time_of
 
 _REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "spark.md"
 _NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)
@@ -74,10 +75,10 @@ def test_options_are_read_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "Say which topic"),
-        ({"topic": "t", "startOffset": "{}"}, "Is 'startOffsets' meant"),
-        ({"topic": "t", "group": "g"}, "`group` is an option of spark.readStream"),
-        ({"topic": "t", "colour": "red"}, "`colour` is no option of a read. There are topic, url"),
+        ({}, "Option `topic` is missing"),
+        ({"topic": "t", "startOffset": "{}"}, "Did you mean `startOffsets`"),
+        ({"topic": "t", "group": "g"}, "It is an option of spark.readStream"),
+        ({"topic": "t", "colour": "red"}, "Unknown option `colour` for spark.read. Known options: topic, url"),
     ],
 )
 def test_a_wrong_option_is_never_ignored(options: dict[str, str], said: str) -> None:
@@ -97,4 +98,4 @@ def test_pinned_ranges_come_back_as_they_were(incarnation: int, ranges: dict[int
 def test_the_reference_names_every_option_and_setting() -> None:
     rows = [line.split("|") for line in _REFERENCE.read_text().splitlines() if line.startswith("| `")]
     named = {row[1].strip().strip("`") for row in rows}
-    assert named >= {*READ_OPTIONS, *SETTINGS}
+    assert named >= {*READ_OPTIONS, *STREAM_OPTIONS, *WRITE_OPTIONS, *DEAD_LETTER_OPTIONS, *SETTINGS}

@@ -10,14 +10,16 @@ import pytest
 
 import lakelog
 from lakelog.client.group_values import JoinWish, Position
-from lakelog.errors import PositionRefused, StaleGeneration
+from lakelog.errors import GroupNotFound, PositionRefused, StaleGeneration
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.options import StreamWish
 from tests.kit.waiting import eventually
 
 _names = itertools.count()
-WISH = StreamWish(topic="orders", group="features", start="earliest", session_ms=1000)
+WISH = StreamWish(topic="orders", group="features", session_ms=1000)
+AT = {0: 0, 1: 0}
+CURSOR = GroupWish(kind=GroupKind.CURSOR)
 
 
 @pytest.fixture
@@ -34,20 +36,59 @@ def positions(log: Any) -> list[int]:
 
 def test_it_begins_where_the_group_is_and_commits_what_is_new(log: Any) -> None:
     member = StreamMember(log, WISH)
-    assert member.begin() == {0: Position(0, 0), 1: Position(0, 0)}
+    assert member.begin(AT) == {0: Position(0, 0), 1: Position(0, 0)}
     member.commit({0: 4, 1: 0})
     assert positions(log) == [4, 0]
     member.commit({0: 4, 1: 7})
     assert positions(log) == [4, 7]
     member.leave()
     assert log.group("features").describe().members == ()
-    assert StreamMember(log, WISH).begin() == {0: Position(4, 0), 1: Position(7, 0)}
+    assert StreamMember(log, WISH).begin(AT) == {0: Position(4, 0), 1: Position(7, 0)}
+
+
+def test_a_new_group_begins_at_the_offsets_given_and_one_that_exists_where_it_is(log: Any) -> None:
+    member = StreamMember(log, WISH)
+    assert member.begin({0: 3, 1: 5}) == {0: Position(3, 0), 1: Position(5, 0)}
+    member.leave()
+    assert StreamMember(log, WISH).begin({0: 8, 1: 8}) == {0: Position(3, 0), 1: Position(5, 0)}
+
+
+def test_a_query_that_withdraws_deletes_the_group_that_it_created(log: Any) -> None:
+    member = StreamMember(log, WISH)
+    member.begin({0: 3, 1: 5})
+    member.withdraw()
+    with pytest.raises(GroupNotFound):
+        log.group("features").describe()
+
+
+def test_a_query_that_withdraws_keeps_a_group_that_existed_or_was_moved_or_has_a_member(log: Any) -> None:
+    log.group("features").join(JoinWish(group="features", topics=("orders",), member_id="first", wish=CURSOR))
+    log.group("features").leave("first")
+    member = StreamMember(log, WISH)
+    member.begin(AT)
+    member.withdraw()
+    assert positions(log) == [10, 10]
+
+    log.group("features").delete()
+    member = StreamMember(log, WISH)
+    member.begin(AT)
+    log.topic("orders").seek("features", to="latest")
+    member.withdraw()
+    assert positions(log) == [10, 10]
+
+    log.group("features").delete()
+    first, second = StreamMember(log, WISH), StreamMember(log, WISH)
+    first.begin(AT)
+    second.begin(AT)
+    first.withdraw()
+    assert positions(log) == [0, 0]
+    second.leave()
 
 
 def test_s17_the_second_replaces_the_first_which_names_it(log: Any) -> None:
     first, second = StreamMember(log, WISH), StreamMember(log, WISH)
-    first.begin()
-    second.begin()
+    first.begin(AT)
+    second.begin(AT)
     [there] = log.group("features").describe().members
     with pytest.raises(StaleGeneration, match=f"replaced by {there.member_id} on .* \\(spark\\)"):
         first.commit({0: 4})
@@ -60,9 +101,9 @@ def test_s17_the_second_replaces_the_first_which_names_it(log: Any) -> None:
 
 def test_s17_the_journal_refuses_the_first_also_where_its_server_did_not_hear_of_the_second(log: Any) -> None:
     first, second = StreamMember(log, WISH), StreamMember(log, WISH)
-    first.begin()
+    first.begin(AT)
     generation = log.group("features").describe().generation
-    second.begin()
+    second.begin(AT)
     with pytest.raises(StaleGeneration):
         log.group("features").commit("orders", {0: 4}, generation=generation)
     second.leave()
@@ -70,9 +111,9 @@ def test_s17_the_journal_refuses_the_first_also_where_its_server_did_not_hear_of
 
 def test_an_idle_one_hears_of_its_replacement_by_its_heartbeat(log: Any) -> None:
     first = StreamMember(log, WISH)
-    first.begin()
+    first.begin(AT)
     second = StreamMember(log, WISH)
-    second.begin()
+    second.begin(AT)
     eventually(lambda: first._failure, within=5)
     with pytest.raises(StaleGeneration, match="replaced by"):
         first.confirm()
@@ -81,7 +122,7 @@ def test_an_idle_one_hears_of_its_replacement_by_its_heartbeat(log: Any) -> None
 
 def test_a_seek_is_noticed_and_nothing_is_committed_after_it(log: Any) -> None:
     member = StreamMember(log, WISH)
-    member.begin()
+    member.begin(AT)
     member.commit({0: 4, 1: 4})
     log.topic("orders").seek("features", to="earliest")
     with pytest.raises(PositionRefused, match="partition 0: 4, the group 0"):
@@ -92,7 +133,7 @@ def test_a_seek_is_noticed_and_nothing_is_committed_after_it(log: Any) -> None:
 
 def test_one_that_was_forgotten_comes_back_if_nobody_else_came(log: Any) -> None:
     member = StreamMember(log, WISH)
-    member.begin()
+    member.begin(AT)
     log.group("features").leave(member._wish.member_id)
     member.commit({0: 4, 1: 0})
     assert positions(log) == [4, 0]
@@ -102,11 +143,19 @@ def test_one_that_was_forgotten_comes_back_if_nobody_else_came(log: Any) -> None
 
 def test_one_that_is_to_share_stops_rather_than_gives_up_a_part(log: Any) -> None:
     member = StreamMember(log, WISH)
-    member.begin()
-    cursor = GroupWish(kind=GroupKind.CURSOR)
-    log.group("features").join(JoinWish(group="features", topics=("orders",), member_id="guest", wish=cursor))
+    member.begin(AT)
+    log.group("features").join(JoinWish(group="features", topics=("orders",), member_id="guest", wish=CURSOR))
     failure = eventually(lambda: member._failure, within=5)
     assert "guest" in str(failure)
     [guest] = [each for each in log.group("features").describe().members if each.member_id == "guest"]
     assert not guest.assigned
     member.leave()
+
+
+def test_its_heartbeat_ends_with_the_client(log: Any) -> None:
+    member = StreamMember(log, WISH)
+    member.begin(AT)
+    log.close()
+    thread = member._thread
+    assert thread is not None
+    eventually(lambda: not thread.is_alive(), within=15)

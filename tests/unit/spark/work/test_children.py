@@ -70,7 +70,7 @@ def test_later_messages_of_a_key_do_not_run_behind_one_that_failed(tmp_path: Pat
     tasks = [task(0, "a", 1), task(1, "bad", 1), task(2, "other", 2), task(3, "behind", 1)]
     (result,) = run(handler, tasks)
     assert said(result) == "ACK NACK ACK RELEASE"
-    assert result.outcomes[1] == Outcome(Said.NACK, "ValueError: no")
+    assert result.outcomes[1].reason == "ValueError: no"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "bad", "other"]
 
 
@@ -151,8 +151,25 @@ def test_what_a_handler_says_itself_counts() -> None:
         Outcome(Said.FAIL, "never"),
         Outcome(Said.DISCARD, "unwanted"),
         Outcome(Said.ACK),
-        Outcome(Said.NACK, "SystemExit: 4"),
+        Outcome(Said.NACK, "SystemExit: 4", None, result.outcomes[-1].traceback),
     ]
+
+
+def test_a_failure_carries_the_traceback_from_the_handler_on() -> None:
+    def handler(value: str, delivery: Any) -> None:
+        try:
+            raise KeyError(value)
+        except KeyError:
+            if value == "said":
+                delivery.fail("no such thing")
+            else:
+                raise
+
+    (result,) = run(handler, [task(0, "raised"), task(1, "said")])
+    for outcome, last in zip(result.outcomes, ["KeyError: 'raised'", "KeyError: 'said'"], strict=True):
+        lines = (outcome.traceback or "").splitlines()
+        assert f'File "{__file__}"' in lines[1] and lines[1].endswith("in handler") and lines[-1] == last
+    assert [outcome.reason for outcome in result.outcomes] == ["KeyError: 'raised'", "no such thing"]
 
 
 def test_values_have_the_type_that_was_asked_for_and_others_fail_for_good() -> None:
@@ -216,6 +233,25 @@ def test_a_handler_that_cannot_be_pickled_is_refused_at_once() -> None:
 
     with pytest.raises(InvalidRequest, match="plain function"):
         recipe_of(handler, None, None, 5)
+
+
+def test_an_awaitable_that_a_handler_returns_is_awaited() -> None:
+    async def bill(value: str) -> None:
+        if value == "b":
+            raise ValueError("no such account")
+
+    (result,) = run(lambda value: bill(value), [task(0, "a"), task(1, "b")])
+    assert said(result) == "ACK NACK" and result.outcomes[1].reason == "ValueError: no such account"
+
+
+def test_generators_are_refused_and_fail_the_message() -> None:
+    def handler(value: str) -> Any:
+        yield value
+
+    with pytest.raises(InvalidRequest, match="yield"):
+        recipe_of(handler, None, None, 5)
+    (result,) = run(lambda value: handler(value), [task(0, "a")])
+    assert said(result) == "NACK" and "returned a generator" in result.outcomes[0].reason
 
 
 def test_a_fast_handler_costs_little() -> None:

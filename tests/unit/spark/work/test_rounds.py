@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import Answered, Consumed, ConsumeWish
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
 from lakelog.client.work.options import Options
 from lakelog.model.group import Order
 from lakelog.spark.work.executing import halves
@@ -29,7 +29,7 @@ from lakelog.spark.work.rounds import (
     tasks_of,
     work_of,
 )
-from lakelog.spark.work.subscribing import Pace
+from lakelog.spark.work.subscribing import Loop, Pace
 
 OWNER, GROUP = "spark-1", "scoring"
 
@@ -126,6 +126,7 @@ def test_halves_are_all_and_none_is_empty(chains: list[int]) -> None:
 
 def test_a_report_is_read_as_it_was_written() -> None:
     outcomes = [Outcome(Said.ACK), Outcome(Said.NACK, "no", 20), Outcome(Said.RELEASE), Outcome(Said.FAIL, "bad")]
+    outcomes += [Outcome(Said.NACK, "", 0), Outcome(Said.NACK, "no", None, "in pay")]
     report = read_report(report_of(outcomes, 1, 2))
     assert outcomes_of(report) == outcomes and (report.crashed, report.timed_out) == (1, 2)
 
@@ -157,6 +158,20 @@ def test_what_is_behind_a_failure_is_not_given_back_twice(log: Lakelog) -> None:
     assert answered(log, found, outcomes) == 0
     progress = log.group(GROUP).progress("orders")
     assert (sum(each.leased for each in progress), sum(each.lag for each in progress)) == (0, 5)
+
+
+def test_the_failures_of_a_round_are_one_line_and_the_traceback_of_a_new_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = Loop(None, None, "orders", Pace(2, 10))  # type: ignore[arg-type]
+    failed = [
+        Answer(verb="nack", partition=1, token=1, offsets=(offset,), reason="ValueError: no", traceback="in pay\n")
+        for offset in (5, 6)
+    ]
+    for _ in range(2):
+        loop._log_failed(failed, 10, 1)
+    line = "orders: 2 of 10 messages failed, 1 became dead letters; the first is 1:5: ValueError: no"
+    assert caplog.messages == [f"{line}\nin pay", line]
 
 
 def test_rounds_grow_with_fast_handlers_and_shrink_with_slow_ones() -> None:

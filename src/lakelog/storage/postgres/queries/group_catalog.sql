@@ -45,12 +45,12 @@ on conflict do nothing;
 -- reading_find: what the group decided about the topic
 select *, epoch as reading_epoch from lakelog.reading where group_id = $1 and incarnation = $2;
 
--- reading_list: what a group reads, of open topics, by name
+-- reading_list: what groups read, of open topics, by group and name
 select t.*, r.group_id, r.starts, r.epoch as reading_epoch, r.targets, e.project, e.name as environment
 from lakelog.reading r
 join lakelog.topic t on t.incarnation = r.incarnation and t.deleted_at is null
 join lakelog.environment e on e.environment_id = t.environment_id
-where r.group_id = $1 order by t.name;
+where r.group_id = any ($1::bigint[]) order by r.group_id, t.name;
 
 -- reading_list_topic: the groups that read a topic, by name
 select g.*, r.incarnation, r.starts, r.epoch as reading_epoch, r.targets

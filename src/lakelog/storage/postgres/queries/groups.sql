@@ -19,23 +19,31 @@ left join lateral (
 ) j on true
 order by a.part, j.version;
 
+-- journals_newest: the last row of each journal
+select a.part, j.version, j.version = j.snapshot_version as snapshot, j.body
+from unnest($1::bigint[], $2::bigint[]) with ordinality as a (group_id, pid, part)
+cross join lateral (
+    select x.version, x.snapshot_version, x.body from lakelog.journal x
+    where x.group_id = a.group_id and x.pid = a.pid order by x.version desc limit 1
+) j;
+
 -- journals_commit: a status for each entry, and the clock
 select clock_ms, statuses from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7);
 
 -- journals_commit_dead: the same, with dead letters
 select clock_ms, statuses
-from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+from lakelog.journals_commit_dead($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- journals_trim: forgets superfluous rows, up to a limit
 select lakelog.journals_trim($1, $2, $3);
 
--- members_read: the newest membership, and when each member was seen
-select n.version, n.body, lakelog.ms(clock_timestamp()) as clock_ms, h.member_id, lakelog.ms(h.seen_at) as seen_ms
-from (select 1) as one
+-- members_list: the newest memberships, and when each member was seen
+select a.part, n.version, n.body, lakelog.ms(clock_timestamp()) as clock_ms, h.member_id, lakelog.ms(h.seen_at) as seen_ms
+from unnest($1::bigint[]) with ordinality as a (group_id, part)
 left join lateral (
-    select version, body from lakelog.members where group_id = $1 order by version desc limit 1
+    select x.version, x.body from lakelog.members x where x.group_id = a.group_id order by x.version desc limit 1
 ) n on true
-left join lakelog.heartbeat h on h.group_id = $1;
+left join lateral (select x.member_id, x.seen_at from lakelog.heartbeat x where x.group_id = a.group_id offset 0) h on true;
 
 -- members_write: whether that version followed the last one
 select lakelog.members_write($1, $2, $3);
@@ -70,6 +78,20 @@ order by d.pid, d.message_offset, d.epoch;
 select coalesce(sum(c.dead), 0)::bigint from (select distinct u.pid from unnest($2::bigint[]) as u (pid)) a
 cross join lateral (
     select count(*) as dead from lakelog.dead_letter x where x.group_id = $1 and x.pid = a.pid and x.state = 0
+) c;
+
+-- dead_counts: how many are dead, by group, up to a limit
+select a.group_id, c.dead
+from (select u.group_id, array_agg(u.pid) as pids from unnest($1::bigint[], $2::bigint[]) as u (group_id, pid) group by 1) a
+cross join lateral (
+    select count(*) as dead from (
+        select 1 from unnest(a.pids) as p (pid)
+        cross join lateral (
+            select 1 from lakelog.dead_letter x
+            where x.group_id = a.group_id and x.pid = p.pid and x.state = 0 limit $3
+        ) one
+        limit $3
+    ) found
 ) c;
 
 -- dead_find: all of one message

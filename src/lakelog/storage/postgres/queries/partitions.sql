@@ -60,6 +60,30 @@ left join lateral (
     where c.first_offset <= a.first and c.verified_at is not null
 ) g on true;
 
+-- append_plans: for each offset in reach, the first time of the verified segment that holds it, or else its roll
+select a.part, s.roll, g.first_at
+from unnest($1::bigint[], $2::bigint[]) with ordinality as a (pid, first, part)
+cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
+left join lateral (
+    select c.roll from lakelog.span c where c.pid = a.pid and c.first_offset <= a.first order by c.first_offset desc limit 1
+) s on true
+left join lateral (
+    select c.* from (
+        select * from lakelog.segment x where x.pid = a.pid and x.end_offset > a.first order by x.end_offset limit 1
+    ) c
+    where c.first_offset <= a.first and c.verified_at is not null
+) g on true
+where a.first >= h.log_start and a.first < h.next_offset;
+
+-- append_times: when the batches of one hot table that hold these offsets were appended
+select a.part, b.appended_at
+from unnest($1::bigint[], $2::bigint[], $3::integer[]) as a (pid, first, part)
+cross join lateral (
+    select x.appended_at, x.end_offset - x.count as base from lakelog.hot_{roll} x
+    where x.pid = a.pid and x.end_offset > a.first order by x.end_offset limit 1
+) b
+where b.base <= a.first;
+
 -- read_batches: batches of one hot table from offsets on, each up to the one that reaches a limit
 select a.pid, b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)

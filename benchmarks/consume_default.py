@@ -1,0 +1,32 @@
+"""consume-default: a worker of the SDK with an empty async handler and no options but its group: one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from benchmarks.consume_handler import worked
+from benchmarks.harness import OURS, Benchmark, Leg, Plan
+from benchmarks.stage import Stage
+from benchmarks.topics import filled_topic
+from tests.kit.size import Size
+
+
+@contextmanager
+def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+    with stage.serve() as served, filled_topic(served, plan.corpus, plan.messages) as topic:
+        yield {OURS: lambda: asyncio.run(worked(served.url, topic.name, plan.messages, {}))}
+
+
+BENCHMARK = Benchmark(
+    name="consume-default",
+    about="a worker with an empty async handler and no options but its group",
+    unit="messages/s",
+    legs=_legs,
+    plans={
+        Size.CI: Plan(size=Size.CI, rounds=1, messages=2_000, seconds=0),
+        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=20_000, seconds=0),
+    },
+    targets={OURS: 5_000},
+)

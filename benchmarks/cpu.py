@@ -1,0 +1,52 @@
+"""Processor time by part: the client with the processes that it starts, the servers, and PostgreSQL.
+
+On a machine that others use, processor time per message says more than a rate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+from tests.kit.process import Process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """Seconds of processor time that each part has used so far."""
+
+    client: float
+    server: float
+    postgresql: float
+
+    def per_message(self, before: Used, messages: float) -> Mapping[str, float]:
+        """Return what each part has used since, in microseconds per message, under the names of the notes."""
+        parts = ("client", "server", "postgresql")
+        return {f"{part}_us": (getattr(self, part) - getattr(before, part)) * 1e6 / messages for part in parts}
+
+
+def used(servers: Iterable[Process], postgresql: Process) -> Used:
+    # A process that the client waits for adds its time to the client's; servers run on, and so add nothing.
+    client = os.times()
+    return Used(
+        client=client.user + client.system + client.children_user + client.children_system,
+        server=sum(_tree(server.pid) for server in servers if server.running),
+        postgresql=_tree(postgresql.pid),
+    )
+
+
+def _tree(pid: int) -> float:
+    """Return the time of a process, of its running descendants, and of those that it has waited for."""
+    root = psutil.Process(pid)
+    seconds = 0.0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            # It has just ended, and counts as waited for from now on.
+            continue
+        seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds

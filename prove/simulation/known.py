@@ -1,0 +1,25 @@
+"""Seeds that once failed, with what each of them showed. `simulate --known` runs them before all others.
+
+A seed stands for its bug only loosely: a change of the engine or of the simulation alters what happens in it. Each kind
+of bug has a unit test as well, or a fault that makes it frequent. Never remove a seed; add every one that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_UNTOLD = "S12: a lease whose commit lost its answer was not reported: the call was answered from another partition"
+_LOST = "S9: an ack whose commit lost its answer was refused after the lease's end, though it had been written"
+
+KNOWN: Mapping[int, str] = {
+    15206: _UNTOLD,
+    26495: _UNTOLD,
+    32452: _UNTOLD,
+    36593: _UNTOLD,
+    37867: _UNTOLD,
+    300177: "S9, of the simulation: the network's repeat of a nack arrived before the nack itself",
+    700089: "S11, of the simulation: retention cut the log while the final state was read",
+    885742: _LOST,
+    3004645: "S9, of the simulation: a duplicated extend made the lease longer than its owner knew",
+    3040534: _LOST,
+}

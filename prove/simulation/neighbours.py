@@ -1,0 +1,111 @@
+"""A neighbour: another project on the same servers and databases, whose log or journal cannot be read, or only slowly.
+
+Nothing of it is judged. Whatever happens to it must neither hold up the groups of the run (L9) nor show there (S24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+
+from lakelog.engine import Engine
+from lakelog.engine.consuming import Answer, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.errors import LakelogError
+from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.message import Message
+from lakelog.model.position import Earliest
+from lakelog.model.topic import Scope
+from lakelog.storage.groups import JournalRow
+from prove.simulation.clients import Client, World
+from prove.simulation.database import Database
+from prove.simulation.network import Lost
+from prove.simulation.plan import CANARY
+
+_TOPIC = f"{CANARY}-orders"
+_GROUPS = (f"{CANARY}-one", f"{CANARY}-two", f"{CANARY}-three")
+_PARTITIONS = 3
+_MESSAGES = 10
+_WISH = GroupWish(kind=GroupKind.LEASE, start=Earliest())
+_UNKNOWN_EVENT = 99
+
+
+class Neighbourhood:
+    """The neighbour's project, and what goes wrong there."""
+
+    def __init__(self, world: World, database: Database) -> None:
+        self._world = world
+        self._database = database
+        self._scope: Scope
+        self._pids: list[int] = []
+
+    async def settle(self, engine: Engine) -> list[Client]:
+        """Its topic, whose messages all are cold, and its workers."""
+        self._scope = await self._database.catalog.scope_create(CANARY, "test")
+        topic = await engine.topics.create(self._scope, _TOPIC, _PARTITIONS)
+        for partition in range(_PARTITIONS):
+            message = Message(value=CANARY.encode(), partition=partition)
+            publish = partial(engine.publisher.messages, self._scope, _TOPIC, [message])
+            await asyncio.gather(*(publish() for _ in range(_MESSAGES)))
+            pid, store = topic.pid(partition), self._database.cells[topic.cells[partition]]
+            self._database.cold.seal(pid, f"{CANARY}/segment-{partition}", store)
+            self._pids.append(pid)
+        return [Neighbour(self._world, self._scope, group) for group in _GROUPS for _ in range(2)]
+
+    def suffer(self, kind: str) -> None:
+        """From now on, until the run ends."""
+        files = [self._database.cold.files[pid] for pid in self._pids]
+        if kind == "neighbour: segment damaged":
+            for file in files[: self._world.chance.randint(1, _PARTITIONS)]:
+                # Some reads succeed: a message is leased, and cannot be read when its owner gives it up.
+                file.damaged = self._world.chance.choice((0.5, 1.0))
+        elif kind == "neighbour: object store slow":
+            for file in files:
+                file.seconds = self._world.chance.choice((1.0, 3.0))
+        else:
+            self._write_unknown_event()
+
+    def _write_unknown_event(self) -> None:
+        """As a server of a newer version would, into the neighbour's journals."""
+        body = msgspec.msgpack.encode((1, 0, [[_UNKNOWN_EVENT, 1]]))
+        for store in self._database.cells.values():
+            for (_, pid), journal in store.groups._journals.items():
+                if pid in self._pids and journal.rows:
+                    row, at = journal.rows[-1]
+                    journal.rows.append((JournalRow(version=row.version + 1, snapshot=False, body=body), at))
+
+
+class Neighbour(Client):
+    """A worker of the neighbour: consumes, acks, fails messages for good, in a hurry."""
+
+    role = "neighbour"
+
+    def __init__(self, world: World, scope: Scope, group: str) -> None:
+        super().__init__(world)
+        self._scope = scope
+        self._group = group
+
+    async def run(self) -> None:
+        while True:
+            try:
+                consumed: Consumed = await self.call(self._consume, seconds=6.0)
+                for lease in consumed.leases:
+                    # A server that has nothing of the message in memory.
+                    self.server = self.chance.choice(self.world.servers)
+                    await self.call(partial(self._answer, lease), seconds=6.0)
+            except (Lost, LakelogError):
+                await self.rest(1.0)
+            await self.rest(0.2)
+
+    async def _consume(self, engine: Engine) -> Consumed:
+        ask = ConsumeAsk(
+            topic=_TOPIC, group=self._group, owner=self.process.name, lease_ms=1000, wait_seconds=0.5, wish=_WISH
+        )
+        return await engine.leases.consume(self._scope, ask)
+
+    async def _answer(self, lease: Leased, engine: Engine) -> object:
+        verb = self.chance.choice((Verb.ACK, Verb.FAIL, Verb.NACK))
+        ranges = [(offset, offset + 1) for offset in lease.offsets]
+        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges)
+        return await engine.leases.answer(self._scope, _TOPIC, self._group, self.process.name, [answer])

@@ -1,0 +1,321 @@
+"""Publishing into a topic: one message, several, columns, or a producer in the background.
+
+How a repeat of a lost answer is made safe is in `publishing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
+
+from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound, publish_one
+from lakelog.client._runtime import AsyncWork
+from lakelog.client.backoff import Tries, is_passing, may_be_written
+from lakelog.client.codec import Key, Maker, check_values
+from lakelog.client.producer_settings import OnError, ProducerSettings
+from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.values import Outgoing, Run, TopicInfo
+from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
+from lakelog.model.arguments import check_positive_seconds, check_seconds
+from lakelog.model.limits import MAX_BATCH_MESSAGES
+from lakelog.model.message import Message, message_id
+from lakelog.model.position import Receipt
+
+# Arrow takes longer to load than everything else together: only the verbs that need it import it.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakelog.client._async.producer import AsyncProducer
+    from lakelog.client.columns import Piece, Rows
+
+T = TypeVar("T")
+
+
+class AsyncTopicPublishing(Generic[T]):
+    """A part of `AsyncTopic`."""
+
+    _state: AsyncTopicState
+    _maker: Maker[T]
+
+    async def publish(
+        self,
+        value: T,
+        *,
+        key: Key | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+        content_type: str | None = None,
+        expires: timedelta | datetime | None = None,
+    ) -> Receipt:
+        """Publish one message. Return its place in the log when it is durable.
+
+        The client repeats a call whose answer was lost, for at most the `timeout` of `connect`. A repeat never
+        publishes the message twice.
+
+        Args:
+            value: The value: bytes are stored as they are, text as UTF-8, anything else as JSON. A topic with a type
+                takes values of this type. At most 1 MiB when encoded; NaN and infinity are refused. None publishes a
+                message without a value.
+            key: Messages with the same key are stored in one partition, in order, and workers handle them one after
+                another. At most 1024 bytes. Default: the key that the topic's `key` function or `key_field` gives;
+                without any, the message goes to the partitions in turn.
+            headers: Text by name, at most 64 with 4096 bytes for each name and text. Default: none.
+            partition: The partition, from 0. Default: chosen by the key. A partition that does not exist raises
+                `PartitionNotFound`.
+            idempotency_key: A text that names the message for the topic, at most 1024 bytes. Publishing the same
+                message with the same key again, also from another process, returns the first receipt with
+                `duplicate=True`; with other content, it raises `IdempotencyConflict`. Keys are remembered for the
+                topic's `idempotency_memory`, 24 hours by default.
+            correlation_id: A text that readers see beside the value, at most 1024 bytes. Default: none.
+            content_type: The content type of the stored bytes. Default: `application/json` for JSON, `text/plain` for
+                text, none for bytes. Readers decode the value by it.
+            expires: When the message is of no more use: a timedelta from now, or a datetime with a time zone. After
+                that time, groups of workers do not receive it and count it as expired; `fetch`, cursor groups and Spark
+                still read it, with its `expires_at`. Default: never.
+
+        Raises:
+            InvalidRequest: An argument is not valid. Nothing was published.
+            OutcomeUnknown: No server answered in time: the message may or may not be published.
+        """
+        outgoing = Outgoing(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            idempotency_key=idempotency_key,
+            correlation_id=correlation_id,
+            content_type=content_type,
+            expires=expires,
+        )
+        receipt = await publish_one(self._state, await self._made(outgoing))
+        self._maker.published([receipt])
+        return receipt
+
+    async def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
+        """Publish several messages. Return a receipt for each, in order, when all are durable.
+
+        It is not one transaction: if it fails, some of the messages may be published.
+
+        Args:
+            values: A list or another iterable of values; `lakelog.Outgoing` gives a value with its key, headers and
+                other arguments of `publish`. Any number: the client sends as many requests as it needs. Nothing is
+                published if one of the messages is not valid.
+
+        Raises:
+            InvalidRequest: A message is not valid; its `index` counts from 0. Nothing was published.
+            PartlyPublished: At least one message was not published. Its `results` has a receipt or an error for each.
+        """
+        self._state.calls.check_open()
+        check_values(values)
+        messages = [
+            await self._made(value if isinstance(value, Outgoing) else Outgoing(value), index)
+            for index, value in enumerate(values)
+        ]
+        results: dict[int, Receipt | LakelogError] = {}
+        keyed = [index for index, message in enumerate(messages) if message.idempotency_key is not None]
+        plain = [index for index, message in enumerate(messages) if message.idempotency_key is None]
+        for indexes in _chunks(messages, plain, MAX_BATCH_BYTES):
+            results.update(zip(indexes, await self._publish_numbered([messages[i] for i in indexes]), strict=True))
+        # Bodies of these are JSON with base64.
+        for indexes in _chunks(messages, keyed, MAX_BATCH_BYTES // 2):
+            results.update(zip(indexes, await self._publish_keyed([messages[i] for i in indexes]), strict=True))
+        ordered = [
+            result.of_message(index) if isinstance(result, LakelogError) else result
+            for index, result in sorted(results.items())
+        ]
+        self._maker.published(result for result in ordered if isinstance(result, Receipt))
+        failed = [result for result in ordered if isinstance(result, LakelogError)]
+        if failed:
+            raise PartlyPublished(
+                f"{len(failed)} of {len(ordered)} messages were not published. {failed[0].detail}", results=ordered
+            ) from failed[0]
+        return [result for result in ordered if isinstance(result, Receipt)]
+
+    async def publish_columns(self, table: pa.Table | pa.RecordBatch) -> list[Run]:
+        """Publish the rows of an Arrow table. Return the partitions and offsets of the messages, as runs.
+
+        Args:
+            table: A table with the column `value`, of text or bytes, and optionally `key`, `headers`, `partition`,
+                `content_type`, `correlation_id`, `created_at` and `expires_at`. Other columns are refused. Any number
+                of rows: the client sends as many requests as it needs.
+
+        Raises:
+            InvalidBatch: A column is not valid.
+            PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
+        """
+        from lakelog.client.columns import rows_of_table
+
+        runs: list[Run] = []
+        failed: list[LakelogError] = []
+        lane = self._state.lanes.take()
+        parts = rows_of_table(table)
+        info = await self._state.info()
+        ahead = AsyncWork(_next_pieces, parts, info, self._state)
+        while (pieces := await _pieces(ahead, failed)) is not None:
+            # The next part is encoded while this one is sent.
+            ahead = AsyncWork(_next_pieces, parts, self._state.known or info, self._state)
+            settled = await AsyncSettling(self._state, lane).run(pieces)
+            if not lane_is_sound(settled):
+                lane.renew()
+            runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
+            failed += [p.result for p in settled if isinstance(p.result, LakelogError)]
+        self._state.lanes.give(lane)
+        if failed and not runs:
+            raise failed[0]
+        if failed:
+            raise PartlyPublished(
+                f"Not all rows were published. The first reason: {failed[0].detail}", results=[*runs, *failed]
+            ) from failed[0]
+        return runs
+
+    def producer(
+        self,
+        *,
+        max_batch: int = MAX_BATCH_MESSAGES,
+        linger: timedelta | float = 0.005,
+        max_buffer_bytes: int = 32 << 20,
+        give_up_after: timedelta | float = 120.0,
+        on_error: OnError | None = None,
+    ) -> AsyncProducer[T]:
+        """Return a producer, which publishes messages in the background, in batches.
+
+        Use it with `async with`, or close it: closing publishes what it holds.
+
+        Args:
+            max_batch: Messages in one batch at most, from 1 to 10,000. Default: 10,000.
+            linger: How long a message waits for others to share its batch, in seconds or as a timedelta. Default: 5 ms.
+                0 sends each batch as soon as the batch before it was sent.
+            max_buffer_bytes: Bytes that the producer holds at most. `send` waits while it holds more. Default: 32 MiB.
+            give_up_after: How long the producer repeats a batch that has no definite answer, in seconds or as a
+                timedelta, above zero. Then its messages are reported as failed. Default: 120 seconds.
+            on_error: A function of `(error, messages)`, called from the background for each batch that was not
+                published, with a `LakelogError` and a list of `lakelog.Message`. The error is raised by the next
+                `send`, `flush` or `close` too. What the function raises is logged.
+        """
+        from lakelog.client._async.producer import AsyncProducer
+
+        self._state.calls.check_open()
+        settings = ProducerSettings(
+            max_batch=max_batch,
+            linger_seconds=check_seconds("linger", linger),
+            max_buffer_bytes=max_buffer_bytes,
+            give_up_seconds=check_positive_seconds("give_up_after", give_up_after),
+            on_error=on_error,
+        )
+        return AsyncProducer(self._state, self._maker, settings)
+
+    async def _made(self, outgoing: Outgoing[T], index: int | None = None) -> Message:
+        info = self._state.known or await self._state.info()
+        try:
+            return self._maker.make(outgoing, info.key_field)
+        except LakelogError as error:
+            if index is None:
+                raise
+            raise error.of_message(index) from error
+
+    async def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
+        from lakelog.client.columns import pieces_of, rows_of_messages
+
+        state = self._state
+        info = await state.info()
+        dated = [await self._dated(message) for message in messages]
+        lane = state.lanes.take()
+        pieces = await AsyncSettling(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
+        if lane_is_sound(pieces):
+            state.lanes.give(lane)
+        incarnation = (state.known or info).incarnation
+        results: dict[int, Receipt | LakelogError] = {}
+        for piece in pieces:
+            for place, index in enumerate(piece.messages_at()):
+                if isinstance(piece.result, int):
+                    offset = piece.result + place
+                    mark = message_id(incarnation, piece.partition, offset)
+                    results[index] = Receipt(id=mark, partition=piece.partition, offset=offset)
+                else:
+                    results[index] = piece.result or LakelogError()
+        return [results[index] for index in range(len(messages))]
+
+    async def _dated(self, message: Message) -> Message:
+        """The message with the time at which it expires: the server stores batches as they are."""
+        if message.expires_ms is None:
+            return message
+        expires_at = await self._state.time_after(timedelta(milliseconds=message.expires_ms))
+        return replace(message, expires_at=expires_at, expires_ms=None)
+
+    async def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
+        """By idempotency keys: what has no definite answer is repeated."""
+        calls = self._state.calls
+        tries = Tries(calls.policy)
+        results: dict[int, Receipt | LakelogError] = {}
+        unknown: set[int] = set()
+        pending = list(range(len(messages)))
+        while pending:
+            answers: Sequence[Receipt | LakelogError]
+            try:
+                answers = await calls.transport.publish_messages(
+                    self._state.name, [messages[index] for index in pending], None, None, tries.seconds()
+                )
+            except LakelogError as error:
+                answers = [error] * len(pending)
+            for index, answer in zip(pending, answers, strict=True):
+                results[index] = OutcomeUnknown.after(answer) if index in unknown and _is_refusal(answer) else answer
+            unknown.update(index for index in pending if _is_unknown(results[index]))
+            again = [index for index in pending if _is_open(results[index])]
+            reasons = [reason for index in again if isinstance(reason := results[index], LakelogError)]
+            if not reasons:
+                calls.worked(tries)
+            if not reasons or not await calls.pause(tries, reasons[0]):
+                break
+            pending = again
+        return [results[index] for index in range(len(messages))]
+
+
+def _is_refusal(result: Receipt | LakelogError) -> TypeGuard[LakelogError]:
+    return isinstance(result, LakelogError) and not may_be_written(result)
+
+
+def _is_unknown(result: Receipt | LakelogError) -> bool:
+    return isinstance(result, LakelogError) and may_be_written(result)
+
+
+def _is_open(result: Receipt | LakelogError) -> bool:
+    return isinstance(result, LakelogError) and is_passing(result)
+
+
+async def _pieces(work: AsyncWork, failed: list[LakelogError]) -> list[Piece] | None:
+    """None at the end, and after a part that cannot be published: parts before it are published already."""
+    try:
+        pieces: list[Piece] | None = await work.result()
+        return pieces
+    except LakelogError as error:
+        failed.append(error)
+        return None
+
+
+def _next_pieces(parts: Iterator[Rows], info: TopicInfo, state: AsyncTopicState) -> list[Piece] | None:
+    from lakelog.client.columns import pieces_of
+
+    rows = next(parts, None)
+    return None if rows is None else pieces_of(rows, info, state.spread)
+
+
+def _chunks(messages: Sequence[Message], indexes: Sequence[int], max_bytes: int) -> Iterator[list[int]]:
+    """Cuts into what fits one request each."""
+    chunk: list[int] = []
+    size = 0
+    for index in indexes:
+        message = messages[index]
+        headers = message.headers or {}
+        own = MESSAGE_OVERHEAD + len(message.value or b"") + len(message.key or b"")
+        own += sum(len(name) + len(text) for name, text in headers.items())
+        if chunk and (len(chunk) >= MAX_BATCH_MESSAGES or size + own > max_bytes):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(index)
+        size += own
+    if chunk:
+        yield chunk

@@ -1,0 +1,37 @@
+"""How much goes into one batch, and which partitions messages without a key go to. `columns` encodes the batches."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+MAX_BATCH_BYTES = 6 << 20
+"""Before compression: what does not compress at all still fits into one body."""
+MESSAGE_OVERHEAD = 100
+KEYLESS_BLOCK = 1000
+"""Messages without a key go to the partitions in blocks of at least so many: small batches cost servers more."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """Where the next messages without a key go."""
+
+    counter: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbelow(1 << 16)))
+
+    def one(self, partitions: int) -> int:
+        return next(self.counter) % partitions
+
+    def many(self, count: int, partitions: int) -> npt.NDArray[np.int32]:
+        import numpy as np
+
+        block = max(KEYLESS_BLOCK, -(-count // partitions))
+        blocks = -(-count // block)
+        firsts = [next(self.counter) % partitions for _ in range(blocks)]
+        return np.repeat(np.array(firsts, np.int32), block)[:count]

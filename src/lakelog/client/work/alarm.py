@@ -1,0 +1,33 @@
+"""One timer for the earliest of many times: a timer for each message would cost more than most handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Alarm:
+    """Calls `ring` once at the earliest time that was set; `ring` sets the next one. Belongs to one event loop."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = 0.0
+
+    def set(self, at: float) -> None:
+        """Ring at this time of the monotonic clock, unless an earlier one is set."""
+        if self._timer is not None:
+            if at >= self._at:
+                return
+            self._timer.cancel()
+        self._at = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._rings)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rings(self) -> None:
+        self._timer = None
+        self._ring()

@@ -1,0 +1,50 @@
+"""A state in a few numbers: enough to tell a group's lag, and whether anything is leased, due or free."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakelog.coordinator.leasing.state import State
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The numbers of one state. Times are milliseconds since 1970 on the database's clock."""
+
+    epoch: int
+    frontier: int
+    committed: int
+    leased: int
+    waiting: int
+    skipped: int
+    leased_until_ms: int = 0
+    """When the last of the leases ends; 0 without a lease."""
+    due_ms: int | None = None
+    """When the first waiting message is due."""
+    has_ready: bool = False
+    """Whether a skipped message can be handed out: its key is free again."""
+
+    def lag(self, high_watermark: int) -> int:
+        """Return how many messages below the high watermark are not finished."""
+        return max(0, high_watermark - self.frontier) + self.leased + self.waiting + self.skipped
+
+
+def figures_of(state: State) -> Figures:
+    """Return the figures of a state. Every commit needs them, so that this has to be fast."""
+    due = None
+    if state.waiting:
+        due = min((time for time in (state.first_due(), state.first_suspect_due()) if time is not None), default=None)
+    until = 0
+    for lease in state.leases.values():
+        if lease.until_ms > until:
+            until = lease.until_ms
+    return Figures(
+        epoch=state.epoch,
+        frontier=state.frontier,
+        committed=state.committed,
+        leased=state.open_count,
+        waiting=len(state.waiting),
+        skipped=state.skipped_count,
+        leased_until_ms=until,
+        due_ms=due,
+        has_ready=state.has_ready(),
+    )

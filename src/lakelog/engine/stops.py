@@ -1,0 +1,55 @@
+"""Stops: why a group does not go on in one partition, and when it is tried again.
+
+A file that is damaged, a journal event of a newer version or a defect concerns one group in one partition. Nothing is
+handed out there for a while; other groups and other partitions go on. A database that does not respond is no stop: it
+concerns all of its partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from lakelog.errors import LakelogError, ObjectStoreUnavailable, OutcomeUnknown, TopicNotFound, Unavailable
+from lakelog.reporting import log_event
+
+PAUSE_SECONDS = 5.0
+RETRYABLE_PAUSE_SECONDS = 1.0
+"""The same for an error that passes, such as that of an object store that does not respond."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The last error of a group in a partition, and when it happened by the clock of the partition's cell."""
+
+    error: LakelogError
+    at_ms: int
+    until: float
+    """Nothing is handed out before, by the monotonic clock of this process."""
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until
+
+
+def concerns_one_partition(error: LakelogError) -> bool:
+    """Return whether other partitions of the same cell and topic may be read and decided all the same."""
+    if isinstance(error, ObjectStoreUnavailable):
+        return True
+    return not isinstance(error, (Unavailable, OutcomeUnknown, TopicNotFound))
+
+
+def stop_after(error: LakelogError, at_ms: int) -> Stop:
+    """Return a stop that begins now."""
+    pause = RETRYABLE_PAUSE_SECONDS if error.retryable else PAUSE_SECONDS
+    return Stop(error=error, at_ms=at_ms, until=time.monotonic() + pause)
+
+
+def as_error(error: Exception) -> LakelogError:
+    """Return the error itself, or for one that is not of Lakelog, an internal one; the log has its traceback."""
+    if isinstance(error, LakelogError):
+        return error
+    log_event(_log, logging.ERROR, "decision_failed", f"A decision for a group failed: {error!r}", error)
+    return LakelogError(f"The decision failed: {error!r}.")

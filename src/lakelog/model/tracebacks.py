@@ -1,0 +1,25 @@
+"""The traceback that a dead letter keeps: how long it may be, and what is left out of a longer one."""
+
+from __future__ import annotations
+
+MAX_TRACEBACK_BYTES = 8192
+_HEAD_BYTES = MAX_TRACEBACK_BYTES // 4
+
+
+def cut_traceback(text: str) -> str:
+    """Return the text as it is stored: valid UTF-8 without NULs, at most `MAX_TRACEBACK_BYTES` long.
+
+    A longer text loses lines from its middle: its last lines name the error and the innermost frames.
+    """
+    raw = text.replace("\0", "").encode(errors="replace")
+    if len(raw) <= MAX_TRACEBACK_BYTES:
+        return raw.decode()
+    head = raw[:_HEAD_BYTES]
+    head = head[: head.rfind(b"\n") + 1] or head
+    mark = b"\n  [... %d bytes left out ...]\n" % (len(raw) - MAX_TRACEBACK_BYTES)
+    room = MAX_TRACEBACK_BYTES - len(head) - len(mark)
+    tail = raw[-room:]
+    # Not the rest of a line, unless the last line is that long.
+    if (line_end := tail.find(b"\n", 0, room // 2)) >= 0:
+        tail = tail[line_end + 1 :]
+    return b"".join([head.rstrip(b"\n"), mark, tail]).decode(errors="ignore")

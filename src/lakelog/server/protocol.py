@@ -1,0 +1,181 @@
+"""HTTP/1.1 on a connection: uvicorn's protocol, with a limit for heads, our problems, and one write for an answer.
+
+It parses and writes; what an answer says is decided by the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from lakelog.errors import InvalidRequest, first_line
+from lakelog.reporting import log_event
+from lakelog.server.calls import HOLD, Answer, HttpRefusal
+from lakelog.server.fast_publish import FastPublish, FastRequest, has_small_json, topic_of
+from lakelog.server.problems import answer_error
+
+MAX_HEAD_BYTES = 64 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class JoiningTransport:
+    """A transport that can hold one write back and send it together with the next one.
+
+    uvloop makes a system call of each write, and a client that receives the head of an answer alone wakes up twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._hold_next = False
+        self._held: bytes | None = None
+        self.is_closing = transport.is_closing
+
+    def hold(self) -> None:
+        """Hold the next write back until the one after it."""
+        self._hold_next = True
+
+    def write(self, data: bytes) -> None:
+        if self._hold_next:
+            self._hold_next, self._held = False, data
+            return
+        if self._held is not None:
+            data, self._held = self._held + data, None
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def _own_failure(error: BaseException | None) -> BaseException | None:
+    """What failed in the server while it read a request, such as memory: nothing that its caller could mend."""
+    if not isinstance(error, httptools.HttpParserCallbackError):
+        return None
+    cause = error.__context__
+    return None if cause is None or isinstance(cause, (ValueError, httptools.HttpParserError)) else cause
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP/1.1 with a limit for the head of a request, and problems for what is not HTTP at all.
+
+    A small publish does not become an ASGI call: its head is kept until the body is there, for the fast path to take
+    both. If the fast path does not take them, or the body does not come with the head, uvicorn gets them after all.
+    """
+
+    _in_head = False
+    _head_bytes = 0
+    _topic: str | None = None
+    """Of a small publish whose head is kept."""
+    _named: Mapping[bytes, bytes]
+    _body = b""
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self._fast_publish: FastPublish | None = getattr(config.app, "fast_publish", None)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        super().data_received(data)
+        if self._topic is not None and not self.transport.is_closing():
+            self._pass_on()
+        # The parser keeps an unfinished head in memory, however long it gets.
+        self._head_bytes = self._head_bytes + len(data) if was_in_head and self._in_head else 0
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The head of the request is over {MAX_HEAD_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        # Not the scope of an ASGI call: a request of the fast path needs none.
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._fast_publish is not None and (topic := topic_of(self.url)) and self._is_plain():
+            self._topic = topic
+        else:
+            self._begin_call()
+
+    def on_body(self, body: bytes) -> None:
+        if self._topic is None:
+            super().on_body(body)
+        else:
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        if self._topic is not None:
+            assert self._fast_publish is not None
+            request = self._fast_publish.begin(self, self._topic, self._named, self._body)
+            if request is not None:
+                self._topic, self._body, self.cycle = None, b"", request  # type: ignore[assignment]
+                return
+            self._pass_on()
+        super().on_message_complete()
+
+    def _is_plain(self) -> bool:
+        """Return whether this is a POST with a small JSON body, on a connection where nothing waits."""
+        cycle, parser = self.cycle, self.parser
+        self._named = dict(self.headers)
+        return (
+            (cycle is None or cycle.response_complete)
+            and not self.flow.write_paused
+            and parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and has_small_json(self._named)
+        )
+
+    def _pass_on(self) -> None:
+        """Give uvicorn the head that was kept, and what there is of the body."""
+        self._begin_call()
+        if self._body:
+            super().on_body(self._body)
+        self._topic, self._body = None, b""
+
+    def _begin_call(self) -> None:
+        """Let uvicorn call the app with the head of the request."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        self.scope[HOLD] = self.transport.hold  # type: ignore[literal-required, attr-defined]
+        super().on_headers_complete()
+
+    def send_answer(self, request: FastRequest, answer: Answer) -> None:
+        """Write the answer to a publish of the fast path, as uvicorn would."""
+        request.response_complete = True
+        if request.disconnected or self.transport.is_closing():
+            return
+        headers = b"".join([b"%s: %s\r\n" % each for each in (*self.server_state.default_headers, *answer.headers)])
+        close = b"" if request.keep_alive else b"connection: close\r\n"
+        self.transport.write(
+            b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n%s"
+            % (STATUS_LINE[answer.status], headers, request.request_id, len(answer.body), close, answer.body)
+        )
+        if not request.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        # uvicorn calls it for whatever ended the parser, also where it was not the request.
+        if failure := _own_failure(sys.exc_info()[1]):
+            reason = f"{type(failure).__name__}: {first_line(failure)}"
+            message = f"A request could not be read, and its connection is closed: {reason}"
+            log_event(_log, logging.ERROR, "request_not_read", message, failure, reason=reason)
+            self.transport.close()
+            return
+        refusal = HttpRefusal(400, msg)
+        refusal.error = InvalidRequest(msg)
+        answer = answer_error(refusal, b"none")
+        head = b"HTTP/1.1 400 Bad Request\r\n" + b"".join(b"%s: %s\r\n" % header for header in answer.headers)
+        self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body) + answer.body)
+        self.transport.close()

@@ -1,0 +1,59 @@
+"""All calls of this process, on either path: how many are in flight, their ids, what is counted and logged of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from lakelog.errors import LakelogError, first_line
+from lakelog.reporting import FailureLog, log_event
+from lakelog.server.calls import Answer
+from lakelog.server.logs import RequestIds
+from lakelog.server.metrics import Metrics
+from lakelog.server.problems import answer_error
+
+MAX_IN_FLIGHT = 10_000
+"""Calls at once, long polls included: each holds some memory that the budget does not see."""
+
+_log = logging.getLogger(__name__)
+
+
+class Traffic:
+    """One per app."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.ids = RequestIds()
+        self.in_flight = 0
+        self._failures = FailureLog("Calls", "calls", _log)
+        self._timed = {
+            "publish": metrics.publish_seconds,
+            "fetch": metrics.fetch_seconds,
+            "consume": metrics.consume_seconds,
+        }
+
+    def has_room(self) -> bool:
+        """Return whether one more call may be served."""
+        return self.in_flight < MAX_IN_FLIGHT
+
+    def answered(self, operation: str, status: int, started: float | None) -> None:
+        """Count a call that was answered. `started` is None for one that had to wait for messages."""
+        self.metrics.answered(operation, status)
+        if started is not None and operation in self._timed:
+            self._timed[operation].observe(time.perf_counter() - started)
+
+    def failed(self, error: Exception, operation: str, request_id: bytes) -> Answer:
+        """Return the answer to a call that failed, and log a failure that is the server's own."""
+        answer = answer_error(error, request_id)
+        if answer.status < 500:
+            return answer
+        request = request_id.decode()
+        if not isinstance(error, LakelogError):
+            message = f"Call {operation} failed (request {request}): {type(error).__name__}: {first_line(error)}"
+            log_event(
+                _log, logging.ERROR, "call_failed", message, error, operation=operation, status=500, request_id=request
+            )
+        elif error.subject.get("unreachable") != "database":
+            # The database's own lines tell of its outages.
+            self._failures.failed(f"{operation}: {error.detail}", kind=f"{operation} {error.code}")
+        return answer

@@ -1,0 +1,110 @@
+"""The options of `format("lakelog")`: the names that reads, streams and writes know, and the error about any other.
+
+The values are parsed in `reading.ranges`, `streaming.options` and `writing.sink`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from lakelog.errors import InvalidRequest
+from lakelog.model.names import check_name
+
+READ_OPTIONS = ("topic", "url", "token", "since", "until", "startOffsets", "endOffsets")
+STREAM_OPTIONS = (
+    "topic",
+    "group",
+    "url",
+    "token",
+    "start",
+    "startOffsets",
+    "maxMessagesPerTrigger",
+    "sessionMs",
+)
+WRITE_OPTIONS = ("topic", "url", "token", "writeId")
+DEAD_LETTER_OPTIONS = ("topic", "deadLetters", "url", "token")
+
+PINNED = "pinned"
+"""Written by `lakelog.spark.topic`: exact ranges of a plan that exists already."""
+SPARK_SINK_OPTIONS = ("checkpointLocation", "queryName")
+"""Spark passes these options of a streaming query to the sink too."""
+STORE = "store."
+"""Prefix of options for the object store, as `store.endpoint`; without them its environment counts (AWS_…)."""
+
+_USES: Mapping[str, Sequence[str]] = {
+    "spark.read": READ_OPTIONS,
+    "spark.readStream": STREAM_OPTIONS,
+    "a read of dead letters": DEAD_LETTER_OPTIONS,
+    "a write": WRITE_OPTIONS,
+}
+
+
+def known_options(
+    options: Mapping[str, str], names: Sequence[str], *, of: str, besides: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options by name in lower case, and those of the object store. An unknown name is an error.
+
+    `besides` are accepted too, but not offered to users.
+    """
+    known = {name.lower() for name in (*names, *besides)}
+    given: dict[str, str] = {}
+    store: dict[str, str] = {}
+    for name, text in options.items():
+        lower = name.lower()
+        if lower.startswith(STORE):
+            store[lower.removeprefix(STORE)] = text
+        elif lower in known:
+            given[lower] = text
+        else:
+            raise _unknown(name, names, of)
+    return given, store
+
+
+def topic_of(options: Mapping[str, str]) -> str:
+    """Return the option `topic`, a valid name."""
+    topic = options.get("topic")
+    if not topic:
+        raise InvalidRequest("Option `topic` is missing. Name the topic: .option('topic', 'orders').")
+    return check_name("topic", topic)
+
+
+def is_stream(options: Mapping[str, str]) -> bool:
+    """Return whether these options of a `load()` are those of `spark.readStream` only.
+
+    Spark does not tell a source at `load()` whether it is read as a table or as a stream. A name that neither knows,
+    and names that no single use knows, are errors.
+    """
+    given = {name.lower(): name for name in options if not name.lower().startswith(STORE)}
+    read, stream = _lower(READ_OPTIONS) | {PINNED}, _lower(STREAM_OPTIONS)
+    for lower, name in given.items():
+        if lower not in read | stream:
+            every = tuple(dict.fromkeys((*READ_OPTIONS, *STREAM_OPTIONS)))
+            raise _unknown(name, every, "spark.read and spark.readStream")
+    of_read = sorted(name for lower, name in given.items() if lower not in stream)
+    of_stream = sorted(name for lower, name in given.items() if lower not in read)
+    if of_read and of_stream:
+        raise InvalidRequest(
+            f"Option `{of_read[0]}` is only for spark.read, and option `{of_stream[0]}` only for spark.readStream. "
+            "Remove one of them."
+        )
+    return bool(of_stream)
+
+
+def _unknown(name: str, names: Sequence[str], of: str) -> InvalidRequest:
+    elsewhere = [use for use, known in _USES.items() if name.lower() in _lower(known)]
+    near = difflib.get_close_matches(name.lower(), [each.lower() for each in names], 1)
+    if name.lower() == "path":
+        # What `load("orders")` and `save("orders")` say.
+        hint = " A topic has no path: name it with .option('topic', 'orders')."
+    elif elsewhere:
+        hint = f" It is an option of {' and '.join(elsewhere)}."
+    elif near:
+        hint = f" Did you mean `{next(each for each in names if each.lower() == near[0])}`?"
+    else:
+        hint = ""
+    return InvalidRequest(f"Unknown option `{name}` for {of}.{hint} Known options: {', '.join(names)}.")
+
+
+def _lower(names: Sequence[str]) -> set[str]:
+    return {name.lower() for name in names}

@@ -1,0 +1,86 @@
+"""Groups through the client, the same over every transport: the list in one call, and skips."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakelog
+from lakelog.client.group_values import Answer, ConsumeWish, GroupPage, JoinWish
+from lakelog.errors import OffsetOutOfRange
+from lakelog.model.group import GroupWish, Skipped
+from lakelog.model.position import Earliest
+
+WISH = GroupWish(start=Earliest())
+
+
+async def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders = log.topic("orders")
+        await orders.create(2)
+        assert await log.groups() == []
+        await orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
+        billing, email = log.group("billing"), log.group("email")
+        await billing.join(JoinWish(group="billing", topics=("orders",), member_id="one", wish=WISH))
+        wish = ConsumeWish(topic="orders", group="email", owner="ann", request_id="r", max_messages=100, wish=WISH)
+        leases = (await email.consume(wish)).leases
+        answers = [
+            Answer(
+                verb="fail" if lease.partition else "ack", partition=lease.partition, token=lease.token, offsets=some
+            )
+            for lease in leases
+            for some in [tuple(sorted(lease.offsets()))]
+        ]
+        await email.answer("orders", "ann", answers)
+        transport = type(log._calls.transport.groups)
+        list_groups, calls = transport.list_groups, list[str | None]()
+
+        async def counted(groups: object, after: str | None, seconds: float) -> GroupPage:
+            calls.append(after)
+            return await list_groups(groups, after, seconds)
+
+        monkeypatch.setattr(transport, "list_groups", counted)
+        first, second = await log.groups()
+        assert calls == [None]
+        told = (first.name, first.status, first.lag, first.member_count, first.dead_letters)
+        assert told == ("billing", "queued", 10, 1, 0)
+        told = (second.name, second.status, second.lag, second.member_count, second.dead_letters)
+        assert told == ("email", "caught-up", 0, 0, 5)
+        described = await billing.describe()
+        assert described.group.settings == first.settings and described.status == first.status
+        assert first.oldest_at == min(each.oldest_at for each in described.progress if each.oldest_at)
+        assert second.oldest_at is None
+
+
+async def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        await orders.create(1)
+        await orders.publish_many([{"n": n} for n in range(10)])
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
+        (lease,) = (await billing.consume(wish)).leases
+        planned = await orders.skip("billing", partition=0, offset=8, dry_run=True)
+        assert planned == Skipped(partition=0, offset=8, messages=6, leased=2)
+        assert await orders.skip("billing", partition=0, offset=8) == planned
+        assert (await orders.skip("billing", partition=0, offset=8)).messages == 0
+        await billing.answer("orders", "ann", [Answer(verb="ack", partition=0, token=lease.token, offsets=(0, 1))])
+        (progress,) = await billing.progress()
+        assert (progress.acked, progress.cut, progress.committed, progress.lag) == (2, 6, 8, 2)
+        with pytest.raises(OffsetOutOfRange, match="skip to 10 at most"):
+            await orders.skip("billing", partition=0, offset=11)
+
+
+async def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with lakelog.connect_async(url) as log:
+        await log.topic("orders").create(1)
+        await log.group("billing").join(JoinWish(group="billing", topics=("orders",), member_id="one", wish=WISH))
+        transport = type(log._calls.transport.groups)
+        list_groups, calls = transport.list_groups, list[str | None]()
+
+        async def cut_short(groups: object, after: str | None, seconds: float) -> GroupPage:
+            calls.append(after)
+            page = await list_groups(groups, after, seconds)
+            return GroupPage(groups=page.groups, next="billing" if after is None else None)
+
+        monkeypatch.setattr(transport, "list_groups", cut_short)
+        assert [group.name for group in await log.groups()] == ["billing"]
+        assert calls == [None, "billing"]

@@ -1,0 +1,181 @@
+"""Answers with a consume, as transports carry them: to this server, to an older one, and into an engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from lakelog.client._async.connection import Answer as HttpAnswer
+from lakelog.client._async.group_http import AsyncHttpGroups
+from lakelog.client._async.group_transport import AsyncGroupTransport
+from lakelog.client.embedded import AsyncEmbeddedTransport
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
+from lakelog.client.hub import HubSettings
+from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
+from lakelog.model.group import GroupWish
+from lakelog.model.message import Message
+from lakelog.model.position import Earliest
+from lakelog.model.topic import TopicSettings
+from lakelog.wire import problems
+from tests.unit.server.harness import World, working
+
+WISH = ConsumeWish(
+    topic="jobs", group="g", owner="ann", request_id="r-1", max_messages=2, wish=GroupWish(start=Earliest())
+)
+SECONDS = 5.0
+
+
+@dataclass
+class Server:
+    """Calls into a server's app. An `old` one refuses the field; one that is `deaf` ignores it, and answers nothing."""
+
+    made: World
+    old: bool = False
+    deaf: bool = False
+    lose: int = 0
+    """So many calls are served, and their responses are lost."""
+    targets: list[str] = field(default_factory=list)
+
+    async def get(self, target: str, seconds: float) -> HttpAnswer:
+        raise NotImplementedError
+
+    async def send(
+        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
+    ) -> HttpAnswer:
+        self.targets.append(target)
+        sent: dict[str, Any] = msgspec.json.decode(body)
+        if "answers" in sent and target.startswith("/v1/consume"):
+            if self.old:
+                sent["nonsense"] = sent.pop("answers")
+            elif self.deaf:
+                del sent["answers"]
+        path, _, query = target.partition("?")
+        reply = await self.made.call(method, path, json=sent, headers={"accept": accept}, query=query)
+        if reply.status >= 400:
+            problem = msgspec.json.decode(reply.body.replace(b"`nonsense`", b"`answers`"), type=dict[str, Any])
+            raise problems.error_of(problem)
+        if self.lose:
+            self.lose -= 1
+            raise OutcomeUnknown("lost")
+        return HttpAnswer(reply.status, dict(reply.headers), reply.body)
+
+
+@asynccontextmanager
+async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpGroups, Server]]:
+    async with working() as made:
+        await made.publish("jobs", *({"value": number} for number in range(count)))
+        server = Server(made, **how)
+        yield AsyncHttpGroups(server), server
+
+
+async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[Answer, ...]:
+    found = await groups.consume(replace(WISH, **more), SECONDS)
+    return acks_of(found)
+
+
+def acks_of(found: Consumed) -> tuple[Answer, ...]:
+    return tuple(
+        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        for lease in found.leases
+    )
+
+
+async def round_of(groups: AsyncGroupTransport) -> None:
+    """Two messages are acked, and the next two taken, in one call of the transport."""
+    lost = Answer(verb="ack", partition=0, token=1, offsets=(0,))
+    answers = (*await acks(groups), lost)
+    found = await groups.consume(replace(WISH, request_id="r-2", answers=answers, wait_seconds=20.0), SECONDS)
+    done, refused = found.answered
+    assert done == Answered() and isinstance(refused, LeaseLost)
+    assert [list(lease.offsets()) for lease in found.leases] == [[2, 3]]
+    found = await groups.consume(replace(WISH, request_id="r-3", answers=acks_of(found), wait_seconds=20.0), SECONDS)
+    assert (list(found.answered), found.leases) == ([Answered()], [])
+
+
+@pytest.mark.parametrize(
+    ("how", "calls"),
+    [
+        ({}, ["/v1/consume"] * 3),
+        (
+            {"old": True},
+            ["/v1/consume"] * 2 + ["/v1/topics/jobs/groups/g/answers", "/v1/consume"] * 2,
+        ),
+        ({"deaf": True}, ["/v1/consume", *["/v1/consume", "/v1/topics/jobs/groups/g/answers"] * 2]),
+    ],
+)
+async def test_answers_reach_servers_of_any_version(how: dict[str, bool], calls: list[str]) -> None:
+    """An older server refuses the field, before it does anything: answers then go in a call of their own."""
+    async with serving(4, **how) as (groups, server):
+        await round_of(groups)
+        assert server.targets == calls
+        lag = await server.made.call("GET", "/v1/groups/g/lag", query="topic=jobs")
+        assert lag.json["lag"] == 0
+
+
+async def test_an_older_server_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(4, old=True) as (groups, server):
+        await round_of(groups)
+        server.old, groups._apart_until = False, 0.0
+        server.targets.clear()
+        await groups.consume(replace(WISH, request_id="r-4", answers=(_any(),)), SECONDS)
+        assert server.targets == ["/v1/consume"]
+
+
+def _any() -> Answer:
+    return Answer(verb="ack", partition=0, token=1, offsets=(0,))
+
+
+@pytest.mark.parametrize("how", [{}, {"old": True}])
+async def test_S8_S10_a_lost_response_is_repeated(how: dict[str, bool]) -> None:
+    async with serving(6, **how) as (groups, server):
+        wish = replace(WISH, request_id="r-2", answers=await acks(groups))
+        server.lose = 1
+        with pytest.raises(OutcomeUnknown):
+            await groups.consume(wish, SECONDS)
+        other = await acks(groups, owner="bob", request_id="b-1", max_messages=1)
+        found = await groups.consume(replace(wish, repeat=True), SECONDS)
+        assert list(found.answered) == [Answered()]
+        (lease,) = found.leases
+        assert not {*lease.offsets()} & {0, 1, *other[0].offsets}
+        lag = await server.made.call("GET", "/v1/groups/g/lag", query="topic=jobs")
+        assert lag.json["partitions"][0]["acked"] == 2
+
+
+async def test_a_response_with_too_few_outcomes_is_no_answer() -> None:
+    async with serving(2) as (groups, server):
+        answers = await acks(groups)
+        send = server.send
+
+        async def short(*args: Any, **more: Any) -> HttpAnswer:
+            reply = await send(*args, **more)
+            return replace(reply, body=reply.body.replace(b'"answered":[{"ok":true}]', b'"answered":[           ]'))
+
+        server.send = short  # type: ignore[method-assign]
+        with pytest.raises(OutcomeUnknown):
+            await groups.consume(replace(WISH, request_id="r-2", answers=answers), SECONDS)
+
+
+async def test_other_refusals_are_raised() -> None:
+    async with serving(2) as (groups, server):
+
+        async def away(*_: Any, **__: Any) -> HttpAnswer:
+            raise Unavailable()
+
+        server.send = away  # type: ignore[method-assign]
+        with pytest.raises(Unavailable):
+            await groups.consume(replace(WISH, answers=(_any(),)), SECONDS)
+
+
+async def test_answers_into_an_engine() -> None:
+    transport = AsyncEmbeddedTransport(HubSettings(url="memory://"), "default", "default")
+    try:
+        await transport.create_topic("jobs", 1, TopicSettings(), False, SECONDS)
+        await transport.publish_messages("jobs", [Message(value=b"x")] * 4, None, None, SECONDS)
+        await round_of(transport.groups)
+    finally:
+        await transport.close()

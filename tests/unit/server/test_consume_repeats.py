@@ -1,0 +1,77 @@
+"""A consume that was sent before says so, and a call that its home did not answer is served as one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from lakelog.engine.budget import Budget
+from lakelog.engine.consuming import ConsumeAsk, Consumed
+from lakelog.model.topic import Scope
+from lakelog.server.answering import Answering
+from lakelog.server.calls import Call
+from lakelog.server.consuming import Consuming
+from lakelog.server.homes import Homes
+from lakelog.server.metrics import Metrics
+from lakelog.server.streams import Streams
+from lakelog.storage.groups import ServerInfo
+from tests.unit.server.harness import World, working
+
+ASK = {"topic": "jobs", "group": "billing", "owner": "w1", "start_from": "earliest", "request_id": "r1"}
+
+
+def watched(made: World, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the engine's calls were repeats."""
+    asked: list[bool] = []
+    consume = made.engine.leases.consume
+
+    async def consume_watched(scope: Scope, ask: ConsumeAsk) -> Consumed:
+        asked.append(ask.repeat)
+        return await consume(scope, ask)
+
+    monkeypatch.setattr(made.engine.leases, "consume", consume_watched)
+    return asked
+
+
+async def test_a_call_says_that_it_is_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so by a parameter: a server of an older version refuses an unknown field, and ignores a parameter."""
+    async with working() as made:
+        await made.publish("jobs", {"value": 1})
+        asked = watched(made, monkeypatch)
+        queries = ["", "repeat=false", "repeat=true", "repeat=true&later=1"]
+        replies = [await made.call("POST", "/v1/consume", json=ASK, query=each) for each in queries]
+        refused = await made.call("POST", "/v1/consume", json=ASK, query="repeat=yes")
+    assert asked == [False, False, True, True]
+    assert len({reply.json["leases"][0]["token"] for reply in replies}) == 1
+    assert refused.status == 422 and "`repeat` is true or false" in refused.json["detail"]
+
+
+class SilentHome:
+    """A home that may have served the call, and did not answer."""
+
+    def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo:
+        return ServerInfo(server_id="other", address="127.0.0.1:1")
+
+    async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> None:
+        return None
+
+
+async def test_a_call_that_its_home_did_not_answer_is_served_as_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [msgspec.json.encode(ASK)]
+
+    async def receive() -> dict[str, Any]:
+        if not bodies:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": bodies.pop()}
+
+    async with working() as made:
+        asked = watched(made, monkeypatch)
+        call = Call({"headers": [(b"content-type", b"application/json")]}, receive, Budget(1 << 20))
+        call.scope = made.scope
+        answering = Answering(made.engine, Metrics(), Streams())
+        consuming = Consuming(made.engine, made.drain, Metrics(), answering, cast(Homes, SilentHome()))
+        assert (await consuming.consume(call)).status == 200
+    assert asked == [True]

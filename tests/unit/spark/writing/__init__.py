@@ -1,0 +1,1 @@
+"""What a stream decides by itself."""

@@ -1,0 +1,1 @@
+"""Stores: what each of them adds to the contract."""

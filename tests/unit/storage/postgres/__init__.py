@@ -1,0 +1,1 @@
+"""PostgreSQL, as far as it needs no database."""
