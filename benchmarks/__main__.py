@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.against import compare
 from benchmarks.harness import OURS, Benchmark, Plan, Report, run, to_stderr, verdicts
 from tests.kit.size import Size
 
@@ -53,6 +54,8 @@ def main() -> int:
     if benchmark is None:
         to_stderr(f"bench: there is no benchmark {arguments.name!r}; scripts/bench --list names them")
         return 2
+    if arguments.against is not None:
+        return _compare(arguments)
     plan = _plan(benchmark, arguments)
     # The corpus is ours, not the client's: a collector that walks it again and again would be measured as well.
     to_stderr(f"{plan.size.value} size, {len(plan.corpus):,} different messages")
@@ -75,15 +78,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often ours and the peers take turns")
     parser.add_argument("--messages", type=int, help="messages of a leg, where a leg is counted")
     parser.add_argument("--seconds", type=float, help="seconds of a leg, where a leg is timed")
+    parser.add_argument("--no-peers", action="store_true", help="measure only Lakelog")
+    parser.add_argument("--against", type=Path, help="another checkout: compare the CPU time per message with it")
     parser.add_argument("--flames", type=Path, help="folder for flame graphs of our legs; sampling slows them down")
     return parser.parse_args()
 
 
 def _plan(benchmark: Benchmark, arguments: argparse.Namespace) -> Plan:
     given = {name: getattr(arguments, name) for name in ("rounds", "messages", "seconds", "flames")}
-    return replace(
-        benchmark.plans[Size(arguments.size)], **{name: value for name, value in given.items() if value is not None}
-    )
+    stated = {name: value for name, value in given.items() if value is not None}
+    return replace(benchmark.plans[Size(arguments.size)], with_peers=not arguments.no_peers, **stated)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Compare with another checkout and print one JSON object."""
+    options = ["--size", arguments.size]
+    for name in ("messages", "seconds"):
+        if getattr(arguments, name) is not None:
+            options += [f"--{name}", str(getattr(arguments, name))]
+    found = compare(arguments.name, arguments.against.resolve(), arguments.rounds or 9, options, to_stderr)
+    print(msgspec.json.encode(asdict(found)).decode())
+    return 0
 
 
 def _targets(benchmark: Benchmark) -> str:

@@ -37,6 +37,7 @@ class Plan:
     seconds: float
     flames: Path | None = None
     """Where to write flame graphs of our legs."""
+    with_peers: bool = True
 
     @property
     def corpus(self) -> Corpus:
@@ -94,7 +95,8 @@ def run(benchmark: Benchmark, plan: Plan, progress: Callable[[str], None]) -> Re
         conditions = _conditions(plan, stage, made)
         if conditions["load_before"] > BUSY:
             progress(f"the machine is busy (load {conditions['load_before']}): these figures are not worth quoting")
-        with benchmark.legs(stage, plan) as legs:
+        with benchmark.legs(stage, plan) as made_legs:
+            legs = {name: leg for name, leg in made_legs.items() if plan.with_peers or name == OURS}
             measured: dict[str, list[Measured]] = {name: [] for name in legs}
             for number, (name, leg) in _alternate(plan.rounds, legs):
                 stage.settle()
@@ -154,6 +156,8 @@ def verdicts(benchmark: Benchmark, report: Report) -> dict[str, bool]:
             reached[name] = report.ratios[name] >= target
         elif "/" in name:
             one, other = name.split("/")
+            if one not in report.ratios or other not in report.ratios:
+                continue
             reached[name] = report.ratios[other] / report.ratios[one] >= target
         elif name in report.conditions:
             reached[name] = report.conditions[name][OURS] <= target

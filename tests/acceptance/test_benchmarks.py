@@ -49,6 +49,16 @@ def test_an_unknown_benchmark_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.timeout(180)
+def test_a_comparison_reports_the_cpu_time_of_both_checkouts() -> None:
+    options = ("--size", "ci", "--messages", "20000", "--rounds", "1")
+    found = json.loads(_bench("publish-objects", "--against", str(_ROOT), *options).stdout)
+    assert set(found) == {"name", "here_us", "there_us", "ratio", "each_ratio"}
+    assert found["here_us"] > 0
+    assert found["there_us"] > 0
+    assert found["each_ratio"] == [found["ratio"]]
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("name", "peers"), [("publish-objects", {"copy", "insert"}), ("disk", {"insert"})])
 def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) -> None:
     report = json.loads(_bench(name, "--json", "--size", "ci", "--messages", "20000").stdout)
