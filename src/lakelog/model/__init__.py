@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values and rules. No I/O, standard library only."""
+"""The vocabulary: frozen values and rules. No I/O; the standard library and msgspec only."""

@@ -1,0 +1,43 @@
+"""The base classes of values that travel: requests and replies, the same in the engine, over HTTP and in the client.
+
+Constraints are part of the types. msgspec checks them while it decodes; `checked` checks a request that was built in
+this process, so that the embedded client enforces the limits that a server enforces.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from lakelog.errors import InvalidRequest
+from lakelog.model.limits import MAX_NAME_LENGTH
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=MAX_NAME_LENGTH)]
+"""The name of a topic, a group or a pipeline."""
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Natural = Annotated[int, Meta(ge=0, le=2**62)]
+Time = Annotated[datetime, Meta(tz=True)]
+"""A time with its time zone; RFC 3339 in JSON."""
+
+Given = TypeVar("Given", bound="Request")
+
+
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a caller sends. An unknown field is refused: it is a mistake that the caller should know about."""
+
+
+class Value(Struct, frozen=True, kw_only=True):
+    """What a caller receives. A client ignores fields that it does not know."""
+
+
+def checked(request: Given) -> Given:
+    """Return the request if it keeps the limits of its type; raise `InvalidRequest` if not."""
+    try:
+        return msgspec.convert(
+            msgspec.to_builtins(request, builtin_types=(datetime, bytes), str_keys=False), type(request)
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}.") from error
