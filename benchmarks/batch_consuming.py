@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-from benchmarks.consumers import Consumer, Look, fresh_group, transport_to
 from benchmarks.harness import Measured
+from benchmarks.lease_consumers import Consumer, Look, fresh_group, transport_to
 
 BATCH = 8000
 """Messages of a call: four partitions, of which a group by default has at most 2,000 each in hand."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from benchmarks.consume_handler import worked
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import filled_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Plan
-from benchmarks.stage import Stage
-from benchmarks.topics import filled_topic
 from tests.kit.size import Size
 
 

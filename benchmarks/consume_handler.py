@@ -10,11 +10,11 @@ from typing import Any
 
 import lakelog
 from benchmarks import redis_streams
-from benchmarks.consumers import fresh_group
 from benchmarks.corpus import Corpus
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import filled_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.stage import Stage
-from benchmarks.topics import filled_topic
+from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
 
 CONCURRENCY = 256

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
 
-from benchmarks.consumers import Consumer, fresh_group, nothing, transport_to
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import filled_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.held_snapshot import held_snapshot
-from benchmarks.stage import Stage
-from benchmarks.topics import filled_topic
+from benchmarks.lease_consumers import Consumer, fresh_group, nothing, transport_to
 from tests.kit.size import Size
 
 OWNERS = 8

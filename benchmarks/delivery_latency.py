@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from benchmarks import pacing, redis_streams
-from benchmarks.consumers import fresh_group
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.receiver import ByHandler, FromRedis, measured, receiving
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic
+from benchmarks.latency_receiver import ByHandler, FromRedis, measured, receiving
+from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
 
 RATE = 100

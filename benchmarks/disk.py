@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import psycopg
 
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic, produce
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.peers import PlainTable
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic, produce
+from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
 # Everything in the schema: hot tables, heads, producers, and the catalog's few pages.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks import pacing
-from benchmarks.consumers import fresh_group
+from benchmarks import paced_publisher
 from benchmarks.delivery_latency import WARM_SECONDS, redis_leg
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.receiver import ByBatch, measured, receiving
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic
+from benchmarks.latency_receiver import ByBatch, measured, receiving
+from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
 
 GROUPS = 5
@@ -29,7 +29,7 @@ def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
             with fresh_topic(served) as topic:
                 what = ByBatch(groups=groups, warm_seconds=WARM_SECONDS, url=served.url, topic=topic.name)
                 with receiving(what) as receiver:
-                    sent = pacing.produce(served.url, topic.name, plan.corpus, RATE, seconds)
+                    sent = paced_publisher.produce(served.url, topic.name, plan.corpus, RATE, seconds)
                     return measured(receiver.outcome(), sent * GROUPS, figure="p99_ms")
 
         legs: dict[str, Leg] = {OURS: ours}

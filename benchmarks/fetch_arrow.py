@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from benchmarks.corpus import PARTITIONS
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import filled_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.peers import PlainTable
-from benchmarks.stage import Stage
-from benchmarks.topics import filled_topic
+from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
 

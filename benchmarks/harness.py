@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import cpu, flame
 from benchmarks.corpus import PARTITIONS, Corpus, corpus
-from benchmarks.stage import Stage
+from benchmarks.environment import Stage
 from tests.kit.size import Size
 
 OURS = "ours"

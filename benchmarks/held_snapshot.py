@@ -11,10 +11,10 @@ from contextlib import contextmanager, nullcontext
 
 import psycopg
 
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.load import HttpBatches, generate
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic
 from tests.kit.size import Size
 
 CONNECTIONS = 8

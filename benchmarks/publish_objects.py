@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic, produce
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
-from benchmarks.peers import PlainTable
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic, produce
+from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
 _WARM = 5_000

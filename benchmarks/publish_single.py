@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.load import HttpSingle, InsertSingle, RedisSingle, generate
-from benchmarks.peers import PlainTable
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic
+from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
 CONNECTIONS = 64

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
+from benchmarks.environment import Served, Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.spark_streams import session, streaming
-from benchmarks.stage import Served, Stage
-from benchmarks.topics import fresh_topic
 from tests.kit.size import Size
 
 STREAMS = 20

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 import lakelog
 from benchmarks.corpus import PARTITIONS
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import tables
 from benchmarks.harness import Measured, Plan, to_stderr
-from benchmarks.stage import Stage
-from benchmarks.topics import tables
 from tests.kit.cold import tier_by_hand
 from tests.kit.spark import local_session
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 import lakelog
+from benchmarks.environment import Served, Stage
+from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.spark_streams import session, streaming
-from benchmarks.stage import Served, Stage
-from benchmarks.topics import fresh_topic
 from tests.kit.size import Size
 from tests.kit.waiting import eventually
 

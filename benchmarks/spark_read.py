@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from benchmarks.environment import Stage
 from benchmarks.harness import OURS, Benchmark, Leg, Plan
 from benchmarks.spark_lake import TOPIC, SparkLake, spark_lake
-from benchmarks.stage import Stage
 from tests.kit.size import Size
 
 

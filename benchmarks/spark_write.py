@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from benchmarks.environment import Stage
+from benchmarks.filled_topics import fresh_topic, tables
 from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
 from benchmarks.spark_lake import spark_session
-from benchmarks.stage import Stage
-from benchmarks.topics import fresh_topic, tables
 from tests.kit.size import Size
 
 if TYPE_CHECKING:

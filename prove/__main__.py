@@ -9,12 +9,12 @@ from importlib import import_module
 from prove.commands import Command
 
 _MODULES = (
-    "prove.checking",
-    "prove.making",
+    "prove.check_command",
+    "prove.make_command",
     "prove.simulation.command",
     "prove.lab.command",
     "prove.mutants.command",
-    "prove.drill",
+    "prove.drill_command",
     "prove.soak.command",
 )
 

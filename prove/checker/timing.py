@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.basis import Run
-from prove.checker.matching import Array, beginnings
+from prove.checker.invariant import Run
+from prove.checker.row_matching import Array, beginnings
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prove.checker.basis import Run
+from prove.checker.invariant import Run
 from prove.history import truth
-from prove.history.reading import FileReader
+from prove.history.file_reader import FileReader
 from prove.history.run_file import Described, load_run, save_run
 from prove.history.tables import TABLES, Columns, Tables, joined
 from prove.history.truth import TruthPart, write_truth

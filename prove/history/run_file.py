@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
-from prove.checker.basis import Fault, Rules, Run
+from prove.checker.invariant import Fault, Rules, Run
 from prove.history import truth
 from prove.history.tables import text_id
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from prove.checking import show
+from prove.check_command import show
 from prove.commands import Command, in_folder, say, seeded
 from prove.lab.faults import KINDS
 from prove.lab.laboratory import Laboratory, Wish

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prove.checker.basis import Run, Violation
+from prove.checker.invariant import Run, Violation
 from prove.checker.timing import SECOND
 from prove.history import truth
+from prove.history.file_reader import FileReader
 from prove.history.loading import History, open_run
-from prove.history.reading import FileReader
 from prove.history.tables import Columns, Outcome, Tables, Verb, joined, text_id
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prove.history.tables import Columns, Outcome, Sample, Tables, text_id
-from prove.lab.conductor import Happened
+from prove.lab.fault_runner import Happened
 from prove.lab.faults import KINDS
 from prove.lab.faults.fault import Shown, Sign
 

@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from prove.checker.basis import Fault, Run
+from prove.checker.invariant import Fault, Run
 from prove.history.recorder import Recorder
 from prove.history.run_file import save_run
 from prove.history.tables import text_id
-from prove.lab.board import Field
-from prove.lab.conductor import Conductor, Happened
+from prove.lab.cpu_stalls import Pulse
+from prove.lab.fault_runner import Conductor, Happened
 from prove.lab.faults import KINDS
-from prove.lab.lag import LagProbe
-from prove.lab.pulse import Pulse
-from prove.lab.scene import Scene
+from prove.lab.lag_probe import LagProbe
 from prove.lab.schedule import Entry, drill_seconds, schedule
+from prove.lab.shared_progress import Field
 from prove.lab.sizes import Size
-from prove.lab.staff import SHORT, Staff
+from prove.lab.topology import Scene
 from prove.lab.truth import Truth, left
+from prove.lab.workload import SHORT, Staff
 
 MEMORY_LIMIT = 1 << 30
 """Resident bytes of a server: what it may hold for callers, 256 MiB, and itself, with room for its allocator."""

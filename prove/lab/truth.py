@@ -26,10 +26,10 @@ from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text
 from prove.history.truth import write_truth
 from prove.lab.load.calls import Caller
 from prove.lab.load.owner import Owner
-from prove.lab.staff import CURSOR_GROUP, JOBS, ORDERS
+from prove.lab.workload import CURSOR_GROUP, JOBS, ORDERS
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
 
 NAME = "truth"
 PATIENCE = 5.0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from prove.checker import l3, l4
-from prove.checker.basis import Fault, Run, Violation
-from prove.checker.judging import Judgement, Verdict, judge, judge_tables
+from prove.checker import l3_publish_success as l3
+from prove.checker import l4_postgres_recovery as l4
+from prove.checker.invariant import Fault, Run, Violation
+from prove.checker.judgement import Judgement, Verdict, judge, judge_tables
 from prove.commands import write_json
 from prove.history.loading import load, open_run
 from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
@@ -76,7 +77,7 @@ def _judged(played: Played) -> tuple[dict[str, Judgement], Digest]:
         history = load(played.folder)
         judged = judge(history)
         return judged, of_history(history, Wanted(victims=victims, violations=summaries.told(judged)))
-    from prove.checker.on_spark import judge_folder
+    from prove.checker.spark_job import judge_folder
 
     judged = judge_folder(played.folder)
     return judged, of_folder(played.folder, Wanted(victims=victims, violations=summaries.told(judged)))

@@ -19,7 +19,7 @@ from prove.commands import Command, in_folder, say, write_json
 from prove.lab.faults.clocks import library
 from prove.lab.sizes import SIZES, cut_to
 from prove.mutants.catalog import MUTANTS, Mutant
-from prove.mutants.tree import PatchRefused
+from prove.mutants.patched_tree import PatchRefused
 from prove.mutants.trial import NONE, Stage, Trial
 
 RESULT = "mutants.json"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prove.checker.judging import Verdict
+from prove.checker.judgement import Verdict
 from prove.lab.laboratory import Laboratory, Wish
 from prove.lab.schedule import in_turn
 from prove.lab.sizes import Size
 from prove.lab.verdict import Concluded, conclude
 from prove.mutants.catalog import Mutant
-from prove.mutants.tree import mutated
+from prove.mutants.patched_tree import mutated
 
 NONE = "none"
 """The code as it is."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from prove.commands import Command, seeded
-from prove.simulation.known import KNOWN
+from prove.simulation.known_seeds import KNOWN
 
 _PER_TASK = 50
 _SHOWN = 20

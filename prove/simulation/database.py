@@ -18,7 +18,7 @@ from typing import Any, cast
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Catalog, PartitionStore
-from prove.simulation.cold import Cold
+from prove.simulation.cold_files import Cold
 from prove.simulation.loop import Node, VirtualLoop, driven
 
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)

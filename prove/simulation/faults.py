@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from prove.checker.basis import Fault
+from prove.checker.invariant import Fault
 from prove.simulation.clients import Client, World
 from prove.simulation.database import Database, LostThenLate, Trouble
 from prove.simulation.network import Weather

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judging import Verdict, judge_tables
+from prove.checker.judgement import Verdict, judge_tables
 from prove.simulation.run import Simulated
 
 # Within seconds of faults that leave nobody to ask, or nobody to answer, L3 to L7 say nothing; and no run here has

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
-from prove.checker.basis import DATABASE_CLOCK_JUMPS
+from prove.checker.invariant import DATABASE_CLOCK_JUMPS
 
 LEASE_GROUP = "billing"
 CURSOR_GROUP = "audit"

@@ -14,7 +14,7 @@ from lakelog.engine import Engine
 from lakelog.model.message import PARTITION_BITS, partition_of_id
 from lakelog.model.topic import Retention, Topic, TopicSettings
 from lakelog.storage.memory import MemoryStore
-from prove.checker.basis import Rules, Run
+from prove.checker.invariant import Rules, Run
 from prove.history.tables import Sample, Tables, Verb
 from prove.simulation.clients import Client, World
 from prove.simulation.database import Database
@@ -23,8 +23,8 @@ from prove.simulation.faults import Faults
 from prove.simulation.loop import Node, VirtualLoop
 from prove.simulation.machine import Machine
 from prove.simulation.members import Member
-from prove.simulation.neighbours import Neighbourhood
 from prove.simulation.network import Network
+from prove.simulation.noisy_neighbours import Neighbourhood
 from prove.simulation.operators import Operator
 from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, NEIGHBOURS, Plan, drawn
 from prove.simulation.producers import Producer

@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from prove.commands import Command, in_folder, say, seeded, write_json
-from prove.lab.pulse import Pulse
-from prove.lab.scene import SERVERS, Scene
+from prove.lab.cpu_stalls import Pulse
 from prove.lab.sizes import Size
+from prove.lab.topology import SERVERS, Scene
 from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
 from prove.soak.latency import measure
 from prove.soak.page import Soaked, page
-from prove.soak.staff import LEASE_GROUPS, Soakers
 from prove.soak.verdicts import undisturbed, verdicts
+from prove.soak.workload import LEASE_GROUPS, Soakers
 
 EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
 MOST = 2.0

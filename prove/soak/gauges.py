@@ -9,8 +9,8 @@ from collections import Counter
 import msgspec
 
 from lakelog.errors import LakelogError
-from prove.lab.board import Field
-from prove.lab.scene import Scene
+from prove.lab.shared_progress import Field
+from prove.lab.topology import Scene
 
 MAX_WAL = 256 << 20
 """Of each cell. By default PostgreSQL lets its log grow to a gigabyte before it uses the space again."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from prove.checker.matching import Array
+from prove.checker.row_matching import Array
 from prove.checker.timing import SECOND
-from prove.history.reading import FileReader
+from prove.history.file_reader import FileReader
 from prove.history.tables import Columns, Outcome
 
 WINDOW_SECONDS = 10.0

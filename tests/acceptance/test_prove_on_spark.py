@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prove.checker.judging import Verdict, judge
-from prove.checker.on_spark import judge_on
-from prove.checking import overall
+from prove.check_command import overall
+from prove.checker.judgement import Verdict, judge
+from prove.checker.spark_job import judge_on
 from prove.history.lines import Got, LeaseSeen, Line
 from prove.history.loading import HISTORY
-from prove.history.made import GROUP, TOPIC, describe, make_partition
 from prove.history.recorder import Attempt, Placed, Recorder
+from prove.history.synthetic import GROUP, TOPIC, describe, make_partition
 from prove.history.tables import columns, text_id
 from prove.history.truth import write_truth
 

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from lakelog.model.group import Exponential
-from prove.checker import l5
-from prove.checker.basis import Rules, Run, Scope
+from prove.checker import l5_redelivery as l5
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judging import assert_valid, judge_tables
-from prove.checker.leases import leases_of
-from prove.checker.scoping import instances
+from prove.checker.invariant import Rules, Run, Scope
+from prove.checker.judgement import assert_valid, judge_tables
+from prove.checker.lease_history import leases_of
+from prove.checker.scopes import instances
 from prove.history.lines import ProgressSeen
 from prove.history.loading import History, load_files
 from prove.history.recorder import Recorder

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from prove.history.owners import Lease, Saying
+from prove.history.lease_lines import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.kit.lease_owner import HttpOwner
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prove.checker.basis import Rules
-from prove.history.owners import Lease, Saying
+from prove.checker.invariant import Rules
+from prove.history.lease_lines import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet

@@ -18,7 +18,7 @@ from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
-from prove.history.owners import Saying
+from prove.history.lease_lines import Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import publish
 from tests.faults.test_rolls import Load, p99

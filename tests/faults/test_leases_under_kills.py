@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.model.group import Exponential
-from prove.checker.basis import Rules
+from prove.checker.invariant import Rules
 from prove.history.recorder import Recorder
 from prove.history.tables import Outcome
 from tests.faults.crews import (

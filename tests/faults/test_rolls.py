@@ -20,7 +20,7 @@ from lakelog.model.message import Message
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
-from prove.lab.pulse import Pulse
+from prove.lab.cpu_stalls import Pulse
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size

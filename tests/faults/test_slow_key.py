@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from prove.checker.basis import Rules
-from prove.history.owners import Lease, Saying
+from prove.checker.invariant import Rules
+from prove.history.lease_lines import Lease, Saying
 from prove.history.recorder import Recorder
 from tests.faults.crews import Places, assert_leases_valid, drained, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakelog
-from benchmarks.consumers import Consumer, transport_to
+from benchmarks.lease_consumers import Consumer, transport_to
 from lakelog.batches import decode
 from lakelog.client.group_values import Consumed
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prove.history.lines import Line, Op, ProgressSeen, Told
-from prove.history.owners import (
+from prove.history.lease_lines import (
     Lease,
     Saying,
     lease_of,
@@ -25,6 +24,7 @@ from prove.history.owners import (
     seen_of,
     told_by,
 )
+from prove.history.lines import Line, Op, ProgressSeen, Told
 from prove.history.recorder import Recorder
 
 JSON = {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
 """Faults by their names, grouped in files by the part that they hit."""
 
-from prove.lab.faults import clients, clocks, groups, network, postgres, resources, servers, spark, store
+from prove.lab.faults import clients, clocks, groups, network, object_store, postgres, resources, servers, tiering
 from prove.lab.faults.fault import Base, Fault
 
 KINDS: dict[str, type[Base]] = {
@@ -34,19 +34,19 @@ KINDS: dict[str, type[Base]] = {
         network.OldAnswer,
         clocks.ClockAhead,
         clocks.ClockBehind,
-        store.StoreFails,
-        store.StoreStalls,
-        store.StoreSlow,
-        store.StoredUntold,
-        store.BodiesDamaged,
-        store.FilesSpoilt,
-        spark.DriverKilled,
-        spark.DriverStopped,
-        spark.TaskKilled,
-        spark.TwoDrivers,
-        spark.RegistrationUntold,
-        spark.VerificationUntold,
-        spark.HotDeleteKilled,
+        object_store.StoreFails,
+        object_store.StoreStalls,
+        object_store.StoreSlow,
+        object_store.StoredUntold,
+        object_store.BodiesDamaged,
+        object_store.FilesSpoilt,
+        tiering.DriverKilled,
+        tiering.DriverStopped,
+        tiering.TaskKilled,
+        tiering.TwoDrivers,
+        tiering.RegistrationUntold,
+        tiering.VerificationUntold,
+        tiering.HotDeleteKilled,
         resources.DescriptorsGone,
         resources.MemoryGone,
         resources.ProcessorsTaken,

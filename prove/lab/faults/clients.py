@@ -6,11 +6,11 @@ import random
 from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
-from prove.lab.crew import Hand
+from prove.lab.client_processes import Hand
 from prove.lab.faults.fault import MEMBERS, PUBLISHING, SHORTLY, TIERING, WORKING, Base, Shown, Sign
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
 
 
 class _OfClient(Base):

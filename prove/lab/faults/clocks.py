@@ -15,7 +15,7 @@ from prove.lab.claims import Busy
 from prove.lab.faults.fault import Base, Shown
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
 
 PLACED = "LAKELOG_FAKETIME"
 """Where the library is, if it is not where Debian puts it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prove.lab.faults.fault import MEMBERS, PUBLISHING, Base, Shown, Sign
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
 
 
 class Churn(Base):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
 from prove.lab.faults.fault import PUBLISHING, WORKING, Base, Shown, Sign
-from prove.lab.late import LateMail
-from prove.lab.wire import Held
+from prove.lab.late_answers import LateMail
+from prove.lab.server_link import Held
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene, Server
+    from prove.lab.topology import Scene, Server
     from tests.kit.proxy import FaultProxy
 
 

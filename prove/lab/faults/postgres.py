@@ -15,7 +15,7 @@ from prove.lab.faults.fault import Base, Shown, Sign
 from tests.kit.waiting import NeverTrue, eventually
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
     from tests.kit.postgres import Cluster
     from tests.kit.process import Process
 

@@ -12,7 +12,7 @@ import psutil
 from prove.lab.faults.fault import Base, Shown, Sign
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
     from tests.kit.process import Process
 
 _MIB = 1 << 20

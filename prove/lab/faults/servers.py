@@ -11,7 +11,7 @@ from prove.lab.claims import Busy
 from prove.lab.faults.fault import Base, Shown, Sign
 
 if TYPE_CHECKING:
-    from prove.lab.scene import Scene
+    from prove.lab.topology import Scene
 
 
 class ServerKilled(Base):

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from prove.history.lease_lines import is_refusal
 from prove.history.lines import Told
-from prove.history.owners import is_refusal
 from prove.history.recorder import Recorder
 
 TOKEN = "LAKELOG_TOKEN"

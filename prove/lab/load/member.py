@@ -17,10 +17,10 @@ import msgspec
 from lakelog.wire.problems import error_of
 from prove.history.calls import MemberCall
 from prove.history.recorder import Recorder
-from prove.lab.board import Field
 from prove.lab.load.calls import Caller, Reply
+from prove.lab.load.fetcher import Fetcher
 from prove.lab.load.plan import Client, MemberPlan
-from prove.lab.load.reading import Fetcher
+from prove.lab.shared_progress import Field
 
 
 class Member:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from prove.history.lease_lines import Lease, Saying, lease_of, outcome_lines, progress_of, said_line, seen_of, told_by
 from prove.history.lines import Line, Op, ProgressSeen, Told
-from prove.history.owners import Lease, Saying, lease_of, outcome_lines, progress_of, said_line, seen_of, told_by
 from prove.history.recorder import Recorder
 from prove.lab.load.calls import Caller
 

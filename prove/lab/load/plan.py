@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from prove.lab.board import Board, Field
+from prove.lab.shared_progress import Board, Field
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

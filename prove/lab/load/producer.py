@@ -18,10 +18,10 @@ from lakelog.errors import LakelogError
 from lakelog.wire.problems import error_of
 from prove.history.calls import REFUSALS, PublishCall
 from prove.history.recorder import Attempt, Placed, Recorder
-from prove.lab.board import Field
 from prove.lab.load.calls import Caller, Reply
 from prove.lab.load.messages import Made, make
 from prove.lab.load.plan import Client, ProducerPlan
+from prove.lab.shared_progress import Field
 
 ROOM = 100_000
 """The history numbers messages, the log calls: message i of call n is n * ROOM + i."""

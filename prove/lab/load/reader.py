@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from prove.history.recorder import Recorder
-from prove.lab.board import Field
 from prove.lab.load.calls import Caller
+from prove.lab.load.fetcher import Fetcher
 from prove.lab.load.plan import Client, ReaderPlan
-from prove.lab.load.reading import Fetcher
+from prove.lab.shared_progress import Field
 
 LOOK_EVERY = 2.0
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 
 from lakelog.model.group import Order
+from prove.history.lease_lines import Lease, Message, Saying
 from prove.history.lines import Said
-from prove.history.owners import Lease, Message, Saying
 from prove.history.recorder import Recorder
-from prove.lab.board import Field
 from prove.lab.load.calls import Caller
 from prove.lab.load.messages import does
 from prove.lab.load.owner import Owner
 from prove.lab.load.plan import Client, WorkerPlan
+from prove.lab.shared_progress import Field
 
 _VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}
 

@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from prove.checker import l3, l4
-from prove.checker.basis import Run, Violation
+from prove.checker import l3_publish_success as l3
+from prove.checker import l4_postgres_recovery as l4
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judging import Judgement, Verdict
+from prove.checker.invariant import Run, Violation
+from prove.checker.judgement import Judgement, Verdict
 from prove.checker.timing import SECOND
 from prove.history.tables import TABLES, Columns, Membership, Outcome, Tables
+from prove.lab.cpu_stalls import TAKEN
 from prove.lab.digest import Digest
 from prove.lab.effects import Effect
-from prove.lab.pulse import TAKEN
-from prove.lab.report.story import story_of
+from prove.lab.report.message_trace import story_of
 
 
 class FaultShown(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prove.checker.basis import Rules
+from prove.checker.invariant import Rules
+from prove.history.lease_lines import Saying
 from prove.history.loading import History, load_files
-from prove.history.owners import Saying
 from prove.history.recorder import Attempt, Placed, Recorder
 from prove.history.tables import Outcome
 from tests.faults.crews import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from prove.checker.basis import Invariant, Violation
+from prove.checker.invariant import Invariant, Violation
 from prove.history.tables import Tables
 from tests.unit.prove.checker.rows import Rows, judged, run, tables
 

@@ -10,8 +10,17 @@ from types import ModuleType
 from typing import Any
 
 from lakelog.model.group import Fixed
-from prove.checker import l5, s08, s09, s10, s11, s12, s13, s14, s15, s16
-from prove.checker.basis import Rules, Run, Violation
+from prove.checker import l5_redelivery as l5
+from prove.checker import s08_lease_tokens as s08
+from prove.checker import s09_stale_answers as s09
+from prove.checker import s10_acked_messages as s10
+from prove.checker import s11_final_states as s11
+from prove.checker import s12_delivery_counts as s12
+from prove.checker import s13_due_times as s13
+from prove.checker import s14_conservation as s14
+from prove.checker import s15_key_order as s15
+from prove.checker import s16_committed_offsets as s16
+from prove.checker.invariant import Rules, Run, Violation
 from prove.history.tables import Outcome, Reader, Tables, Verb, columns, text_id
 
 Row = tuple[str, dict[str, Any]]

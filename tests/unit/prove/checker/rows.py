@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from prove.checker.basis import Invariant, Run, Scope, Violation
+from prove.checker.invariant import Invariant, Run, Scope, Violation
 from prove.history.tables import TABLES, Columns, Outcome, Reader, Tables, columns, text_id
 
 OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO

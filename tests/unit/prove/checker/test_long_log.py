@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from prove.checker.basis import Run
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judging import judge_tables
+from prove.checker.invariant import Run
+from prove.checker.judgement import judge_tables
 from prove.history.calls import Attempt, Placed
 from prove.history.lines import value_hash
 from prove.history.loading import load_files

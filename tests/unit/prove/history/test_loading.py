@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lakelog.model.group import Exponential, Fixed, Order
-from prove.checker.basis import Fault, Rules, Run
+from prove.checker.invariant import Fault, Rules, Run
+from prove.history.file_reader import CHUNK, FileReader
 from prove.history.loading import HISTORY, load, load_files, load_run, save_run, write_truth
-from prove.history.reading import CHUNK, FileReader
 from prove.history.recorder import Attempt, Placed, Recorder
 from prove.history.tables import Outcome, columns, text_id
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from prove.history.tables import Outcome, Sample, Tables, columns, text_id
-from prove.lab.conductor import Happened
 from prove.lab.effects import Effects
+from prove.lab.fault_runner import Happened
 from prove.lab.faults.fault import Sign
 
 SECOND = 1_000_000_000

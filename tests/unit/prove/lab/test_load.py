@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from lakelog.model.limits import MAX_MESSAGE_BYTES
-from prove.history.owners import value_of
-from prove.lab.board import Board, Field
+from prove.history.lease_lines import value_of
 from prove.lab.load.calls import Caller, is_refusal
 from prove.lab.load.messages import does, make
 from prove.lab.load.plan import ProducerPlan
+from prove.lab.shared_progress import Board, Field
 
 PLAN = ProducerPlan(
     name="p", role="producer", slot=0, folder="", ports=[1], seed=1, topic="t", rate=1, batch=1, partitions=1, kill=0.1

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import msgspec
 
-from prove.checker.basis import Run, Violation
-from prove.checker.judging import Judgement, Verdict
+from prove.checker.invariant import Run, Violation
+from prove.checker.judgement import Judgement, Verdict
 from prove.history.loading import History
 from prove.history.tables import Outcome, Tables, Verb, columns, text_id
 from prove.lab.digest import Wanted, of_history

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prove.checker.basis import Fault, Run, Violation
-from prove.checker.judging import Judgement, Verdict
+from prove.checker.invariant import Fault, Run, Violation
+from prove.checker.judgement import Judgement, Verdict
 from prove.history.loading import History
 from prove.history.tables import Outcome, Sample, Tables, columns, text_id
 from prove.lab.digest import Digest, Wanted, of_history

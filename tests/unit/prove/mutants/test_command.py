@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from prove.checker.basis import Violation
-from prove.checker.judging import Judgement, Verdict
+from prove.checker.invariant import Violation
+from prove.checker.judgement import Judgement, Verdict
 from prove.lab import faults
 from prove.lab.report.summary import Summary, Timeline
 from prove.lab.sizes import SIZES
 from prove.lab.verdict import Concluded
 from prove.mutants import command
 from prove.mutants.catalog import MUTANTS, Mutant
-from prove.mutants.tree import PatchRefused
+from prove.mutants.patched_tree import PatchRefused
 from prove.mutants.trial import KINDS, NONE, Stage, Trial, trial_of
 
 FIRST = MUTANTS[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prove.mutants.catalog import MUTANTS, PATCHES, Mutant
-from prove.mutants.tree import ROOT, mutated
+from prove.mutants.patched_tree import ROOT, mutated
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -11,7 +11,7 @@ from prove.lab import command as lab
 from prove.lab.sizes import SIZES
 from prove.simulation import command
 from prove.simulation.command import Share, run
-from prove.simulation.known import KNOWN
+from prove.simulation.known_seeds import KNOWN
 
 
 @pytest.fixture

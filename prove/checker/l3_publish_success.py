@@ -1,0 +1,74 @@
+"""L3: of all publishes at least 99.9 % are ok within 5 s of their first try, whatever is retried.
+
+Attempts of one identity are tries of one publish. Out of account is what we refused for good (the client was wrong) and
+what a producer never finished because it was killed. A run that kills more than one of three servers at a time promises
+nothing of this: only one that names the share as its target is judged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.row_matching import Array, differs
+from prove.checker.timing import MS, SECOND
+from prove.checker.violation_text import calls
+from prove.history.tables import Columns, Outcome, Tables
+
+WITHIN_NS = 5 * SECOND
+NEVER = np.iinfo(np.int64).max
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    wanted = run.targets.get("L3")
+    if wanted is None:
+        return []
+    rows, firsts, took = _publishes(tables, run)
+    late = took > WITHIN_NS
+    if not len(took) or 1 - late.mean() >= wanted:
+        return []
+    found = [_violation(f"{late.sum()} of {len(took)} publishes were not ok within 5 s of their first try")]
+    for at in np.flatnonzero(late)[: MOST - 1].tolist():
+        ended = f"was ok {took[at] // MS} ms after its first try" if took[at] < NEVER else "was never ok"
+        found.append(_violation(f"a publish {ended}", *calls(run, rows, [int(firsts[at])])))
+    return found
+
+
+def figure(tables: Tables, run: Run) -> float | None:
+    """The share of publishes that were ok within 5 s."""
+    waits = took(tables, run)
+    return float((waits <= WITHIN_NS).mean()) if len(waits) else None
+
+
+def took(tables: Tables, run: Run) -> Array:
+    """Nanoseconds of each publish from its first try until it was ok; `NEVER` where it never was."""
+    return _publishes(tables, run)[2]
+
+
+def _publishes(tables: Tables, run: Run) -> tuple[Columns, Array, Array]:
+    """The attempts in order, where each publish begins, and how long it took until it was ok."""
+    rows = tables["attempt"]
+    if not len(rows):
+        return rows, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.lexsort((rows.invoked_ns, rows.identity, rows.topic))
+    identity = rows.identity[order]
+    fresh = np.ones(len(order), np.bool_)
+    # Without an identity no two attempts are known to be the same publish.
+    fresh[1:] = differs(rows.topic[order], identity) | (identity[1:] == 0)
+    firsts = np.flatnonzero(fresh)
+    outcome, completed = rows.outcome[order], rows.completed_ns[order]
+    ok_at = np.minimum.reduceat(np.where(outcome == Outcome.OK, completed, NEVER), firsts)
+    killed = np.isin(rows.process[order], list(run.crashed)) & (completed == 0)
+    refused = np.logical_and.reduceat(outcome == Outcome.FAIL, firsts)
+    unfinished = np.logical_or.reduceat(killed, firsts) & (ok_at == NEVER)
+    counts = ~(refused | unfinished)
+    began = rows.invoked_ns[order][firsts]
+    took = np.where(ok_at == NEVER, NEVER, ok_at - began)
+    return rows, order[firsts][counts], took[counts]
+
+
+def _violation(what: str, *shown: str) -> Violation:
+    return Violation(invariant="L3", what=what, calls=shown)
+
+
+INVARIANT = Invariant(name="L3", says="publishes are ok within 5 s of their first try", scope=Scope.RUN, check=check)

@@ -1,0 +1,41 @@
+"""L4: the servers serve within 10 s of PostgreSQL's return."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.history.tables import Sample, Tables
+
+LIMIT_SECONDS = 10.0
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["sample"]
+    limit = run.targets.get("L4", LIMIT_SECONDS)
+    # Below 0: nothing was served at all.
+    late = (rows.kind == Sample.SERVING) & ((rows.told > 1000 * limit) | (rows.told < 0))
+    return [
+        Violation(invariant="L4", what=f"PostgreSQL was back at {rows.at_ns[at]} ns, and {_said(int(rows.told[at]))}")
+        for at in np.flatnonzero(late)[:MOST].tolist()
+    ]
+
+
+def figure(tables: Tables, run: Run) -> float | None:
+    """The longest of these waits, in seconds."""
+    rows = tables["sample"]
+    waits = rows.told[rows.kind == Sample.SERVING]
+    return float(waits.max()) / 1000 if len(waits) else None
+
+
+def _said(told: int) -> str:
+    return f"the first publish was ok {told} ms later" if told >= 0 else "no publish was ok afterwards"
+
+
+INVARIANT = Invariant(
+    name="L4",
+    says="serving within 10 s of PostgreSQL's return",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.SERVING),
+)

@@ -1,0 +1,136 @@
+"""L5: a dead owner's message is leased again within its lease and two seconds more.
+
+One that failed by that waits for its back-off, too. Only the first message of each key is looked at: the others wait
+for it. While a fault lasts the clock stands still.
+
+What a dead owner had is handed out one at a time, each alone. So the clock begins again whenever one of them is leased:
+two seconds in which none is, though one is due, are too long. A lease whose answer was lost is nobody's to see, but for
+the number of the message's next delivery: where one may have been in these two seconds, nothing is certain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.row_groups import NEVER, Array, some
+from prove.history.tables import Tables
+
+GRACE_MS = 2000
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    leases = leases_of(tables, run)
+    given = leases.given
+    rows = abandoned(leases)
+    if not len(rows):
+        return []
+    again, later = _leased_again(leases, rows)
+    late = _waited_ms(leases, again, later) > _grace_ms(run)
+    lost = np.setdiff1d(rows, again)
+    lost = lost[~leases.is_dead(given.offset[lost])]
+    found = [_violation(leases, row, "was never leased again") for row in lost if _may_be_lost(leases)][:MOST]
+    for row in some(late):
+        after = leases.granted_ms[later[row]] - leases.until_ms[again[row]]
+        found.append(_violation(leases, again[row], f"was leased again {after} ms after its lease"))
+    return found[:MOST]
+
+
+def worst(tables: Tables, run: Run) -> float | None:
+    """The longest that a message which was due waited, in seconds."""
+    leases = leases_of(tables, run)
+    waited = _waited_ms(leases, *_leased_again(leases, abandoned(leases)))
+    return int(waited.max()) / 1000 if len(waited) else None
+
+
+def abandoned(leases: Leases) -> Array:
+    """What dead owners had in hand and said nothing about: the first of each key."""
+    given = leases.given
+    if not leases.run.crashed or not len(given):
+        return np.zeros(0, np.int64)
+    dead = np.isin(given.owner, np.fromiter(leases.run.crashed, np.int64))
+    rows = np.flatnonzero(dead & (leases.closed_wall_ms == NEVER) & (leases.epoch == leases.seeks.count))
+    return rows[~leases.in_front(rows)[0]] if len(rows) else rows
+
+
+def _may_be_lost(leases: Leases) -> bool:
+    """Whether nothing else can have become of what nobody knows of: it was taken, it expired, or nobody looked."""
+    end, last = leases.samples, leases.last
+    return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
+
+
+def _grace_ms(run: Run) -> int:
+    return int(run.targets.get("L5_ms", GRACE_MS))
+
+
+def _leased_again(leases: Leases, rows: Array) -> tuple[Array, Array]:
+    """Those of the rows that have a next lease, and that lease of each."""
+    later = np.searchsorted(leases.codes, leases.codes[rows], "right")
+    again = np.append(leases.given.offset, -1)[later] == leases.given.offset[rows]
+    return rows[again], later[again]
+
+
+def _waited_ms(leases: Leases, rows: Array, later: Array) -> Array:
+    """How long each was due until it was leased again; 0 where nothing is certain."""
+    given = leases.given
+    due = leases.until_ms[rows].copy()
+    for row in np.flatnonzero(leases.alone[rows]).tolist():
+        due[row] += leases.rules.max_delay_ms(int(given.failures[rows[row]]) + 1)
+    due = np.maximum(due, _last_suspect_ms(leases, later))
+    next_ = given.number[later] == given.number[rows] + 1
+    waited = np.where(next_, leases.granted_ms[later] - due, 0)
+    waited[_maybe_leased(leases, leases.granted_ms[later], _grace_ms(leases.run))] = 0
+    for row in np.flatnonzero(waited > 0).tolist():
+        waited[row] -= _faulty_ms(leases, int(due[row]), int(later[row]))
+    return np.maximum(waited, 0)
+
+
+def _last_suspect_ms(leases: Leases, rows: Array) -> Array:
+    """When a suspect was leased last before each of these; 0 if none was."""
+    times = np.sort(leases.granted_ms[leases.given.suspect])
+    return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
+
+
+def _maybe_leased(leases: Leases, at_ms: Array, grace: int) -> Array:
+    """Whether, in the time of grace before each of these, another may have been leased that nobody told of."""
+    given = leases.given
+    same = given.offset[1:] == given.offset[:-1]
+    hidden = same & (given.number[1:] > given.number[:-1] + 1) & (leases.closed_wall_ms[:-1] == NEVER)
+    before, after = leases.granted_ms[:-1][hidden], leases.granted_ms[1:][hidden]
+    found = np.zeros(len(at_ms), np.bool_)
+    for begin, end in zip(before.tolist(), after.tolist(), strict=True):
+        found |= (begin < at_ms) & (end > at_ms - grace)
+    return found
+
+
+def _faulty_ms(leases: Leases, due_ms: int, later: int) -> int:
+    """How long faults lasted between that time and the next lease."""
+    given = leases.given
+    # The database's clock and the machine's: what a call of that time says of both.
+    apart_ns = int(given.completed_ns[later]) - int(given.completed_wall_ms[later]) * 1_000_000
+    now = due_ms * 1_000_000 + apart_ns
+    end = int(leases.granted_ms[later]) * 1_000_000 + apart_ns
+    stood = 0
+    for fault in sorted(leases.run.faults, key=lambda each: each.began_ns):
+        began, ended = max(fault.began_ns, now), min(fault.ended_ns, end)
+        if ended > began:
+            stood += ended - began
+            now = ended
+    return -(-stood // 1_000_000)
+
+
+def _violation(leases: Leases, row: int, what: str) -> Violation:
+    given = leases.given
+    what = f"{leases.owner(row)}, who is dead, had it by token {given.token[row]}; it {what}"
+    return leases.wrong("L5", what, leases.call(given, row), offset=given.offset[row])
+
+
+INVARIANT = Invariant(
+    name="L5",
+    says="a dead owner's message is leased again within its lease and two seconds more",
+    scope=Scope.LEASE,
+    check=check,
+    doubt=doubt,
+    worst=worst,
+)

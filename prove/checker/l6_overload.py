@@ -1,0 +1,40 @@
+"""L6: overload is answered by 429 or 503 with Retry-After, and a server's memory stays within its limit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.history.tables import Sample, Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["sample"]
+    bare = np.flatnonzero((rows.kind == Sample.OVERLOAD) & (rows.told != 1))[:MOST].tolist()
+    large = np.flatnonzero((rows.kind == Sample.MEMORY) & (rows.told > rows.truth))[:MOST].tolist()
+    found = [_violation(f"{run.name(rows.process[at])} was refused without Retry-After") for at in bare]
+    found += [
+        _violation(f"{run.name(rows.process[at])} has {rows.told[at]} bytes; its limit is {rows.truth[at]}")
+        for at in large
+    ]
+    return found[:MOST]
+
+
+def figure(tables: Tables, run: Run) -> float | None:
+    """The largest share that a server had of its limit."""
+    rows = tables["sample"]
+    rows = rows.where((rows.kind == Sample.MEMORY) & (rows.truth > 0))
+    return float((rows.told / rows.truth).max()) if len(rows) else None
+
+
+def _violation(what: str) -> Violation:
+    return Violation(invariant="L6", what=what)
+
+
+INVARIANT = Invariant(
+    name="L6",
+    says="overload answers 429 or 503 with Retry-After; memory stays bounded",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.OVERLOAD, Sample.MEMORY),
+)

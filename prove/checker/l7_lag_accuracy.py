@@ -1,0 +1,84 @@
+"""L7: reported lag and oldest age are true within a second, unless they are marked stale.
+
+A figure is true if it lies between the least and the greatest true one from a second before to a second after it. The
+truth is known at samples only: the stretch reaches to the next sample on either side, and what lies between two samples
+may leave their range by as much as the truth moves from one to the next. A lag may do so by `Run.targets["L7"]`, too:
+what is published within a second, all at once in the worst case. At the ends of a series nothing is judged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.row_matching import Array, beginnings, differs
+from prove.checker.timing import SECOND
+from prove.history.tables import Columns, Sample, Tables
+
+WITHIN_NS = SECOND
+_ALLOWED = {int(Sample.LAG): 0, int(Sample.OLDEST_AGE_MS): 1000}
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["sample"]
+    rows = rows.where(np.isin(rows.kind, list(_ALLOWED)) & (rows.truth >= 0))
+    if len(rows) < 3:
+        return []
+    rows = rows.sorted_by("kind", "topic", "group", "at_ns")
+    begins = beginnings(rows.kind, rows.topic, rows.group)
+    ends = np.append(begins[1:], len(rows))
+    found: list[Violation] = []
+    for at in _doubtful(rows).tolist():
+        series = int(np.searchsorted(begins, at, "right")) - 1
+        found += _judged(rows, at, slice(begins[series], ends[series]), run)
+        if len(found) >= MOST:
+            break
+    return found
+
+
+def figure(tables: Tables, run: Run) -> float | None:
+    """The share of samples that were marked stale."""
+    rows = tables["sample"]
+    chosen = np.isin(rows.kind, list(_ALLOWED))
+    return float(rows.stale[chosen].mean()) if chosen.any() else None
+
+
+def _doubtful(rows: Columns) -> Array:
+    """Samples with others on both sides that those two alone do not make right."""
+    edge = differs(rows.kind, rows.topic, rows.group)
+    inner = np.flatnonzero(~edge[1:] & ~edge[:-1]) + 1
+    inner = inner[(rows.told[inner] >= 0) & ~rows.stale[inner]]
+    near = np.stack([rows.truth[inner - 1], rows.truth[inner], rows.truth[inner + 1]])
+    step = np.abs(np.diff(near, axis=0)).max(axis=0)
+    told = rows.told[inner]
+    outside: Array = (told < near.min(axis=0) - step) | (told > near.max(axis=0) + step)
+    doubtful: Array = inner[outside]
+    return doubtful
+
+
+def _judged(rows: Columns, at: int, series: slice, run: Run) -> list[Violation]:
+    times = rows.at_ns[series]
+    low = int(np.searchsorted(times, rows.at_ns[at] - WITHIN_NS, "right")) - 1
+    high = int(np.searchsorted(times, rows.at_ns[at] + WITHIN_NS, "left"))
+    if low < 0 or high >= len(times):
+        return []
+    truths = rows.truth[series][low : high + 1]
+    slack = int(np.abs(np.diff(truths)).max()) + _ALLOWED[int(rows.kind[at])]
+    if rows.kind[at] == Sample.LAG:
+        slack += int(run.targets.get("L7", 0))
+    least, most, told = int(truths.min()) - slack, int(truths.max()) + slack, int(rows.told[at])
+    if least <= told <= most:
+        return []
+    kind = "a lag" if rows.kind[at] == Sample.LAG else "an oldest age in ms"
+    what = f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was told to have {kind} of {told} at "
+    what += f"{rows.at_ns[at]} ns; within a second it was {max(0, least)} to {most}"
+    return [Violation(invariant="L7", what=what)]
+
+
+INVARIANT = Invariant(
+    name="L7",
+    says="reported lag and oldest age are true within 1 s, and else marked stale",
+    scope=Scope.GROUP,
+    check=check,
+    about=rows_of("sample", Sample.LAG, Sample.OLDEST_AGE_MS),
+)

@@ -1,0 +1,38 @@
+"""L9: a group or partition that cannot be read, or only slowly, holds up no other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.history.tables import Columns, Sample, Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["sample"]
+    wrong = (rows.kind == Sample.BESIDE) & (rows.stale | (rows.told > rows.truth))
+    held_up = np.flatnonzero(wrong)[:MOST].tolist()
+    return [
+        Violation(
+            invariant="L9",
+            what=f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was held up: {_figure(rows, at)}",
+        )
+        for at in held_up
+    ]
+
+
+def _figure(rows: Columns, at: int) -> str:
+    if rows.stale[at]:
+        return f"a call failed, at {rows.at_ns[at]} ns"
+    if rows.truth[at]:
+        return f"a call took {rows.told[at]} ms, {rows.truth[at]} at most, at {rows.at_ns[at]} ns"
+    return f"{rows.told[at]} other partitions are not finished, at {rows.at_ns[at]} ns"
+
+
+INVARIANT = Invariant(
+    name="L9",
+    says="a group or partition that cannot be read, or only slowly, holds up no other",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.BESIDE),
+)

@@ -1,0 +1,59 @@
+"""Some rows of a table, of which a column is taken out only when a check asks for it: most need four of fifteen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+
+import numpy as np
+
+from prove.checker.row_matching import Array, true_at
+from prove.history.tables import Columns, Reader, Tables
+
+
+class Picked(Columns):
+    """Rows of a table in an order; choosing among them again costs no more than choosing once."""
+
+    def __init__(self, table: Columns, rows: Array | None = None) -> None:
+        self.name = table.name
+        self._table, self._rows = table, rows
+
+    def __getattr__(self, name: str) -> Array:
+        # Also what Columns keeps in a dictionary: there is none here.
+        if name.startswith("_") or name == "arrays":
+            raise AttributeError(name)
+        column: Array = getattr(self._table, name) if self._rows is None else getattr(self._table, name)[self._rows]
+        self.__dict__[name] = column
+        return column
+
+    def __len__(self) -> int:
+        return len(self._table) if self._rows is None else len(self._rows)
+
+    def where(self, chosen: Array) -> Picked:
+        if chosen.dtype == np.bool_:
+            chosen = true_at(chosen)
+        return Picked(self._table, chosen if self._rows is None else self._rows[chosen])
+
+    def sorted_by(self, *names: str) -> Picked:
+        return self.where(np.lexsort([getattr(self, name) for name in reversed(names)]))
+
+
+def pick(tables: Tables, name: str) -> Picked:
+    """A whole table, to choose from."""
+    return Picked(tables[name])
+
+
+def read_by(table: Picked, readers: tuple[Reader, ...]) -> Array:
+    """Which rows of `seen` or `read` are of these readers."""
+    return np.asarray(_wanted(readers)[table.reader])
+
+
+@cache
+def _wanted(readers: tuple[Reader, ...]) -> Array:
+    return np.array([reader in readers for reader in Reader])
+
+
+def together(names: Collection[str], *parts: Picked) -> Picked:
+    """Rows of several tables one after the other, with the columns that all of them have and somebody needs."""
+    found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Picked(Columns(parts[0].name, found))

@@ -1,0 +1,139 @@
+"""S5: offsets are dense from log start to high watermark; the order of a producer's messages of one key is kept.
+
+The first is asked of one partition's final read and fetches. Order is asked of one process's messages in one partition
+that were surely sent one after the other: in one batch, with rising sequence, or the second invoked after the first was
+acked. A message of unknown outcome is where the final read has its value, if nobody else attempted it; a repeat took
+the first one's place, whenever it comes, and shows nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.enum_codes import OUTCOME, READER
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.lazy_columns import Picked, pick
+from prove.checker.read_results import Ends, broken_inside, ends_of, final_read
+from prove.checker.row_matching import Array, beginnings, differs, mixed, true_at
+from prove.checker.violation_text import calls, place, shown, some
+from prove.history.tables import Reader, Tables
+
+
+def check_density(tables: Tables, run: Run) -> list[Violation]:
+    final = final_read(tables)
+    ends = ends_of(tables)
+    found = []
+    if ends is not None:
+        found = _holes(final.offset, ends, pick(tables, "read"), run)
+    elif len(final):
+        found = [Violation(invariant="S5", what=f"{shown(run, final, 0)} was read, but not where the log ends")]
+    # Each call of the final read is in order, too; what is missing between two calls was told above.
+    readers = (Reader.FETCH,) if found else (Reader.FETCH, Reader.FINAL)
+    return (found + broken_inside("S5", tables, run, readers))[:MOST]
+
+
+def _holes(offsets: Array, ends: Ends, reads: Picked, run: Run) -> list[Violation]:
+    low, start, end = ends.first_start, ends.log_start, ends.high_watermark
+    if low == start and len(offsets) == end - start and (offsets == np.arange(start, end)).all():
+        return []
+    inside = offsets[(offsets >= start) & (offsets < end)]
+    once = inside[beginnings(inside)]
+    missing = _absent(once, start, end)
+    outside = offsets[(offsets < low) | (offsets >= end)]
+    twice = np.unique(offsets[1:][~differs(offsets)])
+    if not (len(missing) or len(outside) or len(twice)):
+        return []
+    row = int(true_at(reads.reader == READER.FINAL)[0])
+    where = f"{run.name(reads.topic[row])}/{int(reads.partition[row])} from {start} to {end}"
+    what = f"{where}: missing {some(missing)}, outside {some(outside)}, twice {some(twice)}"
+    return [Violation(invariant="S5", what=what, calls=calls(run, reads, [row]))]
+
+
+def _absent(once: Array, start: int, end: int) -> Array:
+    """The first few offsets that are missing, without a list of all that should be there."""
+    edges = np.concatenate([[start - 1], once, [max(end, start)]])
+    gaps = true_at(np.diff(edges) > 1)[:11]
+    found = [np.arange(edges[gap] + 1, min(edges[gap + 1], edges[gap] + 12)) for gap in gaps]
+    return np.concatenate([*found, np.zeros(0, np.int64)])
+
+
+def check_order(tables: Tables, run: Run) -> list[Violation]:
+    sent = _certain(pick(tables, "attempt"))
+    if len(sent) < 2:
+        return []
+    sender = np.where(sent.producer != 0, sent.producer, sent.process)
+    stream = mixed(sent.topic, sent.partition, sent.key, sender)
+    order = np.lexsort([sent.offset, stream])
+    sent, stream = sent.where(order), stream[order]
+    if differs(stream).all():
+        return []  # Nobody sent two of one key.
+    pairs = {*_acked_behind(sent, stream), *_sequence_falls(sent, stream), *_batch_falls(sent, stream)}
+    return [_swapped(sent, *pair, run) for pair in sorted(pairs)[:MOST] if sent.key[pair[0]] == sent.key[pair[1]]]
+
+
+def _certain(attempts: Picked) -> Picked:
+    """Messages with a key whose place is the doing of their own call."""
+    chosen = (attempts.key != 0) & (attempts.offset >= 0) & ~attempts.duplicate
+    chosen &= (attempts.outcome == OUTCOME.OK) | ((attempts.outcome == OUTCOME.INFO) & ~attempts.shared)
+    return attempts.where(chosen & ~_repeats(attempts))
+
+
+def _repeats(attempts: Picked) -> Array:
+    """Attempts of an identity after the process's first."""
+    again = np.zeros(len(attempts), np.bool_)
+    named = true_at(attempts.identity != 0)
+    if len(named):
+        codes = mixed(attempts.topic[named], attempts.identity[named])
+        order = np.lexsort([attempts.counter[named], attempts.invoked_ns[named], codes])
+        later = ~differs(codes[order])
+        again[named[order[1:][later]]] = True
+    return again
+
+
+def _acked_behind(sent: Picked, stream: Array) -> list[tuple[int, int]]:
+    """Messages invoked after one was acked that stands behind them: a pass from the end keeps the soonest ack."""
+    count = len(sent)
+    times = np.where(sent.outcome == OUTCOME.OK, sent.completed_ns, np.iinfo(np.int64).max)
+    by_time = np.argsort(times)
+    rank = np.empty(count, np.int64)
+    rank[by_time] = np.arange(count)
+    # A stream's numbers are below those of all streams after it, so that the smallest begins anew with each.
+    number = np.cumsum(np.append(False, differs(stream)))
+    soonest = np.minimum.accumulate((rank + number * count)[::-1])[::-1]
+    behind = by_time[soonest[1:] % count]
+    late = ~differs(stream) & (times[behind] < sent.invoked_ns[:-1])
+    rows = true_at(late)[:MOST]
+    return [(int(behind[row]), int(row)) for row in rows]
+
+
+def _sequence_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
+    """Neighbours in the log whose sequence falls; where all rise, no pair is swapped."""
+    numbered = true_at((sent.sequence >= 0) & (sent.producer != 0))
+    if not len(numbered):
+        return []
+    falls = true_at(~differs(stream[numbered]) & (np.diff(sent.sequence[numbered]) < 0))[:MOST]
+    return [(int(numbered[row + 1]), int(numbered[row])) for row in falls]
+
+
+def _batch_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
+    """Neighbours of one call that stand the other way round."""
+    call = mixed(stream, sent.process, sent.batch)
+    order = np.argsort(call, kind="stable")
+    falls = true_at(~differs(call[order]) & (np.diff(sent.counter[order]) < 0))[:MOST]
+    return [(int(order[row + 1]), int(order[row])) for row in falls]
+
+
+def _swapped(sent: Picked, first: int, second: int, run: Run) -> Violation:
+    one, other = calls(run, sent, [first]), calls(run, sent, [second])
+    what = (
+        f"of key {run.name(sent.key[first])}, {one[0]} was sent before {other[0]}, "
+        f"but is at {shown(run, sent, first)}, after {shown(run, sent, second)}"
+    )
+    return Violation(invariant="S5", what=what, calls=one + other, place=place(run, sent, first))
+
+
+_SAYS = "Offsets are dense from log start to high watermark; per-producer-and-key order is kept."
+INVARIANTS = (
+    Invariant(name="S5", says=_SAYS, scope=Scope.LOG, check=check_density),
+    Invariant(name="S5", says=_SAYS, scope=Scope.PRODUCER, check=check_order),
+)

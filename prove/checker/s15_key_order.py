@@ -1,0 +1,88 @@
+"""S15: key order: a message is never given out while the one before it of the same key is open or waiting.
+
+In the same lease both may be: the owner runs them one after the other. A dead letter frees its key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import Invariant, Run, Scope, Violation, rows_of
+from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.row_groups import NEVER, Array, looked_up, some
+from prove.checker.row_matching import found_at, true_at
+from prove.history.tables import Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    leases = leases_of(tables, run)
+    given, turns = leases.given, leases.turns
+    rows, front = _behind(leases)
+    if not len(rows):
+        return []
+    at = turns.find(leases.turn_codes(front, leases.epoch[rows]))
+    again = looked_up(turns.most(given.token), at, -1) > given.token[rows]
+    finished = looked_up(turns.least(leases.finished_ns), at, NEVER)
+    early = (finished >= given.completed_ns[rows]) & ~leases.is_dead(front)
+    if _passed(leases, "expired", "cut"):
+        # What was never finished may have ended by itself; S11 counts such.
+        early &= finished != NEVER
+    beside = leases.in_lease_with(rows, front)
+    together = (beside >= 0) & (leases.epoch[beside] == leases.epoch[rows])
+    wrong = some((again | early) & ~together)
+    return [_violation(leases, int(rows[row]), int(front[row]), again=bool(again[row])) for row in wrong]
+
+
+def _behind(leases: Leases) -> tuple[Array, Array]:
+    """Deliveries of messages that have another before them of their key, and its offset."""
+    given = leases.given
+    keys = leases.keys_of(leases.offsets)[0]
+    offsets, keys = leases.offsets[keys != 0], keys[keys != 0]
+    if _passed(leases, "filtered", "expired", "cut"):
+        # What nobody got was perhaps none of the group's business.
+        delivered = leases.messages.find(offsets) >= 0
+        offsets, keys = offsets[delivered], keys[delivered]
+    order = np.argsort(keys, kind="stable")
+    same = keys[order[1:]] == keys[order[:-1]]
+    front = np.full(len(offsets), -1)
+    front[order[1:][same]] = offsets[order[:-1][same]]
+    before = looked_up(front, found_at(offsets, given.offset), -1)
+    rows = true_at((before >= 0) & (before >= _starts(leases)[leases.epoch]))
+    return rows, before[rows]
+
+
+def _starts(leases: Leases) -> Array:
+    """Where each epoch began: nothing before it is the group's business."""
+    samples, count = leases.samples, leases.seeks.count
+    if not count:
+        return np.full(1, samples.start[-1] if len(samples) else 0)
+    starts = np.full(count + 1, NEVER)
+    np.minimum.at(starts, leases.epoch, leases.given.offset)
+    known = true_at(samples.epoch <= count)
+    starts[samples.epoch[known]] = samples.start[known]
+    return starts
+
+
+def _passed(leases: Leases, *names: str) -> bool:
+    return any(getattr(leases.samples, name).any() for name in names)
+
+
+def _violation(leases: Leases, row: int, front: int, *, again: bool) -> Violation:
+    given, owner = leases.given, leases.owner(row)
+    what = f"it was given to {owner} by token {given.token[row]}"
+    if again:
+        later = true_at((given.offset == front) & (given.token > given.token[row]))
+        what += f", and {front}, before it in its key, to {leases.owner(later[0])} afterwards"
+    else:
+        what += f" before {front}, before it in its key, was finished"
+    return leases.wrong("S15", what, leases.call(given, row), offset=given.offset[row])
+
+
+INVARIANT = Invariant(
+    name="S15",
+    says="a message is never given out while the one before it of its key is open or waits",
+    scope=Scope.LEASE,
+    check=check,
+    doubt=doubt,
+    about=rows_of("delivery"),
+)

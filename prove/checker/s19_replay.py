@@ -1,0 +1,101 @@
+"""S19: a replay returns identical bytes, and changes no other group.
+
+Its bytes are compared with the final read. That a group is changed by its own calls alone shows in its position epoch:
+nothing but a seek raises it, and a seek of the group itself. That its messages stay finished, and its committed offset
+does not fall within an epoch, is asked by S10 and S16, whoever may be replaying.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.enum_codes import OUTCOME, READER, VERB
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.lazy_columns import Picked, pick
+from prove.checker.row_matching import Array, beginnings, found_at, mixed, true_at
+from prove.checker.violation_text import calls, place, shown
+from prove.history.tables import Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    return (_other_bytes(pick(tables, "seen"), run) + _moved(pick(tables, "progress"), pick(tables, "call"), run))[
+        :MOST
+    ]
+
+
+def _other_bytes(seen: Picked, run: Run) -> list[Violation]:
+    replayed = seen.where(seen.reader == READER.REPLAY)
+    if not len(replayed):
+        return []
+    final = seen.where(seen.reader == READER.FINAL)
+    if not len(final):
+        return []
+    final = final.where(np.argsort(mixed(final.topic, final.partition, final.offset)))
+    at = found_at(
+        mixed(final.topic, final.partition, final.offset), mixed(replayed.topic, replayed.partition, replayed.offset)
+    )
+    # A reader that tells no key is compared by value.
+    same = (replayed.hash == final.hash[at]) & ((replayed.key == final.key[at]) | (replayed.key == 0))
+    wrong = np.where(at >= 0, ~same, replayed.offset > _first_left(final, replayed))
+    return [_violation(replayed, int(row), final, int(at[row]), run) for row in true_at(wrong)[:MOST]]
+
+
+def _first_left(final: Picked, replayed: Picked) -> Array:
+    """The lowest offset that the final read has of each row's partition; what is below was retired since."""
+    final = final.sorted_by("topic", "partition", "offset")
+    lowest = final.where(beginnings(final.topic, final.partition))
+    order = np.argsort(codes := mixed(lowest.topic, lowest.partition))
+    at = found_at(codes[order], mixed(replayed.topic, replayed.partition))
+    return np.where(at >= 0, lowest.offset[order[at]], np.iinfo(np.int64).max)
+
+
+def _violation(replayed: Picked, row: int, final: Picked, at: int, run: Run) -> Violation:
+    instead = (
+        f"{run.name(final.hash[at])} with key {run.name(final.key[at])} is there" if at >= 0 else "nothing is there"
+    )
+    what = (
+        f"a replay returned {run.name(replayed.hash[row])} with key {run.name(replayed.key[row])} at "
+        f"{shown(run, replayed, row)}, but in the final read {instead}"
+    )
+    return Violation(invariant="S19", what=what, calls=calls(run, replayed, [row]), place=place(run, replayed, row))
+
+
+def _moved(progress: Picked, told: Picked, run: Run) -> list[Violation]:
+    """Epochs that rose by more than the group's own seeks; a partition may follow a seek long after its answer."""
+    progress = progress.where(progress.outcome == OUTCOME.OK)
+    if not len(progress) or (progress.epoch == progress.epoch[0]).all():
+        return []
+    seeks = told.where((told.verb == VERB.SEEK) & (told.outcome != OUTCOME.FAIL))
+    progress = progress.sorted_by("topic", "partition", "completed_ns")
+    begins = beginnings(progress.topic, progress.partition)
+    lengths = np.diff(np.append(begins, len(progress)))
+    risen = progress.epoch - np.repeat(np.minimum.reduceat(progress.epoch, begins), lengths)
+    fresh = np.ones(len(progress), np.bool_)
+    fresh[1:] = np.diff(progress.epoch) > 0
+    fresh[begins] = True
+    found = []
+    for row in true_at(fresh & (risen > 0)):
+        mine = (seeks.topic == progress.topic[row]) & (seeks.invoked_ns < progress.completed_ns[row])
+        # A client may have repeated a seek whose answer it never got.
+        if risen[row] > mine.sum() and not (seeks.outcome[mine] == OUTCOME.INFO).any():
+            found.append(_unexplained(progress, int(row), int(risen[row]), int(mine.sum()), run))
+        if len(found) == MOST:
+            break
+    return found
+
+
+def _unexplained(progress: Picked, row: int, risen: int, sought: int, run: Run) -> Violation:
+    where = f"{run.name(progress.topic[row])}/{int(progress.partition[row])}"
+    what = (
+        f"the position epoch of group {run.name(progress.group[row])} in {where} rose by {risen} to "
+        f"{int(progress.epoch[row])}, but the group made {sought} seeks"
+    )
+    return Violation(invariant="S19", what=what, calls=calls(run, progress, [row]))
+
+
+INVARIANT = Invariant(
+    name="S19",
+    says="A replay changes no other group, and returns identical bytes.",
+    scope=Scope.GROUP,
+    check=check,
+)

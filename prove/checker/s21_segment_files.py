@@ -1,0 +1,44 @@
+"""S21: the files of live segments exist: an unknown commit deletes nothing, and what is swept was nobody's.
+
+A segment wholly below the log start is out of everybody's reach, and its file may be gone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.row_matching import Array
+from prove.history.tables import Columns, Outcome, Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["segment"]
+    gone = rows.live & ~rows.exists & (rows.end > log_start(tables))
+    return [
+        Violation(
+            invariant="S21",
+            what=f"the file of the live segment {segment(rows, at, run)} is not there",
+            place=(run.name(rows.topic[at]), int(rows.partition[at]), int(rows.first[at])),
+        )
+        for at in np.flatnonzero(gone)[:MOST].tolist()
+    ]
+
+
+def log_start(tables: Tables) -> int:
+    """The highest that is known."""
+    reads = tables["read"]
+    return max(0, _most(tables["cut"].end), _most(reads.log_start[reads.outcome == Outcome.OK]))
+
+
+def segment(rows: Columns, at: int, run: Run) -> str:
+    return f"{run.name(rows.topic[at])}/{int(rows.partition[at])}@{int(rows.first[at])}–{int(rows.end[at])}"
+
+
+def _most(numbers: Array) -> int:
+    return int(numbers.max()) if len(numbers) else 0
+
+
+INVARIANT = Invariant(
+    name="S21", says="the files of live segments exist", scope=Scope.COLD, check=check, about=rows_of("segment")
+)

@@ -1,0 +1,29 @@
+"""S24: a canary of one project never appears in another: not in payloads, error texts, metrics or the console."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.history.tables import Sample, Tables
+
+
+def check(tables: Tables, run: Run) -> list[Violation]:
+    rows = tables["sample"]
+    found = np.flatnonzero((rows.kind == Sample.CANARY) & (rows.told == 1))[:MOST].tolist()
+    return [
+        Violation(
+            invariant="S24",
+            what=f"{run.name(rows.process[at])} found a text of another project at {rows.at_ns[at]} ns",
+        )
+        for at in found
+    ]
+
+
+INVARIANT = Invariant(
+    name="S24",
+    says="a canary of one project never appears in another",
+    scope=Scope.RUN,
+    check=check,
+    about=rows_of("sample", Sample.CANARY),
+)

@@ -1,0 +1,252 @@
+"""`scripts/prove drill`: one of three servers is killed every 10 s, then PostgreSQL a few times, under a steady load.
+
+It is a run of the laboratory with a schedule of its own, judged like any other. Its own are two figures: how many
+publishes were ok within 5 s of their first try (L3), and how soon after each return of PostgreSQL every partition was
+published to and consumed from (L4).
+"""
+
+from __future__ import annotations
+
+import random
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from prove.check_command import EXIT, overall, show
+from prove.checker import l3_publish_success as l3
+from prove.checker import l4_postgres_recovery as l4
+from prove.checker.invariant import Fault, Run
+from prove.checker.judgement import Judgement, Verdict, judge_tables
+from prove.checker.row_matching import Array
+from prove.checker.timing import MS, SECOND
+from prove.commands import Command, in_folder, say, seeded, write_json
+from prove.history.file_reader import FileReader
+from prove.history.loading import open_run
+from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
+from prove.lab.laboratory import Laboratory, Wish
+from prove.lab.schedule import DRILL, Entry
+from prove.lab.sizes import Size
+from prove.lab.topology import Scene
+from prove.lab.verdict import L3_SHARE, conclude, first_tried
+from prove.lab.workload import CURSOR_GROUP, ORDERS, Staff
+
+EVERY_SECONDS = 10.0
+RESTART = "postgres killed"
+APART_SECONDS = 25.0
+"""Between restarts of PostgreSQL: L4's limit, and as long again to see what is late."""
+RATE = 600.0
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """One return of PostgreSQL: seconds until every partition was published to and consumed from; -1 for never."""
+
+    cell: str
+    down: float
+    published: float
+    consumed: float
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drill.json` has."""
+
+    verdict: str
+    seed: int
+    minutes: float
+    kills: int
+    publishes: int
+    share: float
+    """Ok within 5 s of the first try."""
+    never: int
+    p99_seconds: float
+    """Of those that were ok at last, from the first try."""
+    longest_seconds: float
+    returns: tuple[Returned, ...]
+
+
+class Drillers(Staff):
+    """Producers, two lease groups and a cursor group on one topic: nobody who loads the machine for other reasons."""
+
+    def __init__(self, scene: Scene, size: Size, seed: int) -> None:
+        super().__init__(scene, size, seed)
+        self.groups = tuple(group for group in self.groups if group.topic == ORDERS)
+        self.partitions = {ORDERS: size.partitions}
+
+    def hire(self) -> None:
+        size, crew = self._size, self._scene.crew
+        half = max(1, size.producers // 2)
+        for role in ("producer", "numbered"):
+            make = self._producer(role, ORDERS, size.rate / 2 / half, numbered=role == "numbered", bad=0.0)
+            crew.hire(role, "producer", half, make)
+        for group in self.groups:
+            crew.hire(group.name, "worker", group.workers, self._worker(group))
+        crew.hire(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
+
+
+def entries(seed: int, *, minutes: float, restarts: int) -> list[Entry]:
+    """Servers by chance, then the cells in turn."""
+    chance = random.Random(seed)
+    kills = int(60 * minutes / EVERY_SECONDS)
+    found = [
+        Entry(at=2.0 + EVERY_SECONDS * number, kind=DRILL, seed=chance.randrange(1 << 30)) for number in range(kills)
+    ]
+    begin = 60 * minutes + 2 * EVERY_SECONDS
+    return found + [
+        Entry(
+            at=begin + APART_SECONDS * number,
+            kind=RESTART,
+            seed=chance.randrange(1 << 30),
+            target=f"cell{number % 2}",
+        )
+        for number in range(restarts)
+    ]
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long servers are killed")
+    parser.add_argument("--restarts", type=int, default=5, help="how often PostgreSQL is killed and started after that")
+    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
+    parser.add_argument("--dir", type=Path, help="where histories, logs and figures go; else a new folder")
+
+
+def run(asked: Namespace) -> int:
+    return in_folder("drill", asked.dir, lambda folder: _drilled(asked, folder))
+
+
+def _drilled(asked: Namespace, folder: Path) -> int:
+    seed = seeded(asked.seed)
+    planned = entries(seed, minutes=asked.minutes, restarts=asked.restarts)
+    size = _size(planned)
+    repeat = f"scripts/prove drill --minutes {asked.minutes:g} --restarts {asked.restarts} --seed {seed}"
+    say(f"drill, seed {seed}: {len(planned)} faults in {size.load_seconds:.0f} s; {folder}")
+    wish = Wish(
+        size=size, seed=seed, folder=folder, staff=Drillers, entries=planned, drill_seconds=60 * asked.minutes, say=say
+    )
+    played = Laboratory(wish).play()
+    concluded = conclude(played, size, seed, repeat)
+    tables, known = _tables(folder)
+    returns = returned(tables, known)
+    judged = {**concluded.judged, **judge_returns(returns, known)}
+    verdict = overall(judged)
+    if verdict is Verdict.VALID and concluded.status == 2:
+        verdict = Verdict.UNKNOWN
+    figures = _figures(tables, known, returns, (verdict, seed, asked.minutes))
+    write_json(folder / "drill.json", figures)
+    show(judged, seconds=sum(played.seconds.values()))
+    for note in concluded.summary.notes:
+        say(f"! {note}")
+    _show(figures)
+    say(f"{verdict.value}; figures: {folder / 'drill.json'}; report: {folder / 'report.html'}; again: {repeat}")
+    return EXIT[verdict]
+
+
+def _size(planned: Sequence[Entry]) -> Size:
+    """Every fault is to be noticed but a few: a server that nobody talks to just then may die unseen."""
+    seconds = planned[-1].at + APART_SECONDS
+    return Size(
+        name="drill",
+        messages=round(RATE * seconds / 4),
+        faults=len(planned) * 3 // 4,
+        kinds=1,
+        seeds=0,
+        minutes=seconds / 60,
+        load_seconds=seconds,
+        drivers=0,
+        rate=RATE,
+        batch=20,
+    )
+
+
+# What was measured ----------------------------------------------------------------------------------------------------
+
+
+def returned(tables: Tables, run: Run) -> list[Returned]:
+    """After each restart. A call counts if it was begun after PostgreSQL was back."""
+    return [_returned(tables, fault) for fault in run.faults if fault.kind == RESTART]
+
+
+def _returned(tables: Tables, fault: Fault) -> Returned:
+    partitions = np.unique(tables["attempt"].partition[tables["attempt"].outcome == Outcome.OK])
+    published, consumed = (_wait(tables[name], partitions, fault.ended_ns) for name in ("attempt", "delivery"))
+    down = (fault.ended_ns - fault.began_ns) / SECOND
+    return Returned(cell=fault.about, down=down, published=published, consumed=consumed)
+
+
+def _wait(rows: Columns, partitions: Array, since_ns: int) -> float:
+    """Seconds until the last of the partitions had its first call that was ok: each cell holds some of them."""
+    mine = rows.where((rows.outcome == Outcome.OK) & (rows.invoked_ns >= since_ns))
+    served = [mine.completed_ns[mine.partition == each] for each in partitions]
+    if not served or not all(len(each) for each in served):
+        return -1.0
+    return float(max(each.min() for each in served) - since_ns) / SECOND
+
+
+def judge_returns(returns: Sequence[Returned], run: Run) -> dict[str, Judgement]:
+    """L4, of publishes and of consumes alike."""
+    at = [fault.ended_ns for fault in run.faults if fault.kind == RESTART]
+    rows = [
+        {"kind": int(Sample.SERVING), "at_ns": ended, "told": round(wait * SECOND) // MS}
+        for ended, each in zip(at, returns, strict=True)
+        for wait in (each.published, each.consumed)
+    ]
+    return judge_tables(Tables(by_name={"sample": columns("sample", rows)}), run, invariants=[l4.INVARIANT])
+
+
+def _tables(folder: Path) -> tuple[Tables, Run]:
+    """Publishes and deliveries on the topic: a drill is small enough for these."""
+    source = open_run(folder)
+    found: dict[str, list[Columns]] = {"attempt": [], "delivery": []}
+    for path in source.files:
+        for rows in FileReader(path, crashed=path.stem in source.crashed).chunks():
+            if rows.name in found:
+                found[rows.name].append(rows.where(rows.topic == text_id(ORDERS)))
+    return Tables(by_name={name: joined(name, parts) for name, parts in found.items()}), source.run
+
+
+def _figures(tables: Tables, run: Run, returns: Sequence[Returned], about: tuple[Verdict, int, float]) -> Figures:
+    verdict, seed, minutes = about
+    tried = Tables(by_name={"attempt": first_tried(tables["attempt"], run.load_ns[0], 60 * minutes)})
+    took = l3.took(tried, run)
+    ok = took[took < l3.NEVER] / SECOND
+    return Figures(
+        verdict=verdict.value,
+        seed=seed,
+        minutes=minutes,
+        kills=sum(fault.kind == DRILL for fault in run.faults),
+        publishes=len(took),
+        share=l3.figure(tried, run) or 0.0,
+        never=len(took) - len(ok),
+        p99_seconds=float(np.quantile(ok, 0.99)) if len(ok) else -1.0,
+        longest_seconds=float(ok.max(initial=-1.0)),
+        returns=tuple(returns),
+    )
+
+
+def _show(figures: Figures) -> None:
+    table = Table(title=f"drill: {figures.verdict}")
+    for column in ("figure", "measured", "asked for"):
+        table.add_column(column, justify="left" if column == "figure" else "right")
+    table.add_row("servers killed", f"{figures.kills}", "")
+    table.add_row("messages published meanwhile", f"{figures.publishes:,}", "")
+    table.add_row("ok within 5 s of the first try (L3)", f"{100 * figures.share:.4f} %", f">= {100 * L3_SHARE:g} %")
+    table.add_row("never ok", f"{figures.never:,}", "")
+    table.add_row("99 % were ok within", f"{figures.p99_seconds:.3f} s", "")
+    table.add_row("the longest took", f"{figures.longest_seconds:.3f} s", "")
+    for each in figures.returns:
+        name = f"{each.cell} was down {each.down:.1f} s"
+        limit = f"<= {l4.LIMIT_SECONDS:g} s"
+        table.add_row(f"{name}; all partitions published to after (L4)", f"{each.published:.3f} s", limit)
+        table.add_row(f"{name}; all partitions consumed from after (L4)", f"{each.consumed:.3f} s", limit)
+    Console().print(table)
+
+
+COMMAND = Command(
+    name="drill",
+    about="Kills a server every 10 s, then PostgreSQL a few times: what clients notice (L3, L4).",
+    arguments=arguments,
+    run=run,
+)

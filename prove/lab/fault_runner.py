@@ -1,0 +1,106 @@
+"""Begins and ends the faults of a schedule, a few at a time, and writes down when each was."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prove.lab.claims import Busy
+from prove.lab.faults import KINDS, Base
+from prove.lab.schedule import Entry
+
+if TYPE_CHECKING:
+    from prove.lab.topology import Scene
+
+AT_ONCE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """A fault that was, on the machine's monotonic clock."""
+
+    kind: str
+    about: str
+    began_ns: int
+    ended_ns: int
+    victims: frozenset[str]
+
+
+class Conductor:
+    """`run` returns when all faults have ended; `cut` ends them early."""
+
+    def __init__(self, scene: Scene, entries: list[Entry]) -> None:
+        self._scene, self._entries = scene, entries
+        self._cut = threading.Event()
+        self._guard = threading.Lock()
+        self.happened: list[Happened] = []
+        self.failed: list[str] = []
+        """Faults that could not be made, and why."""
+        self.unmade: list[Happened] = []
+        """And what they disturbed on the way: a server that was started anew to die at a point, and did not."""
+        self.active: set[str] = set()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fault") as pool:
+            for entry in self._entries:
+                if self._cut.wait(max(0.0, began + entry.at - time.monotonic())):
+                    return
+                pool.submit(self._play, entry)
+
+    def cut(self) -> None:
+        self._cut.set()
+
+    def _play(self, entry: Entry) -> None:
+        if self._cut.is_set():
+            return
+        fault = KINDS[entry.kind]()
+        fault.target = entry.target
+        began = time.monotonic_ns()
+        with self._guard:
+            self.active.add(entry.kind)
+        try:
+            fault.begin(self._scene, random.Random(entry.seed))
+            self._cut.wait(fault.seconds)
+            self._ended(fault)
+            self._note(fault, began, self.happened)
+        except Busy as error:
+            self._fail(fault, began, str(error))
+        except Exception:
+            self._ended(fault, quietly=True)
+            self._fail(fault, began, traceback.format_exc(limit=4))
+        finally:
+            with self._guard:
+                self.active.discard(entry.kind)
+
+    def _ended(self, fault: Base, *, quietly: bool = False) -> None:
+        try:
+            fault.end(self._scene)
+        except Exception:
+            fault.release(self._scene)
+            if not quietly:
+                raise
+
+    def _note(self, fault: Base, began: int, where: list[Happened]) -> None:
+        with self._guard:
+            where.append(
+                Happened(
+                    kind=fault.kind,
+                    about=fault.about,
+                    began_ns=fault.began_ns or began,
+                    ended_ns=time.monotonic_ns(),
+                    victims=fault.victims,
+                )
+            )
+
+    def _fail(self, fault: Base, began: int, why: str) -> None:
+        fault.release(self._scene)
+        if fault.has_disturbed:
+            self._note(fault, began, self.unmade)
+        with self._guard:
+            self.failed.append(f"{fault.kind}: {why}")

@@ -1,0 +1,43 @@
+"""Answers that arrive late, and what was said to them: a history of their own, since their senders are gone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from prove.history.lease_lines import Saying, is_refusal, outcome_lines, said_line
+from prove.history.recorder import Recorder
+from prove.lab.server_link import Held
+
+if TYPE_CHECKING:
+    from prove.lab.topology import Scene
+
+_numbers = itertools.count()
+
+
+class LateMail:
+    """Delivers held answers, and writes them down as calls of the process that delivers them."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def deliver(self, held: Held, port: int) -> None:
+        name = f"late-x{next(_numbers)}"
+        _, _, _, topic, _, group, _ = held.path.split("/")
+        body = held.body
+        sayings = [
+            Saying(
+                verb=each["verb"],
+                partition=each["partition"],
+                token=each["token"],
+                offsets=tuple(each.get("offsets", ())),
+                delay_ms=each.get("delay_ms"),
+            )
+            for each in body["answers"]
+        ]
+        with Recorder(self._scene.folder / "history", name) as recorder:
+            self._scene.recorded.append(name)
+            first = recorder.invoke(*(said_line(topic, group, body["owner"], saying) for saying in sayings))
+            status, data = held.deliver(port)
+            outcome = "ok" if 200 <= status < 300 else "fail" if is_refusal(status) else "info"
+            recorder.complete(first, *outcome_lines(outcome, data, str(status), len(sayings)))  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""Starts client processes by forking, so that one which is killed is replaced in milliseconds.
+
+`python -m prove.lab.load.fork_server SOCKET`: reads `{"module", "plan"}` lines, answers `{"started", "pid"}`, and tells
+`{"ended", "code"}` of each. Its children end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+MODULES = (
+    "producer",
+    "worker",
+    "member",
+    "reader",
+    "sampler",
+    "other_tenant",
+    "operator",
+    "topic_recreator",
+    "tiering_driver",
+)
+_DEATH_SIGNAL = 1
+
+
+class Nursery:
+    """One loop: new children, and ended ones."""
+
+    def __init__(self, path: str) -> None:
+        self._link = socket.socket(socket.AF_UNIX)
+        self._link.connect(path)
+        self._buffer = b""
+        self._children: dict[int, str] = {}
+        self._modules = {name: importlib.import_module(f"prove.lab.load.{name}") for name in MODULES}
+
+    def run(self) -> None:
+        wake, woken = socket.socketpair()
+        for end in (wake, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._link, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select(1.0):
+                    if key.fileobj is wake:
+                        with contextlib.suppress(BlockingIOError):
+                            wake.recv(4096)
+                    else:
+                        for order in self._orders():
+                            self._start(order["module"], order["plan"])
+                self._bury()
+
+    def _orders(self) -> Iterator[dict[str, Any]]:
+        data = self._link.recv(1 << 16)
+        if not data:
+            sys.exit(0)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            yield msgspec.json.decode(line)
+
+    def _start(self, module: str, plan: dict[str, Any]) -> None:
+        name = str(plan["name"])
+        pid = os.fork()
+        if pid == 0:
+            self._be(module, plan, name)
+        self._children[pid] = name
+        self._tell({"started": name, "pid": pid})
+
+    def _be(self, module: str, plan: dict[str, Any], name: str) -> None:
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._link.close()
+            log = os.open(Path(plan["folder"]) / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            self._modules[module].main(msgspec.json.encode(plan))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _bury(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._tell({"ended": self._children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
+
+    def _tell(self, fact: dict[str, Any]) -> None:
+        self._link.sendall(msgspec.json.encode(fact) + b"\n")
+
+
+if __name__ == "__main__":
+    Nursery(sys.argv[1]).run()

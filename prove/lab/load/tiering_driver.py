@@ -1,0 +1,156 @@
+"""A driver of the tiering pipeline: pass after pass over some topics, in one JVM that stays up.
+
+It is the pipeline as users run it. It may be killed anywhere, and two may work at once. A fault may tell it, by a file
+with its name, the fail points at which it or its tasks shall die or stop from the next pass on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+import lakelog
+from lakelog import failpoints
+from lakelog.errors import LakelogError, PipelineBusy
+from lakelog.spark.pipelines import runs, tier_tasks, tiering
+from prove.history.recorder import Recorder
+from prove.lab.load.calls import TOKEN
+from prove.lab.load.plan import Client, TiererPlan
+from prove.lab.shared_progress import Field
+from tests.kit.spark import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POINTS = "points"
+"""The folder in which a driver finds the fail points of its own."""
+EVERY = "every"
+"""The file there with the points of drivers that have none of their own."""
+UNELECTED = "unelected"
+"""A file there: all drivers work at once, again and again."""
+CALL_SECONDS = 12.0
+"""Half a minute is the default, and a good part of a run."""
+NICE = 10
+_armed = ""
+
+
+class Tierer:
+    """One driver."""
+
+    def __init__(self, plan: TiererPlan) -> None:
+        self._plan = plan
+        self._client = Client(plan)
+        self._points = Path(plan.folder) / POINTS
+        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
+
+    def run(self) -> None:
+        with _session(self._plan) as spark:
+            self._recorder.sample("driver", int(bool(self._plan.after)), group=self._plan.after)
+            while not self._client.stopped:
+                self._client.put(Field.BUSY, 1)
+                for topic in self._plan.topics:
+                    self._arm()
+                    self._pass(spark, topic)
+                self._client.put(Field.BUSY, 0)
+                self._client.rest(self._plan.every if self._told(UNELECTED) is None else 0.1)
+        self._recorder.close()
+
+    def _told(self, name: str) -> str | None:
+        try:
+            return (self._points / name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def _pass(self, spark: SparkSession, topic: str) -> None:
+        plan = self._plan
+        try:
+            done = tiering.tier(
+                spark, topic, segment_bytes=plan.segment_bytes, min_bytes=plan.segment_bytes, min_age=plan.min_age
+            )
+        except PipelineBusy:
+            # The other one's turn.
+            return
+        except (LakelogError, PySparkException, Py4JError) as error:
+            print(f"{topic}: not now: {error!r}"[:1000], flush=True)
+            self._recorder.sample("tiering", 0, topic=topic, stale=True)
+            return
+        print(f"{topic}: {done}", flush=True)
+        self._recorder.sample("tiering", done.settled + done.taken + done.dropped, done.segments, topic=topic)
+
+    def _arm(self) -> None:
+        """In this process; and in its tasks, which are told with each piece of work."""
+        points = self._told(self._plan.name) or self._told(EVERY) or ""
+        setattr(tiering, "recorded", runs.recorded if self._told(UNELECTED) is None else _unelected)  # noqa: B010
+        _arm_once(points)
+        for name in ("_write", "_verify"):
+            setattr(tier_tasks, name, partial(_at_work, points, name))
+
+
+def _at_work(points: str, name: str, *given: Any) -> tier_tasks.Outcome:
+    """Runs in a task, where the pipeline is as it was."""
+    _arm_once(points)
+    done: tier_tasks.Outcome = getattr(tier_tasks, name)(*given)
+    return done
+
+
+def _arm_once(points: str) -> None:
+    """Hits are counted from the moment that a point is armed."""
+    global _armed
+    if points != _armed:
+        failpoints.arm(points)
+        _armed = points
+
+
+@contextmanager
+def _session(plan: TiererPlan) -> Iterator[SparkSession]:
+    os.environ.update(plan.environment)
+    assert lakelog.connect.__kwdefaults__ is not None
+    lakelog.connect.__kwdefaults__["timeout"] = CALL_SECONDS
+    folder = f"{plan.folder}/spark"
+    conf = {
+        "spark.lakelog.url": "http://" + ",".join(f"127.0.0.1:{port}" for port in plan.ports),
+        "spark.lakelog.token": os.environ[TOKEN],
+        "spark.driver.memory": "512m",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        # The code under test is in front of the checkout's in tasks, too.
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+    with local_session(conf, master="local[1]") as spark:
+        # The first task takes much longer than all others: it is over before anybody waits for this driver.
+        tier_tasks._in_tasks(spark, [0], _idle)
+        yield spark
+
+
+def _idle(_: int) -> tier_tasks.Outcome:
+    return tier_tasks.Outcome()
+
+
+class _Unrecorded:
+    """A record that nobody keeps."""
+
+    def update(self, progress: Mapping[str, int]) -> None: ...
+
+
+@contextmanager
+def _unelected(log: lakelog.Lakelog, pipeline: str, topic: str | None = None) -> Iterator[Any]:
+    yield _Unrecorded()
+
+
+def main(plan: bytes) -> None:
+    # Spark has machines of its own where it matters; here it takes what servers leave of the processors.
+    os.nice(NICE)
+    Tierer(msgspec.json.decode(plan, type=TiererPlan)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())

@@ -1,0 +1,142 @@
+"""Deletes a topic whose messages are leased, makes it anew, and answers for what it had in the one before (S9).
+
+The history has each of them as a topic of its own, with an owner of its own, by its incarnation: an answer for the one
+before that is accepted is of another owner's lease there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from prove.history.lease_lines import Lease, Saying
+from prove.history.recorder import Attempt, Recorder
+from prove.lab.load.calls import Caller, Reply
+from prove.lab.load.owner import Owner
+from prove.lab.load.plan import Client, RecreatorPlan
+
+LATE_SECONDS = 10.0
+"""A call without an answer may arrive so much later: it must not meet the topic that comes next."""
+
+
+class Gone(Exception):
+    """The topic is not there: begin again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """What an owner, by its name in the history, has not answered for."""
+
+    owner: str
+    sayings: Sequence[Saying]
+
+
+class Recreator:
+    """One topic after the other, under one name."""
+
+    def __init__(self, plan: RecreatorPlan) -> None:
+        self._plan = plan
+        self._client = Client(plan)
+        recorder = Recorder(Path(plan.folder) / "history", plan.name)
+        self._caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot)
+        self._owner = Owner(recorder, self._caller, plan.topic, plan.group, plan.name)
+        self._owner.settings = {"start_from": "earliest"}
+        self._path = f"/v1/topics/{plan.topic}"
+        self._round = 0
+
+    def run(self) -> None:
+        old = _Held(owner="", sayings=[])
+        while not self._client.stopped:
+            self._round += 1
+            try:
+                old = self._live(old)
+            except Gone:
+                continue
+            self._client.rest(self._plan.every * 2 * self._client.dice.random())
+        self._delete()
+        self._caller.close()
+        self._owner.recorder.close()
+
+    def _live(self, old: _Held) -> _Held:
+        """One topic's life; what could still be said of it."""
+        self._delete()
+        self._create()
+        leases = self._leased()
+        if old.sayings and leases:
+            self._owner.say(old.sayings, told=old.owner)
+        done, kept = _halves(leases)
+        if done:
+            self._owner.say(done)
+        return _Held(owner=self._owner.name_told, sayings=kept)
+
+    def _create(self) -> None:
+        reply = self._ask("POST", "/v1/topics", {"name": self._plan.topic, "partitions": 1})
+        incarnation = reply.data["incarnation"]
+        self._owner.topic_told = f"{self._plan.topic}.{incarnation}"
+        self._owner.name_told = f"{self._plan.name}.{incarnation}"
+        self._publish(
+            [(f"k{number}", f"{self._plan.name}-{self._round}-{number}") for number in range(self._plan.count)]
+        )
+
+    def _publish(self, made: Sequence[tuple[str, str]]) -> None:
+        """As attempts of which nobody knows: that they are gone at the end is no loss."""
+        attempts = [Attempt(topic=self._owner.topic_told, key=key, value=value.encode()) for key, value in made]
+        with self._owner.recorder.publish(*attempts) as call:
+            call.info("the topic is deleted soon")
+            messages = [{"key": key, "value": value} for key, value in made]
+            self._ask("POST", f"{self._path}/messages", {"messages": messages})
+
+    def _delete(self) -> None:
+        try:
+            self._ask("DELETE", self._path)
+        except Gone:
+            return
+
+    def _ask(self, method: str, path: str, body: object = None) -> Reply:
+        """Until there is an answer, or it is too late for one."""
+        while True:
+            self._caller.settle()
+            reply = self._caller.call(method, path, body)
+            if reply.outcome == "ok":
+                return reply
+            if reply.outcome == "fail":
+                raise Gone(reply.reason)
+            self._client.rest(LATE_SECONDS)
+            if self._client.stopped:
+                raise Gone("Nobody answered.")
+
+    def _leased(self) -> list[Lease]:
+        plan, request_id = self._plan, f"{self._plan.name}-{self._round}"
+        while not self._client.stopped:
+            try:
+                leases = self._owner.consume(plan.count, plan.lease_ms, wait_ms=500, request_id=request_id)
+            except RuntimeError as error:
+                raise Gone from error
+            if leases is not None:
+                return leases
+        return []
+
+
+def _halves(leases: Sequence[Lease]) -> tuple[list[Saying], list[Saying]]:
+    """What is answered now, and what only when another topic has the name."""
+    done: list[Saying] = []
+    kept: list[Saying] = []
+    for lease in leases:
+        offsets = tuple(message.offset for message in lease.messages)
+        half = len(offsets) // 2
+        for chosen, said in ((offsets[half:], done), (offsets[:half], kept)):
+            if chosen:
+                said.append(Saying(verb="ack", partition=lease.partition, token=lease.token, offsets=chosen))
+    return done, kept
+
+
+def main(plan: bytes) -> None:
+    Recreator(msgspec.json.decode(plan, type=RecreatorPlan)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode())

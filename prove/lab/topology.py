@@ -1,0 +1,245 @@
+"""What a run plays on: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
+
+Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the crew's.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from lakelog.objectstore import ObjectStore, open_store
+from prove.lab.claims import Claims
+from prove.lab.client_processes import Crew
+from prove.lab.faults.clocks import faked, set_clock
+from prove.lab.load.calls import headers
+from prove.lab.server_link import Wire
+from prove.lab.store_link import StoreProxy
+from prove.lab.workload import DRIVERS, Staff
+from tests.kit.ports import free_port
+from tests.kit.postgres import Cluster
+from tests.kit.process import Command, Process, Supervisor
+from tests.kit.proxy import FaultProxy
+from tests.kit.s3 import S3Server
+
+P = TypeVar("P", bound=FaultProxy)
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVERS = 3
+SECOND_CELL = "east"
+
+
+class Server:
+    """One `lakelog serve`: its process, the wire that clients use, and its links to the cells.
+
+    Drivers of pipelines come by one of `sides`, which lead to the wire: what clients meet they meet, and more.
+    """
+
+    clock: Path
+    """What sets its clock."""
+
+    def __init__(
+        self, number: int, process: Process, port: int, wire: Wire, sides: list[FaultProxy], links: list[FaultProxy]
+    ) -> None:
+        self.name = f"server{number}"
+        self.process = process
+        self.port = port
+        self.wire = wire
+        self.sides = sides
+        self.links = links
+
+
+class Scene:
+    """`with Scene(folder) as scene:`. `code` is a folder to import Lakelog from instead of this checkout's."""
+
+    crew: Crew
+    staff: Staff
+    token: str
+    foreign_token: str
+    """Of a tenant who must see nothing of all this."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        code: Path | None = None,
+        postgres: Mapping[str, str] | None = None,
+        servers: int = SERVERS,
+    ) -> None:
+        self.folder = folder
+        self.claims = Claims()
+        self.clusters: list[Cluster] = []
+        self.databases: list[str] = []
+        self.servers: list[Server] = []
+        self._postgres = dict(postgres or {})
+        self._code = code
+        self._count = servers
+        self._stack = ExitStack()
+        self.recorded: list[str] = []
+        """Histories that the laboratory itself has written."""
+
+    def __enter__(self) -> Scene:
+        try:
+            logs = self.folder / "logs"
+            logs.mkdir(parents=True, exist_ok=True)
+            self.supervisor = self._stack.enter_context(Supervisor(logs))
+            self.s3 = self._stack.enter_context(S3Server())
+            self.store_proxy = self._stack.enter_context(StoreProxy(self.s3))
+            for _ in range(2):
+                cluster = self._stack.enter_context(Cluster(settings={**self._postgres, "max_connections": "300"}))
+                self.clusters.append(cluster)
+                self.databases.append(cluster.create_database().rpartition("/")[2])
+            self._lakelog("migrate")
+            self.token, self.foreign_token = self._new_token("default"), self._new_token("stranger")
+            for number in range(self._count):
+                self._add_server(number)
+            for server in self.servers:
+                server.process.start()
+            for server in self.servers:
+                self.await_ready(server)
+            crew = Crew(self.supervisor, self.folder, self.client_ports, path=self._path, token=self.token)
+            self.crew = self._stack.enter_context(crew)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # Before the proxies: nobody shall notice that these go.
+        for server in self.servers:
+            server.process.kill9()
+        self._stack.close()
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where segments are, past all faults."""
+        return open_store(self.s3.url, self.s3.options)
+
+    @property
+    def store_environment(self) -> dict[str, str]:
+        """How servers and pipelines reach it: through the faults."""
+        return {**self.s3.env, "AWS_ENDPOINT_URL": self.store_proxy.endpoint}
+
+    @property
+    def client_ports(self) -> list[int]:
+        """What clients are told: the wires."""
+        return [server.wire.port for server in self.servers]
+
+    def driver_ports(self, number: int) -> list[int]:
+        """What the first or the second driver of a pipeline is told."""
+        return [server.sides[number].port for server in self.servers]
+
+    def server(self, name: str) -> Server:
+        return next(server for server in self.servers if server.name == name)
+
+    def cluster(self, name: str) -> Cluster:
+        return self.clusters[self.cells.index(name)]
+
+    @property
+    def server_names(self) -> list[str]:
+        return [server.name for server in self.servers]
+
+    @property
+    def cells(self) -> list[str]:
+        """Names to claim clusters by."""
+        return [f"cell{number}" for number in range(len(self.clusters))]
+
+    def await_ready(self, server: Server, *, within: float = 60.0) -> None:
+        server.process._await_ready(f"http://127.0.0.1:{server.port}/readyz", within)
+
+    def request(self, method: str, path: str, body: Any = None, *, server: int = 0, timeout: float = 30.0) -> Any:
+        """One call past all proxies to clients; RuntimeError for anything but a 2xx."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.servers[server].port, timeout=timeout)
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, path, payload, headers(self.token))
+            answer = connection.getresponse()
+            data = answer.read()
+            if not 200 <= answer.status < 300:
+                raise RuntimeError(f"{method} {path}: {answer.status} {data[:300].decode(errors='replace')}")
+            return json.loads(data) if data else None
+        finally:
+            connection.close()
+
+    def heal(self) -> None:
+        """Whatever faults left behind: everything runs, nothing is stopped, every link passes."""
+        self.store_proxy.pass_through()
+        for cluster in self.clusters:
+            cluster.ensure_running()
+        for server in self.servers:
+            set_clock(server.clock, 0)
+            for proxy in [*server.sides, server.wire, *server.links]:
+                proxy.pass_through()
+            if server.process.running:
+                server.process.cont()
+            else:
+                server.process.start()
+        for server in self.servers:
+            self.await_ready(server)
+        self.crew.resume_all()
+
+    @property
+    def _path(self) -> str:
+        """What processes import from: the code under test in front."""
+        return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
+
+    def database_urls(self) -> tuple[str, dict[str, str]]:
+        """Of the first cell, and of the other by its name; past all proxies."""
+        return self.database_url(0), {SECOND_CELL: self.database_url(1)}
+
+    def database_url(self, number: int) -> str:
+        return self.clusters[number].url(self.databases[number])
+
+    def _lakelog(self, *arguments: str) -> str:
+        """What a command prints. By a process, so that the schema is that of the code under test."""
+        url, cells = self.database_urls()
+        env = {"LAKELOG_DATABASE_URL": url, "LAKELOG_CELLS": json.dumps(cells), "PYTHONPATH": self._path}
+        argv = [sys.executable, "-m", "prove.lab.server", *arguments]
+        process = self.supervisor.start(argv, env=env, name=arguments[0])
+        if process.wait(timeout=60) != 0:
+            raise RuntimeError(f"`lakelog {arguments[0]}` failed: {process.log_text()[-1000:]}")
+        return process.log_text()
+
+    def _new_token(self, project: str) -> str:
+        about = ("--name", "lab", "--project", project, "--rights", "read,publish,manage", "--json")
+        secret: str = json.loads(self._lakelog("tokens", "create", *about))["secret"]
+        return secret
+
+    def _add_server(self, number: int) -> None:
+        port = free_port()
+        clock = self.folder.resolve() / "clocks" / f"server{number}"
+        links = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", cluster.port))) for cluster in self.clusters]
+        urls = [
+            cluster.url(name, port=link.port)
+            for cluster, name, link in zip(self.clusters, self.databases, links, strict=True)
+        ]
+        argv = [sys.executable, "-m", "prove.lab.server", "serve", "--port", str(port)]
+        env = {
+            "LAKELOG_DATABASE_URL": urls[0],
+            "LAKELOG_CELLS": json.dumps({SECOND_CELL: urls[1]}),
+            "LAKELOG_DRAIN_SECONDS": "3",
+            "LAKELOG_OBJECT_STORE": self.s3.url,
+            **self.store_environment,
+            "PYTHONPATH": self._path,
+            **faked(clock),
+        }
+        process = Process(Command(argv=argv, env=env), log_path=self.supervisor.folder / f"server{number}.log")
+        self.supervisor.processes.append(process)
+        wire = _quiet(Wire("127.0.0.1", port))
+        self._stack.enter_context(wire)
+        sides = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", wire.port))) for _ in range(DRIVERS)]
+        self.servers.append(Server(number, process, port, wire, sides, links))
+        self.servers[-1].clock = clock
+
+
+def _quiet(proxy: P) -> P:
+    """Connections that are open at the end are of no interest to anybody who reads the output."""
+    proxy._loop.set_exception_handler(lambda loop, context: None)
+    return proxy

@@ -1,0 +1,274 @@
+"""Who works in a run: the topics, the groups and their rules, and the client processes with their plans.
+
+`orders` is the main topic, read by a lease group, by another that wants a fifth of it, by a cursor group, a tail reader
+and a replay. Its leases outlast most faults: what a lost owner had is run message by message, and a run would do
+nothing else. `jobs` has short leases, messages that kill their worker, and an operator who redrives what died. Of
+`short` only the newest are kept, and its group is too slow for that. `passing` is deleted and made anew all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakelog.model.group import Exponential, Order
+from prove.checker.invariant import Rules
+from prove.history.tables import text_id
+from prove.lab.load import plan as plans
+from prove.lab.sizes import Size
+
+if TYPE_CHECKING:
+    from prove.lab.topology import Scene
+
+ORDERS, JOBS, SHORT, PASSING = "orders", "jobs", "short", "passing"
+CURSOR_GROUP = "indexing"
+KEPT = 600
+"""Messages of each partition of `short`."""
+MOST_PARTITIONS = 12
+ODD = 0.0003
+"""Of messages: a third of them is as long as is allowed, which is much for a small machine."""
+DRIVERS = 2
+"""Of tiering, at most: so many ways lead to each server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseGroup:
+    """A group and its settings."""
+
+    topic: str
+    name: str
+    retries: Exponential
+    lease_ms: int
+    max_messages: int
+    """Of a worker's call."""
+    order: Order = Order.KEY
+    filter: str | None = None
+    workers: int = 3
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a worker's plan."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        said = {
+            "max": self.retries.max,
+            "strategy": "exponential",
+            "base_ms": round(self.retries.base_seconds * 1000),
+            "max_ms": round(self.retries.max_seconds * 1000),
+            "jitter": self.retries.jitter,
+        }
+        chosen = {"filter": self.filter} if self.filter else {}
+        return {"start_from": "earliest", "order": self.order.value, "retries": said, **chosen}
+
+
+_QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)
+
+
+def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
+    return (
+        LeaseGroup(
+            topic=ORDERS,
+            name="billing",
+            retries=_QUICK,
+            lease_ms=size.lease_ms,
+            max_messages=size.max_messages,
+            workers=size.workers,
+        ),
+        LeaseGroup(
+            topic=ORDERS,
+            name="mailing",
+            retries=_QUICK,
+            lease_ms=size.lease_ms,
+            max_messages=size.max_messages,
+            order=Order.NONE,
+            filter="key like '%1' or key like '%2'",
+            workers=size.workers,
+        ),
+        LeaseGroup(
+            topic=JOBS,
+            name="jobs",
+            retries=Exponential(max=1, base_seconds=0.1, max_seconds=0.5),
+            lease_ms=2000,
+            max_messages=10,
+            workers=3,
+        ),
+        LeaseGroup(
+            topic=SHORT,
+            name="lagging",
+            retries=_QUICK,
+            lease_ms=5000,
+            max_messages=40,
+            workers=1,
+            more={"pause": 3.0, "pause_with": "shortener"},
+        ),
+    )
+
+
+class Staff:
+    """Makes topics and hires clients."""
+
+    def __init__(self, scene: Scene, size: Size, seed: int) -> None:
+        self._scene, self._size, self._seed = scene, size, seed
+        self.groups = lease_groups(size)
+        self.partitions = {ORDERS: size.partitions, JOBS: 2, SHORT: 2}
+        self._drivers: dict[str, int] = {}
+
+    @property
+    def rules(self) -> dict[tuple[int, int], Rules]:
+        return {
+            (text_id(group.topic), text_id(group.name)): Rules(retries=group.retries, order=group.order)
+            for group in self.groups
+        }
+
+    @property
+    def publishing(self) -> tuple[str, ...]:
+        return ("producer", "numbered", "jobber", "shortener", "operator", "recreator")
+
+    @property
+    def all_groups(self) -> list[tuple[str, str]]:
+        """Topic and name; the cursor group too."""
+        return [*((group.topic, group.name) for group in self.groups), (ORDERS, CURSOR_GROUP)]
+
+    def make_topics(self) -> None:
+        for topic, partitions in self.partitions.items():
+            settings: dict[str, Any] = {"retention": {"max_count": KEPT}} if topic == SHORT else {}
+            self._scene.request("POST", "/v1/topics", {"name": topic, "partitions": partitions, **settings})
+
+    def hire(self) -> None:
+        size, crew = self._size, self._scene.crew
+        main = size.rate * 0.92
+        self._hire_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
+        half = max(1, size.producers // 2)
+        crew.hire(
+            "producer",
+            "producer",
+            half,
+            self._producer("producer", ORDERS, main / 2 / half, odd=ODD if size.is_hard else 0),
+        )
+        crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
+        small = {"batch": max(10, size.batch // 4)}
+        crew.hire("jobber", "producer", 1, self._producer("jobber", JOBS, size.rate * 0.04, kill=0.001, **small))
+        crew.hire("shortener", "producer", 1, self._producer("shortener", SHORT, max(80.0, size.rate * 0.04), **small))
+        for group in self.groups:
+            crew.hire(group.name, "worker", group.workers, self._worker(group))
+        crew.hire(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
+        crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
+        crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
+        crew.hire("sampler", "sampler", 1, self._sampler)
+        if size.is_hard:
+            crew.hire("operator", "operator", 1, self._operator)
+            crew.hire("recreator", "topic_recreator", 1, self._recreator)
+        crew.hire("stranger", "other_tenant", 1, self._stranger)
+
+    def _hire_drivers(self, count: int, *, within: float) -> None:
+        """Before all others: a JVM that starts takes much of the machine, and would look like a fault to them."""
+        for driver in self._scene.crew.hire("tierer", "tiering_driver", count, self._tierer):
+            driver.started.wait(10.0)
+            self._scene.crew.await_busy(driver, within=within)
+
+    def churn(self) -> None:
+        """Members that come and go, until they are dismissed."""
+        make = self._member("churn", members=self._size.churners, churn=True)
+        self._scene.crew.hire("churn", "member", 1, make)
+
+    def add_partition(self) -> str:
+        """One more partition of `orders`, unless it has many; says what it did."""
+        count = self.partitions[ORDERS]
+        if count >= MOST_PARTITIONS:
+            return "none: there are many"
+        for server in range(len(self._scene.servers)):
+            try:
+                body = {"partitions": count + 1}
+                self._scene.request("PATCH", f"/v1/topics/{ORDERS}", body, server=server, timeout=5)
+                self.partitions[ORDERS] = count + 1
+                return f"{count + 1} of {ORDERS}"
+            except (OSError, RuntimeError):
+                continue
+        return "none: no server did it"
+
+    # Plans ------------------------------------------------------------------------------------------------------------
+
+    def _common(self, role: str, name: str, slot: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "role": role,
+            "slot": slot,
+            "folder": str(self._scene.folder),
+            "ports": self._scene.client_ports,
+            "seed": self._seed * 100_000 + slot,
+        }
+
+    def _producer(self, role: str, topic: str, rate: float, **more: Any) -> Any:
+        def make(name: str, slot: int, after: str) -> plans.Plan:
+            given = {"batch": self._size.batch, **more}
+            count = self.partitions[topic]
+            common = self._common(role, name, slot)
+            return plans.ProducerPlan(topic=topic, rate=rate, partitions=count, after=after, **common, **given)
+
+        return make
+
+    def _worker(self, group: LeaseGroup) -> Any:
+        def make(name: str, slot: int, after: str) -> plans.Plan:
+            common = self._common(group.name, name, slot)
+            return plans.WorkerPlan(
+                topic=group.topic,
+                group=group.name,
+                settings=group.settings,
+                lease_ms=group.lease_ms,
+                max_messages=group.max_messages,
+                **common,
+                **group.more,
+            )
+
+        return make
+
+    def _member(self, role: str, **more: Any) -> Any:
+        def make(name: str, slot: int, after: str) -> plans.Plan:
+            return plans.MemberPlan(topic=ORDERS, group=CURSOR_GROUP, **self._common(role, name, slot), **more)
+
+        return make
+
+    def _reader(self, role: str, *, replay: bool) -> Any:
+        def make(name: str, slot: int, after: str) -> plans.Plan:
+            return plans.ReaderPlan(topic=ORDERS, replay=replay, **self._common(role, name, slot))
+
+        return make
+
+    def _tierer(self, name: str, slot: int, after: str) -> plans.Plan:
+        # The one in another's place comes by the same way.
+        number = self._drivers[name] = self._drivers.get(after, len(self._drivers) % DRIVERS)
+        common = {**self._common("tierer", name, slot), "ports": self._scene.driver_ports(number)}
+        environment = self._scene.store_environment
+        # `short` is cut faster than it could be tiered.
+        return plans.TiererPlan(
+            topics=[ORDERS, JOBS],
+            environment=environment,
+            every=self._size.tier_every,
+            min_age=self._size.tier_age,
+            after=after,
+            **common,
+        )
+
+    def _operator(self, name: str, slot: int, after: str) -> plans.Plan:
+        return plans.OperatorPlan(topic=JOBS, group=JOBS, **self._common("operator", name, slot))
+
+    def _recreator(self, name: str, slot: int, after: str) -> plans.Plan:
+        return plans.RecreatorPlan(topic=PASSING, group=PASSING, **self._common("recreator", name, slot))
+
+    def _stranger(self, name: str, slot: int, after: str) -> plans.Plan:
+        mine = (self.groups[0].topic, self.groups[0].name)
+        others = [(group, topic) for topic, group in self.all_groups if (topic, group) != mine]
+        # Messages begin with the names of their makers.
+        words = [f"{maker}-" for maker in self.publishing]
+        words += [group for group, _ in others if group not in self.partitions]
+        return plans.StrangerPlan(
+            token=self._scene.foreign_token,
+            topic=mine[0],
+            group=mine[1],
+            others=others,
+            words=words,
+            **self._common("stranger", name, slot),
+        )
+
+    def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:
+        return plans.SamplerPlan(groups=self.all_groups, **self._common("sampler", name, slot))

@@ -1,0 +1,28 @@
+"""Who works in a run: everybody has a plan that its process can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from prove.lab.load.plan import WorkerPlan
+from prove.lab.sizes import SIZES
+from prove.lab.workload import Staff
+from prove.soak.command import _size
+from prove.soak.workload import Soakers
+
+SCENE: Any = SimpleNamespace(folder=Path("run"), client_ports=[1, 2, 3])
+STAFFS = {name: Staff(SCENE, size, 1) for name, size in SIZES.items()}
+
+
+@pytest.mark.parametrize("staff", [*STAFFS.values(), Soakers(SCENE, _size(), 1, keep_seconds=60.0)])
+def test_workers_of_every_group_have_a_plan(staff: Staff) -> None:
+    for group in staff.groups:
+        made = staff._worker(group)("worker-1", 1, "")
+        plan = msgspec.json.decode(msgspec.json.encode(made), type=WorkerPlan)
+        assert (plan.lease_ms, plan.max_messages) == (group.lease_ms, group.max_messages)
+        assert plan.settings.get("filter") == group.filter
