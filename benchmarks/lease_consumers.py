@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
-from lakelog.client.codec import Codec
-from lakelog.client.decoding import leased_messages
+from lakelog.client.connecting.urls import servers_of
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
-from lakelog.client.urls import servers_of
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.decoding import leased_messages
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest

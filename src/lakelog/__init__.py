@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lakelog.client._sync.lakelog import Lakelog
     from lakelog.client._sync.producer import Producer
     from lakelog.client._sync.topic import Topic
-    from lakelog.client.connecting import connect, connect_async
-    from lakelog.client.messages import ReceivedMessage
+    from lakelog.client.connecting.connect import connect, connect_async
+    from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.client.values import FetchResult, Outgoing, PartitionInfo, Purged, Run, TopicInfo
     from lakelog.errors import LakelogError
     from lakelog.model.group import Exponential, Fixed, Order
@@ -71,14 +71,14 @@ _HOMES = {
     "PartitionInfo": "lakelog.client.values",
     "Producer": "lakelog.client._sync.producer",
     "Purged": "lakelog.client.values",
-    "ReceivedMessage": "lakelog.client.messages",
+    "ReceivedMessage": "lakelog.client.reading.messages",
     "Receipt": "lakelog.model.position",
     "Retention": "lakelog.model.topic",
     "Run": "lakelog.client.values",
     "Topic": "lakelog.client._sync.topic",
     "TopicInfo": "lakelog.client.values",
-    "connect": "lakelog.client.connecting",
-    "connect_async": "lakelog.client.connecting",
+    "connect": "lakelog.client.connecting.connect",
+    "connect_async": "lakelog.client.connecting.connect",
 }
 
 

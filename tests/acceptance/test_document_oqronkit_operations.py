@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.client.work.crew import STOP_SECONDS
+from lakelog.client.worker.pool import STOP_SECONDS
 from tests.acceptance.documents import Installation, connected, fresh, until_taken
 from tests.kit.waiting import eventually
 

@@ -12,7 +12,7 @@ import pytest
 import lakelog
 from lakelog import Lakelog
 from lakelog.client.group_values import Answer, ConsumeWish
-from lakelog.client.work.options import Options
+from lakelog.client.worker.options import Options
 from lakelog.errors import InvalidRequest
 from lakelog.spark import dead_letters, redrive
 from lakelog.spark.repair.repairing import Redriven

@@ -18,7 +18,7 @@ from lakelog import Lakelog
 from lakelog.client.group_values import MemberInfo
 from lakelog.errors import ConfigurationError, GroupNotFound, GroupSettingsDiffer, InvalidRequest
 from lakelog.spark import subscribe
-from lakelog.spark.work.subscribing import Summary
+from lakelog.spark.subscribing.subscribe import Summary
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.waiting import eventually
 

@@ -63,7 +63,7 @@ class Scene:
     def keeper(self) -> psutil.Process:
         (child,) = psutil.Process(self.process.pid).children()
         # Until it has become another program, it shows what its parent is.
-        eventually(lambda: "lakelog.client.keeper" in child.cmdline(), what="the keeper has started")
+        eventually(lambda: "lakelog.client.worker.keeper_process" in child.cmdline(), what="the keeper has started")
         assert self.url not in " ".join(child.cmdline())
         return child
 

@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 
 import lakelog
-from lakelog.client.staging import Cutter
+from lakelog.client.publishing.staging import Cutter
 from lakelog.model.write import DecideWish, StageWish
 
 TASKS = 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from lakelog.cli.units import parse_pairs
-from lakelog.client.target import find_setting
+from lakelog.client.connecting.target import find_setting
 from lakelog.errors import Unavailable
 from lakelog.reporting import log_event, show_seconds
 

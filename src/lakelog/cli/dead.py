@@ -135,7 +135,7 @@ def retry(
 
 def _repaired(value: str, wanted: Format) -> tuple[bytes, str | None]:
     """Return the bytes of a --value and their content type; None leaves that of the message."""
-    from lakelog.client.codec import encode_any
+    from lakelog.client.publishing.codec import encode_any
 
     if wanted is Format.MESSAGES:
         raise typer.BadParameter("A dead letter keeps its key: give its value only.", param_hint="--format")

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from lakelog.cli.output import print_line, say
-from lakelog.client.env_file import ENV_FILE, read_env_file, short_path
+from lakelog.client.connecting.env_file import ENV_FILE, read_env_file, short_path
 from lakelog.errors import ConfigurationError, Conflict
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from lakelog.cli.output import clean, is_watched, print_line
 from lakelog.cli.units import show_time
 
 if TYPE_CHECKING:
-    from lakelog.client.messages import ReceivedMessage
+    from lakelog.client.reading.messages import ReceivedMessage
 
 JSON = "application/json"
 _LONGEST = 1000

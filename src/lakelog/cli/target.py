@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakelog.cli.output import say
-from lakelog.client import target as client_target
-from lakelog.client.target import Target
+from lakelog.client.connecting import target as client_target
+from lakelog.client.connecting.target import Target
 from lakelog.errors import LakelogError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
     """Return the client of the command; close it by `with`. `patient`: it retries through a restart of the server."""
     from lakelog import Lakelog
     from lakelog.cli.waiting import Watch
-    from lakelog.client.connecting import policy_of, transport_to
+    from lakelog.client.connecting.connect import policy_of, transport_to
 
     found = find_target(url, token)
     _last.append(found)
@@ -68,8 +68,8 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
 
 def _check_reachable(found: Target) -> None:
     """Raise at once if no server listens: the client would retry, and a person would wait for nothing."""
-    from lakelog.client.failures import cannot_connect
-    from lakelog.client.urls import servers_of
+    from lakelog.client.connecting.failures import cannot_connect
+    from lakelog.client.connecting.urls import servers_of
 
     failure: LakelogError | None = None
     for server in servers_of(found.url) if found.is_http else ():

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lakelog.cli.output import clean, say
-from lakelog.client.backoff import Policy, is_outage
-from lakelog.client.outage import logger
+from lakelog.client.retrying.backoff import Policy, is_outage
+from lakelog.client.retrying.outage import logger
 from lakelog.errors import LakelogError
 
 if TYPE_CHECKING:

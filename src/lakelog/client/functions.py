@@ -1,6 +1,6 @@
 """Functions that callers give: whether they can be called as they will be, said when they are given.
 
-Which kind a function is decides where it runs: see `lakelog.client.work.handlers`.
+Which kind a function is decides where it runs: see `lakelog.client.worker.handlers`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from lakelog.model.topic import Retention
 
 if TYPE_CHECKING:
-    from lakelog.client.messages import ReceivedMessage
+    from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.wire.frames import FetchFrame
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.tiering import tier
     from lakelog.spark.reading.topics import topic
     from lakelog.spark.repair.repairing import dead_letters, redrive
-    from lakelog.spark.work.subscribing import subscribe
+    from lakelog.spark.subscribing.subscribe import subscribe
 
 __all__ = ["configure", "dead_letters", "redrive", "subscribe", "sweep", "tier", "topic"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import lakelog
-from lakelog.client.target import find_target
+from lakelog.client.connecting.target import find_target
 from lakelog.errors import InvalidRequest, LakelogError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from lakelog.client._async.lakelog import AsyncLakelog
-from lakelog.client.backoff import Policy
 from lakelog.client.embedded import AsyncEmbeddedTransport
 from lakelog.client.hub import HubSettings
+from lakelog.client.retrying.backoff import Policy
 from lakelog.client.values import Run
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message

@@ -17,8 +17,8 @@ from lakelog.client._async.connection import AsyncConnections
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client._runtime import Address
 from lakelog.client._sync.connection import Connections
-from lakelog.client.failures import reason_of
-from lakelog.client.urls import servers_of
+from lakelog.client.connecting.failures import reason_of
+from lakelog.client.connecting.urls import servers_of
 from lakelog.errors import (
     ConfigurationError,
     InvalidRequest,

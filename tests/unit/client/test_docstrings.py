@@ -22,7 +22,7 @@ PUBLIC = [getattr(lakelog, name) for name in lakelog.__all__ if name != "errors"
 RETURNED = [Group, AsyncGroup, DeadLetters, AsyncDeadLetters]
 CLASSES = [each for each in [*PUBLIC, *RETURNED] if inspect.isclass(each)]
 MADE_BY_LAKELOG = [
-    each for each in CLASSES if each.__module__.startswith(("lakelog.client._", "lakelog.client.messages"))
+    each for each in CLASSES if each.__module__.startswith(("lakelog.client._", "lakelog.client.reading.messages"))
 ]
 """Callers do not call their constructors."""
 _NAMED = re.compile(r"^ +(\w+): \S", re.MULTILINE)

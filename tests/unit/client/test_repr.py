@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import lakelog
-from lakelog.client.target import Target
+from lakelog.client.connecting.target import Target
 
 
 @dataclass

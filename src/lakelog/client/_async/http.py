@@ -15,10 +15,10 @@ from lakelog.client._async.lake_http import AsyncHttpLake
 from lakelog.client._async.pipeline_http import AsyncHttpPipelines
 from lakelog.client._async.transport import Number
 from lakelog.client._async.write_http import AsyncHttpWrites
+from lakelog.client.connecting.target import Target
+from lakelog.client.connecting.urls import Server
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
-from lakelog.client.target import Target
-from lakelog.client.urls import Server
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message

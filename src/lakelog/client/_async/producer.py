@@ -18,11 +18,11 @@ from lakelog.batches import to_messages
 from lakelog.client import processes
 from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound
 from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask, async_offload, async_wait_at_exit
-from lakelog.client.codec import Encoded, Key, Maker, encode_any, key_bytes
-from lakelog.client.columns import Columns, Extra, Piece, pieces_of
-from lakelog.client.lanes import Lane
-from lakelog.client.producer_settings import ProducerSettings, check_size, extras_of
-from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.codec import Encoded, Key, Maker, encode_any, key_bytes
+from lakelog.client.publishing.columns import Columns, Extra, Piece, pieces_of
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.producer_settings import ProducerSettings, check_size, extras_of
+from lakelog.client.publishing.sessions import Lane
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model import limits
 from lakelog.model.arguments import check_seconds

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 from lakelog.client import processes
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask
-from lakelog.client.codec import Codec
-from lakelog.client.messages import ReceivedMessage
-from lakelog.client.positions import Start, start_of
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.positions import Start, start_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.limits import MAX_WAIT_MS
@@ -59,7 +59,7 @@ async def fetch_chunk(state: AsyncTopicState, partition: int, position: Position
 
 async def read_page(source: Source[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
     """A page from there on, or from the log start where retention was faster than the reader."""
-    from lakelog.client.decoding import result_of
+    from lakelog.client.reading.decoding import result_of
 
     wish = FetchWish(limit=_PAGE, wait_seconds=wait_seconds)
     try:

@@ -11,7 +11,7 @@ from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
 from lakelog.client._async.topic_reading import AsyncTopicReading
-from lakelog.client.codec import Maker
+from lakelog.client.publishing.codec import Maker
 from lakelog.client.shaping import changed
 from lakelog.client.values import Purged, TopicChange, TopicInfo
 from lakelog.model.arguments import check_text

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound, publish_one
 from lakelog.client._runtime import AsyncWork
-from lakelog.client.backoff import Tries, is_passing, may_be_written
-from lakelog.client.codec import Key, Maker, check_values
-from lakelog.client.producer_settings import OnError, ProducerSettings
-from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.codec import Key, Maker, check_values
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
+from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
 from lakelog.client.values import Outgoing, Run, TopicInfo
 from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakelog.client._async.producer import AsyncProducer
-    from lakelog.client.columns import Piece, Rows
+    from lakelog.client.publishing.columns import Piece, Rows
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class AsyncTopicPublishing(Generic[T]):
             InvalidBatch: A column is not valid.
             PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
         """
-        from lakelog.client.columns import rows_of_table
+        from lakelog.client.publishing.columns import rows_of_table
 
         runs: list[Run] = []
         failed: list[LakelogError] = []
@@ -218,7 +218,7 @@ class AsyncTopicPublishing(Generic[T]):
             raise error.of_message(index) from error
 
     async def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        from lakelog.client.columns import pieces_of, rows_of_messages
+        from lakelog.client.publishing.columns import pieces_of, rows_of_messages
 
         state = self._state
         info = await state.info()
@@ -297,7 +297,7 @@ async def _pieces(work: AsyncWork, failed: list[LakelogError]) -> list[Piece] | 
 
 
 def _next_pieces(parts: Iterator[Rows], info: TopicInfo, state: AsyncTopicState) -> list[Piece] | None:
-    from lakelog.client.columns import pieces_of
+    from lakelog.client.publishing.columns import pieces_of
 
     rows = next(parts, None)
     return None if rows is None else pieces_of(rows, info, state.spread)

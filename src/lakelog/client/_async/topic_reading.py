@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.reading import Source, fetch_chunk, read_on, read_to_end
-from lakelog.client.codec import Maker
-from lakelog.client.messages import ReceivedMessage
-from lakelog.client.positions import Offset, Start, position_of
+from lakelog.client.publishing.codec import Maker
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.positions import Offset, Start, position_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
 from lakelog.model.arguments import check_seconds, check_whole
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_PARTITIONS
@@ -54,7 +54,7 @@ class AsyncTopicReading(Generic[T]):
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0, which
                 returns at once. After the time, the result is empty.
         """
-        from lakelog.client.decoding import result_of
+        from lakelog.client.reading.decoding import result_of
 
         chunk = await self._fetch(partition, position_of(offset, time, last), limit, wait)
         return result_of(chunk, self._state.name, self._maker.codec)
@@ -79,7 +79,7 @@ class AsyncTopicReading(Generic[T]):
             limit: Messages to return at most, from 1 to 10,000. Default: 10,000.
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0.
         """
-        from lakelog.client.decoding import table_of
+        from lakelog.client.reading.decoding import table_of
 
         return table_of(await self._fetch(partition, position_of(offset, time, last), limit, wait))
 

@@ -1,6 +1,6 @@
 """Writes: many messages that become visible by one decision. For sinks of much at once, such as Spark's.
 
-Choosing partitions and encoding is `lakelog.client.staging`'s; publishing a few messages is `topic`'s.
+Choosing partitions and encoding is `lakelog.client.publishing.staging`'s; publishing a few messages is `topic`'s.
 """
 
 from __future__ import annotations

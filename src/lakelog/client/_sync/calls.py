@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.transport import Transport
-from lakelog.client.backoff import Policy, Tries, is_outage, is_passing, may_be_written
-from lakelog.client.outage import Outage
+from lakelog.client.retrying.backoff import Policy, Tries, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.outage import Outage
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown
 
 Found = TypeVar("Found")

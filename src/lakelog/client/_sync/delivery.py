@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._runtime import within
-from lakelog.client.messages import ReceivedMessage
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 
 if TYPE_CHECKING:
-    from lakelog.client.work.held import Held
+    from lakelog.client.worker.leased_message import Held
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -24,7 +24,7 @@ from lakelog.client.group_values import (
     PartitionProgress,
     Position,
 )
-from lakelog.client.work.options import Retries, wish_of
+from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name

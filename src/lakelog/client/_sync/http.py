@@ -16,10 +16,10 @@ from lakelog.client._sync.lake_http import HttpLake
 from lakelog.client._sync.pipeline_http import HttpPipelines
 from lakelog.client._sync.transport import Number
 from lakelog.client._sync.write_http import HttpWrites
+from lakelog.client.connecting.target import Target
+from lakelog.client.connecting.urls import Server
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
-from lakelog.client.target import Target
-from lakelog.client.urls import Server
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message

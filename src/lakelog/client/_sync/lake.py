@@ -111,7 +111,7 @@ class Lake:
 
         Never less: what the log does not have (any more, or yet) is an error, as is another topic of the same name.
         """
-        from lakelog.client.lake_columns import batches_of
+        from lakelog.client.reading.segment_columns import batches_of
 
         at = first
         while at < end:

@@ -18,14 +18,14 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
-from lakelog.client.backoff import Policy
-from lakelog.client.codec import Codec, Key, Maker
 from lakelog.client.group_values import GroupPage, GroupSummary
+from lakelog.client.publishing.codec import Codec, Key, Maker
+from lakelog.client.retrying.backoff import Policy
 from lakelog.client.values import TopicInfo
-from lakelog.client.work.crew import STOP_SECONDS, Crew, Workshop
-from lakelog.client.work.options import Subscription
-from lakelog.client.work.running import Workers, default_workshop
-from lakelog.client.work.settling import Counts
+from lakelog.client.worker.completion import Counts
+from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.pool import STOP_SECONDS, Crew, Workshop
+from lakelog.client.worker.running import Workers, default_workshop
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from lakelog.client._runtime import offload
 from lakelog.client._sync.calls import Calls
-from lakelog.client.backoff import Tries, is_passing, may_be_written
-from lakelog.client.database_time import DatabaseTime
-from lakelog.client.lanes import Lane, Lanes
-from lakelog.client.spread import Spread
+from lakelog.client.publishing.database_time import DatabaseTime
+from lakelog.client.publishing.partition_choice import Spread
+from lakelog.client.publishing.sessions import Lane, Lanes
+from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
 from lakelog.client.values import Run, TopicInfo
-from lakelog.client.work.crew import Crew
+from lakelog.client.worker.pool import Crew
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.partitioner import partition_of
@@ -28,7 +28,7 @@ from lakelog.model.position import Receipt
 from lakelog.wire.frames import PublishFrame
 
 if TYPE_CHECKING:
-    from lakelog.client.columns import Piece
+    from lakelog.client.publishing.columns import Piece
 
 _FRESH_SECONDS = 30.0
 """Changes that matter are noticed at once by refusals; this bounds the rest."""
@@ -239,7 +239,7 @@ class Settling:
 
     def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
         """Makes ready for the next try, or gives up what has no result yet."""
-        from lakelog.client.columns import moved
+        from lakelog.client.publishing.columns import moved
 
         pinned = [piece for piece in pieces if piece.unknown or piece.result is not None]
         free = [piece for piece in pieces if not piece.unknown and piece.result is None]

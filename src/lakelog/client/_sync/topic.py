@@ -12,7 +12,7 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
 from lakelog.client._sync.topic_reading import TopicReading
-from lakelog.client.codec import Maker
+from lakelog.client.publishing.codec import Maker
 from lakelog.client.shaping import changed
 from lakelog.client.values import Purged, TopicChange, TopicInfo
 from lakelog.model.arguments import check_text

@@ -8,11 +8,11 @@ from typing import Generic, Literal, TypeVar
 
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.publishing import TopicState
-from lakelog.client.codec import Maker
 from lakelog.client.group_values import Sought, TopicStats
-from lakelog.client.work.crew import Subscribe
-from lakelog.client.work.handler_types import Filter, HandlerFunction, OnAck, OnDead
-from lakelog.client.work.options import Options, Retries, StartFrom
+from lakelog.client.publishing.codec import Maker
+from lakelog.client.worker.handler_types import Filter, HandlerFunction, OnAck, OnDead
+from lakelog.client.worker.options import Options, Retries, StartFrom
+from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
 from lakelog.model.group import Assignor, Order, Skipped, Start

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from lakelog.client._runtime import Work
 from lakelog.client._sync.publishing import Settling, TopicState, lane_is_sound, publish_one
-from lakelog.client.backoff import Tries, is_passing, may_be_written
-from lakelog.client.codec import Key, Maker, check_values
-from lakelog.client.producer_settings import OnError, ProducerSettings
-from lakelog.client.spread import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.codec import Key, Maker, check_values
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
+from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
+from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
 from lakelog.client.values import Outgoing, Run, TopicInfo
 from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakelog.client._sync.producer import Producer
-    from lakelog.client.columns import Piece, Rows
+    from lakelog.client.publishing.columns import Piece, Rows
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class TopicPublishing(Generic[T]):
             InvalidBatch: A column is not valid.
             PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
         """
-        from lakelog.client.columns import rows_of_table
+        from lakelog.client.publishing.columns import rows_of_table
 
         runs: list[Run] = []
         failed: list[LakelogError] = []
@@ -219,7 +219,7 @@ class TopicPublishing(Generic[T]):
             raise error.of_message(index) from error
 
     def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        from lakelog.client.columns import pieces_of, rows_of_messages
+        from lakelog.client.publishing.columns import pieces_of, rows_of_messages
 
         state = self._state
         info = state.info()
@@ -298,7 +298,7 @@ def _pieces(work: Work, failed: list[LakelogError]) -> list[Piece] | None:
 
 
 def _next_pieces(parts: Iterator[Rows], info: TopicInfo, state: TopicState) -> list[Piece] | None:
-    from lakelog.client.columns import pieces_of
+    from lakelog.client.publishing.columns import pieces_of
 
     rows = next(parts, None)
     return None if rows is None else pieces_of(rows, info, state.spread)

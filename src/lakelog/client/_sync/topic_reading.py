@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.reading import Source, fetch_chunk, read_on, read_to_end
-from lakelog.client.codec import Maker
-from lakelog.client.messages import ReceivedMessage
-from lakelog.client.positions import Offset, Start, position_of
+from lakelog.client.publishing.codec import Maker
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.positions import Offset, Start, position_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
 from lakelog.model.arguments import check_seconds, check_whole
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_PARTITIONS
@@ -55,7 +55,7 @@ class TopicReading(Generic[T]):
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0, which
                 returns at once. After the time, the result is empty.
         """
-        from lakelog.client.decoding import result_of
+        from lakelog.client.reading.decoding import result_of
 
         chunk = self._fetch(partition, position_of(offset, time, last), limit, wait)
         return result_of(chunk, self._state.name, self._maker.codec)
@@ -80,7 +80,7 @@ class TopicReading(Generic[T]):
             limit: Messages to return at most, from 1 to 10,000. Default: 10,000.
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0.
         """
-        from lakelog.client.decoding import table_of
+        from lakelog.client.reading.decoding import table_of
 
         return table_of(self._fetch(partition, position_of(offset, time, last), limit, wait))
 

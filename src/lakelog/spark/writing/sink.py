@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakelog import failpoints
-from lakelog.client.staging import Cutter
+from lakelog.client.publishing.staging import Cutter
 from lakelog.errors import EpochChanged, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.write import DecideWish, StagePiece, StageWish, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of

@@ -1,0 +1,254 @@
+"""From buffered columns to numbered batches per partition: the client's half of a bulk publish, without any I/O.
+
+Partitions are chosen here, for the whole batch at once, so that servers can pass payloads through undecoded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakelog.batches import PUBLIC, check_limits, concat, encode, from_columns, from_messages, partitions_of, split
+from lakelog.batches.arrays import filled_numbers, from_numbers, repeated_text
+from lakelog.batches.encoding import PREFIX
+from lakelog.batches.schema import FORMAT, TIME, mask_of
+from lakelog.batches.validation import FREE_EXPANSION_BYTES
+from lakelog.client.publishing.codec import check_partition
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Spread
+from lakelog.client.values import TopicInfo
+from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
+from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
+from lakelog.model.message import Message
+
+_NO_PARTITION = -1
+
+Partitions = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What only few messages have, by the message's index in its batch."""
+
+    index: int
+    headers: Mapping[str, str] | None
+    correlation_id: str | None
+    expires_at: datetime | None
+    partition: int | None
+
+
+class Columns:
+    """Messages in the making: only lists, so that adding one is cheap. Not for several threads at once."""
+
+    __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "values")
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.content_types: list[str | None] = []
+        self.extras: list[Extra] = []
+        self.size = 0
+        self.opened_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def batch(self) -> Rows:
+        count = len(self.values)
+        columns: dict[str, Any] = {
+            "value": self.values,
+            "created_at": from_numbers(np.full(count, int(self.opened_at * 1e6), np.int64), TIME),
+        }
+        if self.keys.count(None) != count:
+            columns["key"] = self.keys
+        first = self.content_types[0]
+        if self.content_types.count(first) != count:
+            columns["content_type"] = self.content_types
+        elif first is not None:
+            columns["content_type"] = repeated_text(first, count)
+        chosen = self._add_extras(columns, count) if self.extras else None
+        return Rows(batch=from_columns(columns), chosen=chosen)
+
+    def messages(self) -> list[Message]:
+        """The messages themselves, for whoever has to be told that they were not published."""
+        rare = {extra.index: extra for extra in self.extras}
+        return [
+            Message(
+                value=value,
+                key=key,
+                content_type=content_type,
+                headers=rare[index].headers if index in rare else None,
+                correlation_id=rare[index].correlation_id if index in rare else None,
+                expires_at=rare[index].expires_at if index in rare else None,
+                partition=rare[index].partition if index in rare else None,
+            )
+            for index, (value, key, content_type) in enumerate(
+                zip(self.values, self.keys, self.content_types, strict=True)
+            )
+        ]
+
+    def _add_extras(self, columns: dict[str, Any], count: int) -> Partitions | None:
+        for name in ("headers", "correlation_id", "expires_at"):
+            column: list[Any] = [None] * count
+            for extra in self.extras:
+                column[extra.index] = getattr(extra, name)
+            columns[name] = column
+        if all(extra.partition is None for extra in self.extras):
+            return None
+        chosen = np.full(count, _NO_PARTITION, np.int32)
+        for extra in self.extras:
+            if extra.partition is not None:
+                chosen[extra.index] = extra.partition
+        return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A batch, and the partitions that the caller chose for its messages (-1: not chosen), if any."""
+
+    batch: pa.RecordBatch
+    chosen: Partitions | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """The share of one partition in a request, and what is known about its publishing."""
+
+    partition: int
+    epoch: int
+    rows: Rows
+    positions: npt.NDArray[np.int64] | None
+    """Which messages of the whole these are; None: all."""
+    payload: bytes
+    number: tuple[bytes, int] | None = None
+    unknown: bool = False
+    """A try may have been written: from then on partition, number and bytes stay as they are."""
+    result: int | LakelogError | None = None
+    """The offset of the first message, or why it is not published."""
+
+    @property
+    def count(self) -> int:
+        return self.rows.batch.num_rows  # type: ignore[no-any-return]
+
+    def messages_at(self) -> Sequence[int]:
+        return range(self.count) if self.positions is None else self.positions.tolist()
+
+
+def pieces_of(rows: Rows, topic: TopicInfo, spread: Spread) -> list[Piece]:
+    """One encoded piece per partition, each in the order of the whole."""
+    batch = rows.batch
+    partitions = _partitions(rows, topic.partitions, spread)
+    lowest, highest = int(partitions.min()), int(partitions.max())
+    if lowest == highest:
+        return [_piece(lowest, topic.epoch, rows, None)]
+    pieces = []
+    for partition, part in split(batch, partitions, max(topic.partitions, highest + 1)):
+        positions = np.flatnonzero(partitions == partition)
+        chosen = None if rows.chosen is None else rows.chosen[positions]
+        pieces.append(_piece(partition, topic.epoch, Rows(batch=part, chosen=chosen), positions))
+    return pieces
+
+
+def moved(pieces: Sequence[Piece], topic: TopicInfo, spread: Spread) -> list[Piece]:
+    """The messages of these pieces, none of which was written, with their partitions chosen anew."""
+    batch = concat([piece.rows.batch for piece in pieces])
+    chosen = None
+    if any(piece.rows.chosen is not None for piece in pieces):
+        chosen = np.concatenate(
+            [
+                np.full(piece.count, _NO_PARTITION, np.int32) if piece.rows.chosen is None else piece.rows.chosen
+                for piece in pieces
+            ]
+        )
+    places = np.concatenate([np.asarray(piece.messages_at(), np.int64) for piece in pieces])
+    again = pieces_of(Rows(batch=batch, chosen=chosen), topic, spread)
+    for piece in again:
+        piece.positions = places if piece.positions is None else places[piece.positions]
+    return again
+
+
+def rows_of_messages(messages: Sequence[Message]) -> Rows:
+    chosen = None
+    if any(message.partition is not None for message in messages):
+        named = [_NO_PARTITION if message.partition is None else message.partition for message in messages]
+        chosen = np.array(named, np.int32)
+    return Rows(batch=from_messages(messages), chosen=chosen)
+
+
+def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
+    """The table in parts that fit into one request each."""
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise InvalidRequest(
+            f"publish_columns takes a pyarrow.Table or RecordBatch, not {type(table).__name__}. "
+            "Convert it with pyarrow.Table.from_pylist or from_pandas, or publish values with publish_many."
+        )
+    allowed = {*PUBLIC, "partition"} - {"idempotency_key"}
+    unknown = [name for name in table.schema.names if name not in allowed]
+    if unknown:
+        raise InvalidBatch(
+            f"Column {unknown[0]!r} cannot be published; send {', '.join(sorted(allowed))}. "
+            "Idempotency keys go with `publish_many`.",
+            column=unknown[0],
+        )
+    if table.num_rows == 0:
+        return
+    size = max(1, table.nbytes // table.num_rows + MESSAGE_OVERHEAD // 4)
+    step = max(1, min(MAX_BATCH_MESSAGES, MAX_BATCH_BYTES // size))
+    for start in range(0, table.num_rows, step):
+        yield from _fitting(table.slice(start, step))
+
+
+def _fitting(part: pa.Table) -> Iterator[Rows]:
+    if part.nbytes > MAX_BATCH_BYTES and part.num_rows > 1:
+        half = part.num_rows // 2
+        yield from _fitting(part.slice(0, half))
+        yield from _fitting(part.slice(half))
+        return
+    columns = {name: part.column(name) for name in part.schema.names if name != "partition"}
+    if "created_at" not in columns:
+        columns["created_at"] = from_numbers(np.full(part.num_rows, int(time.time() * 1e6), np.int64), TIME)
+    batch = from_columns(columns)
+    check_limits(batch)
+    chosen = None
+    if "partition" in part.schema.names:
+        chosen = filled_numbers(part.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
+        check_partition(max(0, int(chosen.max())))
+    yield Rows(batch=batch, chosen=chosen)
+
+
+def _partitions(rows: Rows, count: int, spread: Spread) -> Partitions:
+    batch = rows.batch
+    if count == 1 and rows.chosen is None:
+        return np.zeros(batch.num_rows, np.int32)
+    number = batch.schema.get_field_index("key")
+    if number < 0:
+        partitions = np.full(batch.num_rows, _NO_PARTITION, np.int32)
+    else:
+        partitions = partitions_of(batch.column(number), count)
+    if rows.chosen is not None:
+        partitions = np.where(rows.chosen >= 0, rows.chosen, partitions).astype(np.int32)
+    keyless = np.flatnonzero(partitions < 0)
+    if len(keyless):
+        partitions[keyless] = spread.many(len(keyless), count)
+    return partitions
+
+
+def _piece(partition: int, epoch: int, rows: Rows, positions: npt.NDArray[np.int64] | None) -> Piece:
+    return Piece(partition, epoch, rows, positions, encoded(rows.batch))
+
+
+def encoded(batch: pa.RecordBatch) -> bytes:
+    """The payload, such that a server takes it."""
+    payload = encode(batch)
+    if batch.nbytes > max(FREE_EXPANSION_BYTES, len(payload) * MAX_EXPANSION // 2):
+        # Servers refuse what expands more than MAX_EXPANSION times, and equal messages do: these go uncompressed.
+        return b"".join((PREFIX.pack(FORMAT, mask_of(tuple(batch.schema.names))), batch.serialize()))
+    return payload

@@ -1,0 +1,1 @@
+"""From fetched batches to messages and tables, and the positions at which a fetch starts."""

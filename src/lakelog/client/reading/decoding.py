@@ -1,0 +1,192 @@
+"""Stored batches to messages and tables, in bulk. Imported when the first messages arrive: Arrow takes long to load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.batches import FETCH, decode, decode_small, rows, with_positions
+from lakelog.batches.arrays import from_numbers, numbers
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.messages import EPOCH, ReceivedMessage
+from lakelog.client.values import Chunk, FetchResult
+from lakelog.wire.frames import FetchFrame
+from lakelog.wire.leases import LeaseHead, PieceHead, from_ranges
+
+T = TypeVar("T")
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def result_of(chunk: Chunk, topic: str, codec: Codec[T]) -> FetchResult[T]:
+    messages: list[ReceivedMessage[T]] = []
+    for frame, batch, first in _clipped(chunk):
+        offsets = range(first, first + batch.num_rows)
+        place = (topic, codec, chunk.incarnation, frame.partition)
+        messages.extend(_messages(place, frame.appended_at, _columns_of(batch), offsets))
+    return FetchResult(
+        messages=messages,
+        next_offset=chunk.until,
+        log_start=chunk.log_start,
+        high_watermark=chunk.high_watermark,
+    )
+
+
+def table_of(chunk: Chunk) -> pa.Table:
+    """The messages in the schema that every reader of columns gets."""
+    parts = [
+        with_positions(batch, frame.partition, first, frame.appended_at) for frame, batch, first in _clipped(chunk)
+    ]
+    return pa.Table.from_batches(parts, schema=FETCH)
+
+
+def _clipped(chunk: Chunk) -> Iterator[tuple[FetchFrame, pa.RecordBatch, int]]:
+    """Each batch cut to what was asked for, and the offset of its first message."""
+    for frame in chunk.frames:
+        first, end = max(frame.base, chunk.start), min(frame.base + frame.count, chunk.until)
+        if first < end:
+            batch = decode(frame.payload)
+            yield frame, batch.slice(first - frame.base, end - first), first
+
+
+def leased_messages(
+    topic: str, codec: Codec[T], incarnation: int, lease: LeaseHead, payloads: Iterable[bytes | memoryview]
+) -> list[ReceivedMessage[T]]:
+    """The messages of a lease, in the order in which to run them."""
+    messages: list[ReceivedMessage[T]] = []
+    place = (topic, codec, incarnation, lease.partition)
+    for piece, payload in zip(lease.pieces, payloads, strict=True):
+        offsets = list(from_ranges(piece.offsets))
+        at = EPOCH + timedelta(microseconds=piece.appended_us)
+        messages.extend(_messages(place, at, _picked_columns(payload, piece, offsets), offsets))
+    if lease.order is None:
+        return messages
+    found = {message.offset: message for message in messages}
+    return [found[offset] for offset in lease.offsets()]
+
+
+def leased_columns(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> pa.RecordBatch:
+    """The messages of a lease in the schema that every reader of columns gets, in the order in which to run them."""
+    parts = []
+    for piece, payload in zip(lease.pieces, payloads, strict=True):
+        offsets = list(from_ranges(piece.offsets))
+        part = with_positions(_picked(decode(payload), piece, offsets), lease.partition, offsets[0], piece.appended_us)
+        parts.append(part.set_column(FETCH.get_field_index("offset"), "offset", from_numbers(offsets, pa.int64())))
+    found = pa.Table.from_batches(parts, schema=FETCH).combine_chunks()
+    if lease.order is not None:
+        offsets = found.column("offset").to_pylist()
+        rows_by_offset = {offset: row for row, offset in enumerate(offsets)}
+        found = found.take(from_numbers([rows_by_offset[offset] for offset in lease.offsets()], pa.int64()))
+    return found.to_batches()[0] if found.num_rows else FETCH.empty_table().to_batches()[0]
+
+
+def messages_of(batch: pa.RecordBatch, topic: str, codec: Codec[T], incarnation: int) -> list[ReceivedMessage[T]]:
+    """The messages of a batch that has the columns partition, offset and appended_at besides those of the log."""
+    partitions, offsets, times = zip(*rows(batch, ["partition", "offset", "appended_at"]), strict=True)
+    return [*_built((topic, codec, incarnation, partitions), times, _columns_of(batch), offsets)]
+
+
+def _picked_columns(payload: bytes | memoryview, piece: PieceHead, offsets: list[int]) -> _Columns:
+    columns = decode_small(payload)
+    if columns is None:
+        return _columns_of(_picked(decode(payload), piece, offsets))
+    if not piece.whole or len(offsets) == len(columns["value"]):
+        return columns
+    return {name: [column[offset - piece.base] for offset in offsets] for name, column in columns.items()}
+
+
+def _picked(batch: pa.RecordBatch, piece: PieceHead, offsets: list[int]) -> pa.RecordBatch:
+    if not piece.whole or len(offsets) == batch.num_rows:
+        return batch
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return batch.slice(offsets[0] - piece.base, len(offsets))
+    return batch.take(from_numbers([offset - piece.base for offset in offsets], pa.int64()))
+
+
+_Columns = Mapping[str, Iterable[Any]]
+"""By name: bytes, text, dicts of headers, and times as microseconds since 1970; None for null."""
+_Place = tuple[str, Codec[T], int, int]
+"""Topic, codec, incarnation and partition."""
+
+
+def _messages(
+    place: _Place[T], appended_at: datetime, columns: _Columns, offsets: Iterable[int]
+) -> Iterator[ReceivedMessage[T]]:
+    topic, codec, incarnation, partition = place
+    return _built((topic, codec, incarnation, repeat(partition)), repeat(appended_at), columns, offsets)
+
+
+def _built(
+    place: tuple[str, Codec[T], int, Iterable[int]],
+    times: Iterable[datetime],
+    columns: _Columns,
+    offsets: Iterable[int],
+) -> Iterator[ReceivedMessage[T]]:
+    topic, codec, incarnation, partitions = place
+
+    def column(name: str) -> Iterable[Any]:
+        return columns.get(name) or repeat(None)
+
+    return map(
+        ReceivedMessage,
+        repeat(topic),
+        partitions,
+        offsets,
+        column("key"),
+        column("value"),
+        [each or _NO_HEADERS for each in columns["headers"]] if "headers" in columns else repeat(_NO_HEADERS),
+        column("content_type"),
+        column("correlation_id"),
+        column("idempotency_key"),
+        times,
+        column("created_at"),
+        column("expires_at"),
+        repeat(incarnation),
+        repeat(codec),
+    )
+
+
+def _columns_of(batch: pa.RecordBatch) -> _Columns:
+    """The columns of a message as Python values."""
+    return {
+        name: _CONVERTERS[name](column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if name in _CONVERTERS
+    }
+
+
+def _texts(column: pa.StringArray) -> Iterable[str | None]:
+    # Content types are mostly all the same: one comparison in Arrow is much cheaper than a string for each message.
+    if column.null_count == 0 and pc.all(pc.equal(column, column[0])).as_py():
+        return repeat(column[0].as_py(), len(column))
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _numbers(column: pa.Int64Array) -> Iterable[int | None]:
+    return column.to_pylist() if column.null_count else numbers(column).tolist()  # type: ignore[no-any-return]
+
+
+def _headers(column: pa.MapArray) -> Iterable[dict[str, str] | None]:
+    return [row[0] for row in rows(pa.RecordBatch.from_arrays([column], names=["headers"]), ["headers"])]
+
+
+def _times(column: pa.Array) -> Iterable[int | None]:
+    return _numbers(column.cast(pa.int64()))
+
+
+_CONVERTERS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
+    "key": pa.Array.to_pylist,
+    "value": pa.Array.to_pylist,
+    "headers": _headers,
+    "content_type": _texts,
+    "correlation_id": _texts,
+    "idempotency_key": _texts,
+    "created_at": _times,
+    "expires_at": _times,
+}

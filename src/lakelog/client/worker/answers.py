@@ -1,0 +1,238 @@
+"""What a worker has to say about its leases, sent in as few calls as the server's pace allows.
+
+One call is under way at a time; what is said during it goes together in the next. While answers are held, they go with
+the worker's next call for messages instead (see `rounds`). What has no definite answer is said again, until it has one:
+tokens make that safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lakelog.client import processes
+from lakelog.client.group_values import Answer, Answered
+from lakelog.client.retrying.backoff import Pauses, is_undecided
+from lakelog.errors import LakelogError
+
+Send = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]
+
+MAX_ANSWERS = 1000
+_MAX_CHARS = 1 << 20
+"""Of the reasons and tracebacks of one call: with the worst of JSON's escapes they fit into the server's limit."""
+_SHORT_PAUSE_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class _Saying:
+    """One answer, and the future of its result."""
+
+    answer: Answer
+    result: asyncio.Future[Answered]
+    call: int = 0
+    """The number of the first call that took it along; 0 before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Answers for one call, and who waits for the result of each."""
+
+    answers: list[Answer]
+    sayings: list[list[_Saying]]
+    ends: int
+    """How many messages are done with these answers."""
+
+
+class Answerer:
+    """Belongs to one subscription and one event loop. `changed` is called when something is said that is held."""
+
+    def __init__(self, send: Send, changed: Callable[[], None] = lambda: None) -> None:
+        self._send = send
+        self._changed = changed
+        self._said: list[_Saying] = []
+        self._ends = 0
+        self._calls = 0
+        self._is_held = False
+        self._news = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+        self._give_up_at = float("inf")
+
+    @property
+    def ends(self) -> int:
+        """How many messages are done with the answers that `collect` would return."""
+        return 0 if self._is_sending else self._ends
+
+    def say(self, answer: Answer, ends: int = 0) -> asyncio.Future[Answered]:
+        """Ends when the server has answered: with an error if it refused. `ends` messages are done then."""
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._said.append(_Saying(answer, future))
+        self._ends += ends
+        self._news.set()
+        if self._is_held:
+            self._changed()
+        else:
+            self.send_alone()
+        return future
+
+    def hold(self) -> None:
+        """From now on the worker's calls for messages take what is said, by `collect`."""
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """From now on what is said is sent in calls of its own, also what was held."""
+        self._is_held = False
+        self.send_alone()
+
+    def send_alone(self) -> None:
+        if self._said and not self._is_sending:
+            self._sending = asyncio.create_task(self._send_all(), name="lakelog-answers")
+            self._sending.add_done_callback(lambda _: self._changed())
+
+    def collect(self) -> Said | None:
+        """Take what can go with a call for messages; then `settle` it, or `put_back`.
+
+        None while answers are sent in a call of their own: some of them may wait for a database that is away.
+        """
+        return None if self._is_sending or not self._said else self._next()
+
+    def settle(self, said: Said, results: Sequence[Answered | LakelogError]) -> None:
+        """Pass the results on. What has none is said again, in a call of its own."""
+        again = _resolve(said.sayings, [None if is_undecided(each) else each for each in results])
+        self._said[:0] = again
+        if again:
+            self.send_alone()
+
+    def put_back(self, said: Said) -> None:
+        """The call did not reach the server, or its outcome is unknown: say it again, in a call of its own."""
+        self._said[:0] = [saying for each in said.sayings for saying in each]
+        self.send_alone()
+
+    def give_up_after(self, seconds: float) -> None:
+        """The worker ends: what has no answer by then is left to the lease's end."""
+        self._give_up_at = time.monotonic() + seconds
+        self._news.set()
+
+    @property
+    def _is_sending(self) -> bool:
+        return self._sending is not None and not self._sending.done()
+
+    def _next(self) -> Said:
+        """What goes into the next call."""
+        count = fitting([saying.answer for saying in self._said[:MAX_ANSWERS]])
+        said, self._said = self._said[:count], self._said[count:]
+        ends, self._ends = self._ends, 0
+        merged = Said(*_merged(said), ends)
+        self._calls += 1
+        for saying in said:
+            saying.call = saying.call or self._calls
+        return merged
+
+    async def flush(self) -> None:
+        while self._sending is not None and not self._sending.done():
+            await asyncio.wait([self._sending])
+
+    async def _send_all(self) -> None:
+        # A turn of the loop: handlers that end together are answered together.
+        await asyncio.sleep(0)
+        pauses = Pauses()
+        try:
+            while self._said:
+                await self._send_some(pauses)
+                if self._is_held and not pauses.failed:
+                    break
+        except BaseException as error:
+            said, self._said = self._said, []
+            _resolve([said], [LakelogError(repr(error))])
+            raise
+
+    async def _send_some(self, pauses: Pauses) -> None:
+        said = self._next()
+        answers, sayings = said.answers, said.sayings
+        results: Sequence[Answered | LakelogError]
+        try:
+            results = await self._send(answers)
+        except LakelogError as error:
+            results = [error] * len(answers)
+        except BaseException as error:
+            _resolve(sayings, [LakelogError(repr(error))] * len(answers))
+            if not isinstance(error, Exception):
+                raise
+            return
+        waiting = [each for each in results if is_undecided(each)]
+        if not waiting:
+            pauses.reset()
+        pause = pauses.next(waiting[0]) if waiting else 0.0
+        if not waiting or time.monotonic() + pause > self._give_up_at:
+            _resolve(sayings, results)
+            return
+        if pauses.failed == 3:
+            processes.log.warning("%d acks are not sent yet: %s Retrying.", len(waiting), waiting[0].detail)
+        self._said[:0] = _resolve(sayings, [None if is_undecided(each) else each for each in results])
+        await self._rest(pause)
+
+    async def _rest(self, seconds: float) -> None:
+        """Shorter, if there is something new to say: it may be for a database that answers."""
+        short = min(seconds, _SHORT_PAUSE_SECONDS)
+        self._news.clear()
+        await asyncio.sleep(short)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds - short)
+
+
+def fitting(answers: Sequence[Answer]) -> int:
+    """Return how many of the first answers fit into one call, at least one."""
+    chars = 0
+    for count, answer in enumerate(answers[:MAX_ANSWERS]):
+        chars += len(answer.reason) + len(answer.traceback or "")
+        if chars > _MAX_CHARS and count:
+            return count
+    return min(len(answers), MAX_ANSWERS)
+
+
+def _merged(said: Sequence[_Saying]) -> tuple[list[Answer], list[list[_Saying]]]:
+    """Acks of one lease as one answer, and so what is given back without a word; everything else by itself.
+
+    What was sent before is merged only with what was sent with it: if the lease has ended since, the server recognises
+    those that it accepted, and refuses the others.
+    """
+    answers: list[Answer] = []
+    offsets: list[list[int]] = []
+    sayings: list[list[_Saying]] = []
+    places: dict[object, int] = {}
+    for saying in said:
+        answer = saying.answer
+        alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason, saying.call)
+        place = places.get(alike) if answer.verb in ("ack", "release") else None
+        if place is None:
+            places[alike] = len(answers)
+            answers.append(answer)
+            offsets.append([*answer.offsets])
+            sayings.append([saying])
+        else:
+            offsets[place] += answer.offsets
+            sayings[place].append(saying)
+    merged = [replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in zip(answers, offsets, strict=True)]
+    return merged, sayings
+
+
+def _resolve(sayings: Sequence[Sequence[_Saying]], results: Sequence[Answered | LakelogError | None]) -> list[_Saying]:
+    """Those who have no result are returned."""
+    again: list[_Saying] = []
+    for each, result in zip(sayings, results, strict=True):
+        if result is None:
+            again += each
+            continue
+        for saying in each:
+            future = saying.result
+            if future.done():
+                continue
+            if isinstance(result, Answered):
+                future.set_result(result)
+            else:
+                future.set_exception(result)
+                # Some callers do not await what they say while a worker stops.
+                future.exception()
+    return again

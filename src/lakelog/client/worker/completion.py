@@ -1,0 +1,117 @@
+"""What becomes of a message after its handler: the answer to the server, counts, log lines and hooks.
+
+When handlers run is decided in `lease_runner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from lakelog.client import processes
+from lakelog.client.functions import name_of
+from lakelog.client.group_values import Answered, Verb
+from lakelog.client.worker.failures import FailureLog
+from lakelog.client.worker.handlers import begin_hook, reason_of
+from lakelog.client.worker.leased_message import Held
+from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.threads import HandlerThreads
+from lakelog.client.worker.tracebacks import user_exc_info
+from lakelog.errors import LakelogError, LeaseLost, NotOwner, OutOfOrder
+
+log = processes.log
+
+_LOST = (LeaseLost, NotOwner, OutOfOrder)
+_FAILURES: tuple[Verb, ...] = ("nack", "fail")
+_NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls ack, nack, fail or discard."
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a subscription has done since it was started."""
+
+    acked: int = 0
+    skipped: int = 0
+    """Acked without the handler, because the filter said so."""
+    failed: int = 0
+    timed_out: int = 0
+    discarded: int = 0
+    dead: int = 0
+    lost: int = 0
+    released: int = 0
+
+
+class Settler:
+    """One for each subscription that runs."""
+
+    def __init__(self, subscription: Subscription, threads: HandlerThreads) -> None:
+        self.counts = Counts()
+        self.failure_log = FailureLog(subscription.topic, subscription.group)
+        self._options = subscription.options
+        self._threads = threads
+
+    async def ended(self, held: Held, running: asyncio.Future[Any]) -> bool:
+        """Settle a message whose handler has ended. Return as `settle`."""
+        error = asyncio.CancelledError() if running.cancelled() else running.exception()
+        if held.verb is not None:
+            # What the handler said itself stands, whatever became of it later.
+            if error is not None:
+                what = f"the handler failed after its {held.verb}"
+                self.failure_log.write(logging.WARNING, held, what, reason_of(error), error)
+            return await self.settle(held, held.verb, held.reason, held.error)
+        if error is not None:
+            return await self.settle(held, "nack", reason_of(error), error)
+        if self._options.ack == "manual":
+            return await self.settle(held, "nack", _NO_ANSWER, None)
+        return await self.settle(held, "ack", "", None)
+
+    async def settle(
+        self, held: Held, verb: Verb, reason: str, error: BaseException | None, delay_seconds: float | None = None
+    ) -> bool:
+        """Return whether the key's next message may run: this one was finished, and the server knows."""
+        try:
+            answered = await held.settle(verb, reason=reason, delay_seconds=delay_seconds, error=error)
+        except LakelogError as refusal:
+            if verb in _FAILURES:
+                what = f"attempt {held.failures + 1} failed"
+                self.failure_log.write(logging.WARNING, held, what, reason, error)
+            self.refused(held, refusal)
+            return False
+        held.over = True
+        self._count(verb)
+        if verb in _FAILURES:
+            self.failure_log.failed(held, verb, answered, error)
+        if answered.dead or (verb == "ack" and self._options.on_ack is not None):
+            await self._tell(held, verb, answered, error)
+        return verb in ("ack", "discard") or bool(answered.dead)
+
+    def refused(self, held: Held, error: LakelogError) -> None:
+        """Count and log an answer that the server refused."""
+        held.over = True
+        if isinstance(error, _LOST):
+            self.counts.lost += 1
+            held.hand.lost = held.hand.lost or isinstance(error, LeaseLost)
+        where, verb = self.failure_log.where(held), held.verb or "extend"
+        log.warning("%s: the server refused the answer %s: %s", where, verb, error.detail)
+
+    def _count(self, verb: Verb) -> None:
+        name = {"ack": "acked", "discard": "discarded", "release": "released"}.get(verb, "failed")
+        setattr(self.counts, name, getattr(self.counts, name) + 1)
+
+    async def _tell(self, held: Held, verb: Verb, answered: Answered, error: BaseException | None) -> None:
+        if verb == "ack" and self._options.on_ack is not None:
+            await self._hook(self._options.on_ack, held)
+        if answered.dead:
+            self.counts.dead += 1
+            if self._options.on_dead is not None:
+                reason = error if isinstance(error, Exception) else LakelogError(held.reason)
+                await self._hook(self._options.on_dead, held, reason)
+
+    async def _hook(self, hook: Any, held: Held, *args: object) -> None:
+        try:
+            await begin_hook(hook, held, args, self._threads)
+        except Exception as error:
+            text = f"the hook {name_of(hook)} failed: {reason_of(error)}"
+            log.error("%s: %s", self.failure_log.where(held), text, exc_info=user_exc_info(error))

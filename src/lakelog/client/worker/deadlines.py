@@ -1,0 +1,75 @@
+"""How long handlers may run, and until when the keeper extends the leases of their messages.
+
+One alarm watches the deadlines of all handlers: a timer for each would cost more than most handlers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lakelog.client.worker.lease_keeper import Keeper
+from lakelog.client.worker.leased_message import Hand, Held
+from lakelog.client.worker.timer import Alarm
+
+Late = Callable[[Held, "asyncio.Future[Any]"], None]
+
+
+class Deadlines:
+    """Of one subscription. A message has a deadline, in its hand, until its handler has ended or is too late."""
+
+    def __init__(self, timeout_seconds: float, keeper: Keeper, late: Late) -> None:
+        self.running: dict[asyncio.Future[Any], Held] = {}
+        """Handlers that run, also those that are too late."""
+        self._timeout = timeout_seconds
+        self._keeper = keeper
+        self._late = late
+        self._alarm = Alarm(self._find_late)
+
+    def begin(self, helds: Iterable[Held]) -> None:
+        """Give these messages a deadline. The keeper knows of it when this returns, and before any handler runs."""
+        deadline = time.monotonic() + self._timeout
+        last: Hand | None = None
+        for held in helds:
+            held.hand.deadlines[held.message.offset] = deadline
+            if held.hand is not last:
+                last = held.hand
+                self.prolonged(last)
+        self._keeper.flush()
+        self._alarm.set(deadline)
+
+    def moved(self, hand: Hand) -> None:
+        """A handler was given another deadline."""
+        self._alarm.set(min(hand.deadlines.values()))
+        self.prolonged(hand)
+
+    def prolonged(self, hand: Hand) -> None:
+        """Tell the keeper how long to keep the hand's lease: no longer than its handlers may take."""
+        latest = time.monotonic() + self._timeout
+        if not hand.stretched and latest - hand.until <= self._timeout / 10:
+            return
+        until = min(hand.deadlines.values(), default=latest)
+        # Not for every message that takes its turn: the keeper would have more to do than the handlers.
+        if abs(until - hand.until) > self._timeout / 10:
+            hand.until = until
+            self._keeper.prolong(hand.kept, until)
+
+    def stop(self) -> None:
+        self._alarm.stop()
+
+    def _find_late(self) -> None:
+        now, soonest = time.monotonic(), float("inf")
+        for running, held in list(self.running.items()):
+            deadline = held.hand.deadlines.get(held.message.offset)
+            if deadline is None or running.done():
+                continue
+            if deadline <= now:
+                del held.hand.deadlines[held.message.offset]
+                self.prolonged(held.hand)
+                self._late(held, running)
+            else:
+                soonest = min(soonest, deadline)
+        if soonest < float("inf"):
+            self._alarm.set(soonest)

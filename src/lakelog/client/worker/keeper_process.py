@@ -1,0 +1,160 @@
+"""The process that extends the leases of a worker: `python -m lakelog.client.worker.keeper_process`.
+
+Only a worker starts it. It reads from its standard input, one JSON value per line, where the server is, which leases to
+keep and until when. It extends leases only while its parent runs, not when the parent is stopped, a zombie or gone: the
+leases of a dead worker must expire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lakelog.client._sync.transport import Transport
+from lakelog.client.group_values import Answer, Answered
+from lakelog.client.worker.lease_extension import Extender, Kept, Send, Source, send_due
+from lakelog.errors import LakelogError
+
+_TICK_SECONDS = 0.5
+_REST_SECONDS = 0.02
+"""So long it reads nothing after having read: a busy worker has much to say, and most of it takes itself back."""
+_OPEN_SECONDS = 10.0
+_RUNNING = "RSDI"
+
+
+class Parent:
+    """The worker. Its state is what the kernel says of it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    @property
+    def gone(self) -> bool:
+        return os.getppid() != self._pid
+
+    @property
+    def runs(self) -> bool:
+        """Not so while it is stopped: what it holds must then end like a dead one's."""
+        try:
+            stat = Path(f"/proc/{self._pid}/stat").read_text(errors="replace")
+        except FileNotFoundError:
+            # Without /proc only its death can be told.
+            return not self.gone and not Path("/proc/self/stat").exists()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in _RUNNING and not self.gone
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Sent to all processes of a service that stops: the worker still finishes its handlers, and needs its leases.
+        signal.signal(number, signal.SIG_IGN)
+    lines = Lines(sys.stdin.fileno())
+    settings = lines.first()
+    if settings is not None:
+        with contextlib.closing(open_transport(settings)) as transport:
+            with contextlib.suppress(OSError):
+                os.write(sys.stdout.fileno(), b"ready\n")
+            keep(lines, Parent(settings["parent"]), sender(transport))
+
+
+def keep(lines: Lines, parent: Parent, send: Send) -> None:
+    extender = Extender()
+    while not parent.gone:
+        next_due = extender.next_due()
+        wait = _TICK_SECONDS if next_due is None else min(_TICK_SECONDS, max(0.0, next_due - time.monotonic()))
+        for line in lines.read(wait):
+            note(extender, line)
+        if lines.ended:
+            return
+        if extender.due(time.monotonic()):
+            if parent.runs:
+                send_due(extender, send, contextlib.nullcontext())
+            time.sleep(_REST_SECONDS)
+
+
+def note(extender: Extender, line: Any) -> None:
+    """`[number, topic, …]` keeps, `[number, until]` prolongs, `[number]` drops."""
+    match line:
+        case [number, topic, group, owner, partition, token, lease_seconds, until, due]:
+            source = Source(topic, group, owner)
+            extender.keep(number, Kept(source, partition, token, lease_seconds, until, due))
+        case [number, until]:
+            extender.prolong(number, until)
+        case [number]:
+            extender.drop(number)
+
+
+class Lines:
+    """JSON lines from a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._rest = b""
+        self.ended = False
+
+    def first(self) -> dict[str, Any] | None:
+        """Waits for the first line; None if there is none."""
+        while not self.ended:
+            head, mark, self._rest = self._rest.partition(b"\n")
+            if mark:
+                found: dict[str, Any] = json.loads(head)
+                return found
+            self._rest = head
+            self._receive()
+        return None
+
+    def read(self, wait_seconds: float) -> Iterator[Any]:
+        if b"\n" not in self._rest:
+            readable, _, _ = select.select([self._pipe], [], [], wait_seconds)
+            if not readable:
+                return
+            time.sleep(_REST_SECONDS)
+            self._receive()
+        whole, mark, rest = self._rest.rpartition(b"\n")
+        if mark:
+            self._rest = rest
+            yield from map(json.loads, whole.split(b"\n"))
+
+    def _receive(self) -> None:
+        data = os.read(self._pipe, 1 << 20)
+        self.ended = not data
+        self._rest += data
+
+
+def open_transport(settings: dict[str, Any]) -> Transport:
+    """Over HTTP nothing of the client but its connection is loaded: this has to start quickly."""
+    if settings["url"].startswith(("http://", "https://")):
+        from lakelog.client._sync.http import HttpTransport
+        from lakelog.client.connecting.urls import servers_of
+
+        return HttpTransport(servers_of(settings["url"]), settings["token"])
+    from lakelog.client.embedded import EmbeddedTransport
+    from lakelog.client.hub import HubSettings
+
+    hub = HubSettings(
+        url=settings["url"], cells=settings["cells"], allow_not_durable=settings["allow_not_durable"], agents=False
+    )
+    transport = EmbeddedTransport(hub, settings["project"], settings["environment"])
+    with contextlib.suppress(LakelogError):
+        transport.open(_OPEN_SECONDS)
+    return transport
+
+
+def sender(transport: Transport) -> Send:
+    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        return transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
+
+    return send
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+"""Runs the messages of leases: a key's one after another, others beside one another, a suspect alone in the process.
+
+A message costs one task, that of its handler, and no timer: what ends in one turn of the event loop is answered
+together. Only what does not go the usual way (a suspect, a failure, a hook, an answer of the handler's own) gets a
+task besides.
+
+The answer to a message is decided in `settling`. Where leases come from, and when it is time to stop, is `worker`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from lakelog.client import processes
+from lakelog.client.group_values import Answer, Answered
+from lakelog.client.worker.answers import Answerer
+from lakelog.client.worker.completion import Settler
+from lakelog.client.worker.deadlines import Deadlines
+from lakelog.client.worker.handlers import reason_of
+from lakelog.client.worker.isolation import quarantine
+from lakelog.client.worker.lease_keeper import Tools
+from lakelog.client.worker.leased_message import Hand, Held
+from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.prefetch import Prefetch
+from lakelog.client.worker.timer import Alarm
+from lakelog.client.worker.tracebacks import stack_of
+from lakelog.errors import InvalidRequest, LakelogError
+
+log = processes.log
+R = TypeVar("R")
+
+_MOST_OVERRUN = 64
+"""So many handlers may run on after their time, before no more are begun."""
+_CANCEL_SECONDS = 2.0
+
+
+class LeaseRunner:
+    """One for each subscription that runs."""
+
+    def __init__(
+        self, subscription: Subscription, answerer: Answerer, tools: Tools, changed: Callable[[], None]
+    ) -> None:
+        self.stopping = False
+        self.in_flight = 0
+        self.hands: set[Hand] = set()
+        self._freed = asyncio.Event()
+        self.prefetch = Prefetch(subscription.options)
+        self.deadlines = Deadlines(subscription.options.timeout_seconds, tools.keeper, self._late)
+        self._running = self.deadlines.running
+        self._settler = Settler(subscription, tools.threads)
+        self.counts = self._settler.counts
+        self.failure_log = self._settler.failure_log
+        self._subscription = subscription
+        self._options = subscription.options
+        self._timeout = subscription.options.timeout_seconds
+        self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
+        """Whether the end of a handler is an ack that nothing else follows."""
+        self._answerer = answerer
+        self._changed = changed
+        """Called when a message has been answered."""
+        self._tools = tools
+        self._free_slots = subscription.options.concurrency
+        self._waiting: deque[tuple[float, deque[Held]]] = deque()
+        """Chains of messages that wait for a slot, and since when."""
+        self._ended: list[tuple[Held, asyncio.Future[Any]]] = []
+        """Handlers that have ended in this turn of the event loop."""
+        self._turn_is_due = False
+        self._patience = Alarm(self._give_back_stalled)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: set[asyncio.Task[Any]] = set()
+        """Those of them that wait until they may run."""
+        self._overrun = 0
+
+    def room_with(self, ends: int) -> int:
+        """How many more messages may be taken, if so many are done by then."""
+        if self._overrun >= _MOST_OVERRUN:
+            return 0
+        return max(0, self.prefetch.capacity - self.in_flight + ends)
+
+    def begin(self, hand: Hand, chains: Iterable[Sequence[Held]]) -> None:
+        """Runs the chains beside one another, and the messages of each one after another."""
+        self.hands.add(hand)
+        now = time.monotonic()
+        for chain in chains:
+            hand.open.update([held.message.offset for held in chain])
+            self.in_flight += len(chain)
+            self._waiting.append((now, deque(chain)))
+        self._turn_soon()
+
+    async def drain(self, seconds: float) -> None:
+        """Ends: what has not begun is given back, what runs may take so long, and is then given back too."""
+        self.stopping = True
+        self._turn()
+        for task in list(self._idle):
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.in_flight:
+                    self._freed.clear()
+                    await self._freed.wait()
+        self.deadlines.stop()
+        self._patience.stop()
+        for running, held in list(self._running.items()):
+            self._cancel(running, held)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
+
+    # A turn: what has ended is answered, and what waits takes the free slots ------------------------------------------
+
+    def _turn_soon(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        # What becomes free in this turn is used in it, and needs no other.
+        self._turn_is_due = True
+        if self._ended:
+            self._settle_ended()
+        if self.stopping:
+            waiting, self._waiting = self._waiting, deque()
+            for _, chain in waiting:
+                self._give_back(chain)
+        elif self._waiting and self._free_slots:
+            self._fill_slots()
+        if self._waiting and self.prefetch.patience_seconds is not None:
+            self._patience.set(self._waiting[0][0] + self.prefetch.patience_seconds)
+        self._turn_is_due = False
+        if self._waiting and self._free_slots:
+            self._turn_soon()
+
+    def _settle_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        acked: dict[Hand, list[Held]] = {}
+        for held, running in ended:
+            hand = held.hand
+            del hand.deadlines[held.message.offset]
+            succeeded = not running.cancelled() and running.exception() is None
+            if succeeded and held.verb is None and self._plain and not hand.suspect:
+                self._leave_slot(held)
+                acked.setdefault(hand, []).append(held)
+            else:
+                self._spawn(held, self._finish, running)
+        for hand, helds in acked.items():
+            self._ack(hand, helds)
+        for hand in {held.hand for held, _ in ended}:
+            self.deadlines.prolonged(hand)
+
+    def _fill_slots(self) -> None:
+        now = time.monotonic()
+        starting: list[tuple[Held, object]] = []
+        skipped: dict[Hand, list[Held]] = {}
+        while self._waiting and self._free_slots:
+            _, chain = self._waiting.popleft()
+            if chain[0].hand.lost:
+                self._give_back(chain)
+                continue
+            held = chain.popleft()
+            held.chain, held.began = chain, now
+            self._free_slots -= 1
+            self._prepare(held, starting, skipped)
+        for hand, helds in skipped.items():
+            self._ack(hand, helds)
+        if starting:
+            self._start(starting)
+
+    def _prepare(self, held: Held, starting: list[tuple[Held, object]], skipped: dict[Hand, list[Held]]) -> None:
+        """Decode the value of a message that has got a slot, and decide how it goes on."""
+        wants = self._options.filter
+        try:
+            value = held.message.value
+        except Exception as error:
+            reason = error.detail if isinstance(error, InvalidRequest) else reason_of(error)
+            self._spawn(held, self._settler.settle, "fail", reason, error)
+            return
+        try:
+            wanted = not callable(wants) or wants(value)
+        except Exception as error:
+            self._spawn(held, self._settler.settle, "nack", reason_of(error), error)
+            return
+        if not wanted:
+            self.counts.skipped += 1
+            if self._plain and not held.hand.suspect:
+                self._leave_slot(held)
+                skipped.setdefault(held.hand, []).append(held)
+            else:
+                self._spawn(held, self._settler.settle, "ack", "", None)
+        elif held.hand.suspect:
+            self._spawn(held, self._run_alone, value)
+        elif quarantine.enter_now():
+            starting.append((held, value))
+        else:
+            self._spawn(held, self._run_later, value)
+
+    def _start(self, starting: Sequence[tuple[Held, object]]) -> None:
+        """Begin the handlers of messages that have entered the quarantine."""
+        self.deadlines.begin([held for held, _ in starting])
+        begin, threads = self._subscription.handler.begin, self._tools.threads
+        for held, value in starting:
+            try:
+                running = begin(value, held, threads)
+            except Exception as error:
+                self._could_not_start(held, error)
+                continue
+            self._running[running] = held
+            running.add_done_callback(self._handler_ended)
+
+    def _could_not_start(self, held: Held, error: Exception) -> None:
+        quarantine.left(was_alone=held.hand.suspect)
+        log.error("%s: the handler could not be started", self.failure_log.where(held), exc_info=error)
+        del held.hand.deadlines[held.message.offset]
+        self._leave_slot(held)
+        self._give_back([held, *held.chain])
+
+    # The end of a handler, and of its message -------------------------------------------------------------------------
+
+    def _handler_ended(self, running: asyncio.Future[Any]) -> None:
+        held = self._running.pop(running)
+        quarantine.left(was_alone=held.hand.suspect)
+        if held.message.offset in held.hand.deadlines:
+            self._ended.append((held, running))
+            if self._running:
+                self._turn_soon()
+            else:
+                self._turn()
+        elif not running.cancelled():
+            # It was too late, or the worker stops: its message is answered.
+            running.exception()
+
+    def _ack(self, hand: Hand, helds: list[Held]) -> None:
+        offsets = tuple([held.message.offset for held in helds])
+        answer = Answer(verb="ack", partition=hand.partition, token=hand.token, offsets=offsets)
+        said = self._answerer.say(answer, ends=len(helds))
+        for held in helds:
+            held.acked_by(said)
+        said.add_done_callback(partial(self._acked, hand, helds))
+
+    def _acked(self, hand: Hand, helds: list[Held], said: asyncio.Future[Answered]) -> None:
+        refusal = said.exception()
+        if refusal is None:
+            self.counts.acked += len(helds)
+        for held in helds:
+            held.over = True
+            if isinstance(refusal, LakelogError):
+                self._settler.refused(held, refusal)
+            self._continue(held, refusal is None)
+        self._free(hand, helds)
+
+    async def _finish(self, held: Held, running: asyncio.Future[Any]) -> bool:
+        if held.verb == "ack" and self._options.on_ack is None and not held.hand.suspect:
+            # No code of the caller's follows. A suspect keeps its slot: the next handler may kill the process, and the
+            # suspect would be blamed until its ack is answered.
+            self._leave_slot(held)
+        return await self._settler.ended(held, running)
+
+    def _continue(self, held: Held, goes_on: bool) -> None:
+        """The message is answered: its chain waits for a slot again, or ends."""
+        chain = held.chain
+        if not chain:
+            return
+        if not goes_on and held.verb != "release":
+            # The server has taken back the later messages of the key.
+            self._free(held.hand, chain)
+            chain.clear()
+        else:
+            self._waiting.append((time.monotonic(), chain))
+            self._turn_soon()
+
+    def _leave_slot(self, held: Held) -> None:
+        """Let the next handler run. Called when the handler has ended, and again when its message is answered."""
+        if held.began:
+            self.prefetch.handled(time.monotonic() - held.began)
+            held.began = 0.0
+            self._free_slots += 1
+            self._turn_soon()
+
+    def _give_back(self, left: Sequence[Held] | deque[Held]) -> None:
+        """Release messages that no handler has seen, or not to the end. They are not counted as failures."""
+        hand = left[0].hand
+        for held in left:
+            if held.verb is None and not hand.lost:
+                held.over = True
+                self.counts.released += 1
+                self._answerer.say(held.answer("release"))
+        self._free(hand, left)
+
+    def _free(self, hand: Hand, done: Sequence[Held] | deque[Held]) -> None:
+        self.in_flight -= len(done)
+        hand.open.difference_update([held.message.offset for held in done])
+        if not hand.open and hand in self.hands:
+            self.hands.discard(hand)
+            self._tools.keeper.drop([hand.kept])
+        self._freed.set()
+        self._changed()
+
+    # Messages that need a task besides their handler's ----------------------------------------------------------------
+
+    def _spawn(self, held: Held, work: Callable[..., Awaitable[bool | None]], *args: object) -> None:
+        task = asyncio.create_task(self._see_through(held, work, *args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _see_through(self, held: Held, work: Callable[..., Awaitable[bool | None]], *args: object) -> None:
+        """Await the work, which returns whether the chain goes on, or None if the handler runs now."""
+        try:
+            goes_on = await work(held, *args)
+        except BaseException:
+            self._leave_slot(held)
+            self._give_back([held, *held.chain])
+            raise
+        if goes_on is not None:
+            self._leave_slot(held)
+            self._free(held.hand, [held])
+            self._continue(held, goes_on)
+
+    async def _run_later(self, held: Held, value: object) -> bool | None:
+        """Run a message when the suspect that runs, or waits to run, has ended."""
+        await self._until_allowed(quarantine.enter())
+        return await self._run_or_release(held, value)
+
+    async def _run_alone(self, held: Held, value: object) -> bool | None:
+        if not await self._until_allowed(quarantine.enter_alone(self._timeout)):
+            return await self._settler.settle(held, "release", "", None, delay_seconds=1.0)
+        try:
+            await self._answerer.say(held.prolonging(alone=True))
+        except LakelogError as error:
+            quarantine.leave_alone()
+            self._settler.refused(held, error)
+            return False
+        except BaseException:
+            quarantine.leave_alone()
+            raise
+        return await self._run_or_release(held, value)
+
+    async def _run_or_release(self, held: Held, value: object) -> bool | None:
+        if self.stopping:
+            quarantine.left(was_alone=held.hand.suspect)
+            return await self._settler.settle(held, "release", "", None)
+        self._start([(held, value)])
+        return None
+
+    async def _until_allowed(self, turn: Coroutine[Any, Any, R]) -> R:
+        """Wait for it, unless the worker stops."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._idle.add(task)
+        try:
+            return await turn
+        finally:
+            self._idle.discard(task)
+
+    def _late(self, held: Held, running: asyncio.Future[Any]) -> None:
+        self._spawn(held, self._time_out, running)
+
+    async def _time_out(self, held: Held, running: asyncio.Future[Any]) -> bool:
+        if running.done():
+            return await self._settler.ended(held, running)
+        self.counts.timed_out += 1
+        if held.verb is not None:
+            running.cancel()
+            return await self._settler.settle(held, held.verb, held.reason, held.error)
+        reason = f"the handler did not end within {self._timeout:g} s"
+        stack = stack_of(running)
+        if self._subscription.handler.is_async:
+            running.cancel()
+        else:
+            reason += "; its thread still runs"
+        self._overrun += 1
+        running.add_done_callback(self._returned)
+        error = TimeoutError(reason).with_traceback(stack)
+        return await self._settler.settle(held, "nack", f"timeout: {reason}", error)
+
+    def _returned(self, running: asyncio.Future[Any]) -> None:
+        self._overrun -= 1
+        self._changed()
+
+    def _give_back_stalled(self) -> None:
+        """Return what has waited for a slot for so long that another worker should get it."""
+        patience = self.prefetch.patience_seconds
+        while patience is not None and self._waiting and time.monotonic() - self._waiting[0][0] >= patience:
+            _, chain = self._waiting.popleft()
+            self.prefetch.stalled()
+            self._give_back(chain)
+        self._turn_soon()
+
+    def _cancel(self, running: asyncio.Future[Any], held: Held) -> None:
+        """The worker stops, and has waited long enough for this handler."""
+        running.cancel()
+        if held.hand.deadlines.pop(held.message.offset, None) is not None:
+            self._leave_slot(held)
+            self._give_back([held, *held.chain])

@@ -1,0 +1,141 @@
+"""One leased message in a worker's hands: what it is, how long its handler may take, and what was said about it.
+
+Lives in the worker's event loop. Handlers see it as a `Delivery`, in their own colour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from lakelog.client.group_values import Answer, Answered, Verb
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.worker.answers import Answerer
+from lakelog.client.worker.tracebacks import traceback_of
+from lakelog.errors import InvalidRequest, LeaseLost
+from lakelog.model.group import MAX_REASON_BYTES
+from lakelog.wire.leases import LeaseHead
+
+_NO_CHAIN: deque[Held] = deque()
+
+
+def clipped(reason: str) -> str:
+    """At most as long as is stored, and without what PostgreSQL cannot store in a text."""
+    raw = reason.replace("\0", "\ufffd").encode("utf-8", errors="replace")[:MAX_REASON_BYTES]
+    return raw.decode("utf-8", errors="ignore")
+
+
+class Hand:
+    """One lease in a worker's hands, with those of its messages that are not answered yet."""
+
+    def __init__(
+        self,
+        lease: LeaseHead,
+        lease_ms: int,
+        answerer: Answerer,
+        timeout_seconds: float,
+        moved: Callable[[Hand], None],
+    ) -> None:
+        self.lease = lease
+        self.partition = lease.partition
+        self.token = lease.token
+        self.suspect = lease.suspect
+        self.lease_ms = lease_ms
+        self.answerer = answerer
+        self.timeout_seconds = timeout_seconds
+        self.moved = moved
+        """Called when a handler was given another time than the usual."""
+        self.loop = asyncio.get_running_loop()
+        self.kept = 0
+        """Its number with the keeper."""
+        self.until = 0.0
+        """Until when the keeper was told to keep it."""
+        self.open: set[int] = set()
+        self.deadlines: dict[int, float] = {}
+        """Until when the handlers that run may take, by offset."""
+        self.stretched = False
+        """Whether a handler was given another time than the usual."""
+        self.lost = False
+
+
+class Held:
+    """A message, its place in a hand, and the answer to it: the first one that is given counts."""
+
+    __slots__ = ("_saying", "began", "chain", "error", "hand", "message", "over", "reason", "verb")
+
+    def __init__(self, message: ReceivedMessage[Any], hand: Hand) -> None:
+        self.message = message
+        self.hand = hand
+        self.chain: deque[Held] = _NO_CHAIN
+        """The messages that have to wait for this one; set when it gets its concurrency slot."""
+        self.verb: Verb | None = None
+        """What was said about it."""
+        self.reason = ""
+        self.error: BaseException | None = None
+        """Why it failed; of a nack by the handler itself, what the handler was catching."""
+        self.over = False
+        self.began = 0.0
+        """When it got its concurrency slot; 0 while it has none."""
+        self._saying: asyncio.Future[Answered] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.hand.loop
+
+    @property
+    def attempt(self) -> int:
+        return self.hand.lease.deliveries.get(self.message.offset, 1)
+
+    @property
+    def failures(self) -> int:
+        return self.hand.lease.failures.get(self.message.offset, 0)
+
+    def acked_by(self, saying: asyncio.Future[Answered]) -> None:
+        """Note that this ack, of this message and others, was said."""
+        self.verb, self._saying = "ack", saying
+
+    async def settle(
+        self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None, error: BaseException | None = None
+    ) -> Answered:
+        """Send the answer, and return when the server has accepted it; a repeat of it gets the same result.
+
+        The traceback of `error` goes with a nack or fail.
+        """
+        if self._saying is None:
+            if self.over:
+                raise LeaseLost("This message was given back already: its handler took too long.")
+            self.verb, self.reason, self.error = verb, reason, error
+            delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
+            answer = self.answer(verb, clipped(reason), delay_ms)
+            if error is not None:
+                answer = replace(answer, traceback=traceback_of(error))
+            self._saying = self.hand.answerer.say(answer)
+        elif verb != self.verb:
+            raise InvalidRequest(f"This message was answered already, with {self.verb}.")
+        # Whoever said it may be cancelled; what was said stands.
+        return await asyncio.shield(self._saying)
+
+    async def extend(self, seconds: float | None = None) -> None:
+        """Gives the handler so many seconds from now. Raises `LeaseLost` if the message is somebody else's already."""
+        if self._saying is not None or self.over:
+            raise InvalidRequest("This message was answered already.")
+        more = self.hand.timeout_seconds if seconds is None else seconds
+        await self.hand.answerer.say(self.prolonging())
+        if self.message.offset in self.hand.deadlines:
+            self.hand.deadlines[self.message.offset] = time.monotonic() + more
+            self.hand.stretched = True
+            self.hand.moved(self.hand)
+
+    def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> Answer:
+        hand, offsets = self.hand, (self.message.offset,)
+        return Answer(
+            verb=verb, partition=hand.partition, token=hand.token, offsets=offsets, delay_ms=delay_ms, reason=reason
+        )
+
+    def prolonging(self, *, alone: bool = False) -> Answer:
+        hand = self.hand
+        return Answer(verb="extend", partition=hand.partition, token=hand.token, lease_ms=hand.lease_ms, alone=alone)

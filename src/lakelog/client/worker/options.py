@@ -1,0 +1,190 @@
+"""What a subscription is told: checked once, when it is made, and turned into what the server is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from lakelog.client.functions import check_function, check_hook
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.positions import position_of
+from lakelog.client.worker.handler_types import Filter
+from lakelog.client.worker.handlers import Handler
+from lakelog.errors import InvalidRequest
+from lakelog.model import group as model
+from lakelog.model.arguments import (
+    check_flag,
+    check_positive_seconds,
+    check_seconds,
+    check_text,
+    check_time,
+    check_whole,
+    refusal,
+)
+from lakelog.model.filter import parse
+from lakelog.model.group import (
+    MAX_RETRIES,
+    MAX_WINDOW,
+    Assignor,
+    Exponential,
+    GroupKind,
+    GroupWish,
+    NoStart,
+    Order,
+    RetryPolicy,
+    Start,
+)
+from lakelog.model.limits import MAX_BATCH_MESSAGES
+from lakelog.model.names import check_name
+from lakelog.model.position import AtTime
+
+StartFrom = Literal["earliest", "latest", "none"] | datetime | int
+Retries = RetryPolicy | int
+Hook = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a subscription works. What is None is not said, and the group's own setting holds."""
+
+    concurrency: int = 1
+    batch_size: int = 50
+    max_in_flight: int | None = None
+    prefetch: int | None = None
+    filter: Filter[Any] | None = None
+    retries: Retries | None = None
+    dead_letter: bool | None = None
+    on_dead: Hook | None = None
+    on_ack: Hook | None = None
+    start_from: StartFrom | None = None
+    """None: not stated, which means latest."""
+    ack: Literal["auto", "manual"] = "auto"
+    ack_timeout: timedelta | float = 30.0
+    lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000
+    order: Order | str | None = None
+    assignor: Assignor | str | None = None
+    session_timeout: timedelta | float = model.DEFAULT_SESSION_MS / 1000
+    heartbeat: timedelta | float | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("concurrency", self.concurrency, 1)
+        check_whole("batch_size", self.batch_size, 1, MAX_BATCH_MESSAGES)
+        if self.max_in_flight is not None:
+            check_whole("max_in_flight", self.max_in_flight, 1)
+        if self.prefetch is not None:
+            check_whole("prefetch", self.prefetch, 0)
+        if self.ack not in ("auto", "manual"):
+            raise InvalidRequest(f"`ack` must be 'auto' or 'manual', not {self.ack!r}.")
+        check_seconds("lease", self.lease, model.MIN_LEASE_MS / 1000, model.MAX_LEASE_MS / 1000)
+        check_seconds("session_timeout", self.session_timeout, model.MIN_SESSION_MS / 1000, model.MAX_SESSION_MS / 1000)
+        check_positive_seconds("ack_timeout", self.ack_timeout)
+        if self.heartbeat_seconds is not None and self.heartbeat_seconds * 1000 >= self.session_ms:
+            limit = f"shorter than `session_timeout`, which is {self.session_ms / 1000:g} s"
+            raise refusal("heartbeat", limit, self.heartbeat)
+        self._check_functions()
+        self.wish()
+
+    def _check_functions(self) -> None:
+        if isinstance(self.filter, str):
+            if self.filter:
+                parse(self.filter)
+        elif self.filter is not None:
+            check_function("filter", self.filter, ("value",))
+        if self.on_ack is not None:
+            check_hook("on_ack", self.on_ack, ("delivery",))
+        if self.on_dead is not None:
+            check_hook("on_dead", self.on_dead, ("delivery", "error"))
+
+    @property
+    def lease_ms(self) -> int:
+        return round(check_seconds("lease", self.lease) * 1000)
+
+    @property
+    def heartbeat_seconds(self) -> float | None:
+        return None if self.heartbeat is None else check_positive_seconds("heartbeat", self.heartbeat)
+
+    @property
+    def session_ms(self) -> int:
+        return round(check_seconds("session_timeout", self.session_timeout) * 1000)
+
+    @property
+    def timeout_seconds(self) -> float:
+        return check_seconds("ack_timeout", self.ack_timeout)
+
+    def wish(self) -> GroupWish:
+        """What the server is told about the group."""
+        stated = wish_of(
+            order=self.order,
+            filter=self.filter if isinstance(self.filter, str) else None,
+            retries=self.retries,
+            dead_letter=self.dead_letter,
+            assignor=self.assignor,
+        )
+        start = None if self.start_from is None else start_of(self.start_from)
+        return replace(stated, kind=GroupKind.LEASE, start=start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A handler for the messages of a topic, as a member of a group."""
+
+    topic: str
+    group: str
+    handler: Handler
+    codec: Codec[Any]
+    options: Options
+
+    def __post_init__(self) -> None:
+        check_name("group", self.group)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.group}"
+
+
+def wish_of(
+    *,
+    order: Order | str | None = None,
+    filter: str | None = None,
+    retries: Retries | None = None,
+    dead_letter: bool | None = None,
+    assignor: Assignor | str | None = None,
+    window: int | None = None,
+) -> GroupWish:
+    """A group's settings as callers write them."""
+    return GroupWish(
+        order=_choice(Order, "order", order),
+        filter=None if filter is None else check_text("filter", filter),
+        retries=_policy(retries),
+        dead_letter=None if dead_letter is None else check_flag("dead_letter", dead_letter),
+        assignor=_choice(Assignor, "assignor", assignor),
+        window=None if window is None else check_whole("window", window, 1, MAX_WINDOW),
+    )
+
+
+def _policy(retries: Retries | None) -> RetryPolicy | None:
+    if retries is None or isinstance(retries, RetryPolicy):
+        return retries
+    if type(retries) is not int:
+        raise refusal("retries", "a whole number, lakelog.Exponential(…) or lakelog.Fixed(…)", retries)
+    return Exponential(max=check_whole("retries", retries, 0, MAX_RETRIES))
+
+
+def start_of(start: StartFrom) -> Start:
+    if start == "none":
+        return NoStart()
+    if isinstance(start, datetime):
+        return AtTime(check_time("start_from", start))
+    if start not in ("earliest", "latest") and (type(start) is not int or start < 0):
+        raise refusal("start_from", "'earliest', 'latest', 'none', a datetime with a time zone, or an offset", start)
+    return position_of(start)
+
+
+def _choice(kind: Any, name: str, wanted: str | None) -> Any:
+    try:
+        return None if wanted is None else kind(wanted)
+    except ValueError as exc:
+        choices = ", ".join(repr(str(each)) for each in kind)
+        raise InvalidRequest(f"`{name}` must be one of {choices}, not {wanted!r}.") from exc

@@ -1,0 +1,98 @@
+"""When a worker asks for messages, and which answers go with that call.
+
+A busy worker sends the answers about its last messages with its call for the next ones: one call and one commit. Such a
+call does not wait at the server, so that what is said in between can wait for the next one. While a call waits at the
+server for messages, answers are sent by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from lakelog.client.worker.answers import Answerer, Said
+from lakelog.client.worker.lease_runner import LeaseRunner
+
+LINGER_SECONDS = 0.002
+"""How long a call for few messages waits for other handlers to end. A call for one costs as much as one for many."""
+_MOST_HELD_SECONDS = 0.25
+"""Answers do not wait longer for a call that is under way: its server may be slow to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call: for so many messages, with what was said; `waits`: at the server, until there are messages."""
+
+    count: int
+    said: Said | None
+    waits: bool
+
+
+class Rounds:
+    """Belongs to one worker. `look` is called when a message was answered, or something was said."""
+
+    def __init__(self, runner: LeaseRunner, answerer: Answerer, batch_size: int) -> None:
+        self.has_more = False
+        """Whether the last call got all that it asked for."""
+        self._runner = runner
+        self._answerer = answerer
+        self._batch_size = batch_size
+        self._go = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_between = False
+
+    async def next(self) -> Round:
+        """Return when it is worth a call."""
+        while True:
+            await self._wait()
+            said = self._answerer.collect()
+            count = self._wanted(0 if said is None else said.ends)
+            if count:
+                break
+            if said is not None:
+                self._answerer.put_back(said)
+        waits = said is None and not self.has_more
+        if waits:
+            self._answerer.let_go()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(_MOST_HELD_SECONDS, self._answerer.let_go)
+        return Round(count, said, waits)
+
+    def look(self) -> None:
+        """Decide whether the next call goes now, within `LINGER_SECONDS`, or not yet."""
+        if not self._is_between:
+            return
+        ends = self._answerer.ends
+        wanted = self._wanted(ends)
+        if not wanted and not ends:
+            # Room for messages comes with other answers than these, such as extensions.
+            self._answerer.send_alone()
+        elif wanted >= min(self._batch_size, self._runner.prefetch.capacity) or ends == self._runner.in_flight:
+            self._go.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._go.set)
+
+    def close(self) -> None:
+        """There are no more calls: answers go by themselves."""
+        self._stop_timer()
+        self._answerer.let_go()
+
+    async def _wait(self) -> None:
+        self._stop_timer()
+        self._go.clear()
+        self._answerer.hold()
+        self._is_between = True
+        self.look()
+        try:
+            await self._go.wait()
+        finally:
+            self._is_between = False
+            self._stop_timer()
+
+    def _wanted(self, ends: int) -> int:
+        return min(self._batch_size, self._runner.room_with(ends))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,237 @@
+"""All subscriptions of a client: started together, and stopped together by a signal or a call.
+
+The first SIGTERM or SIGINT lets handlers finish, for 25 seconds; the second ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from lakelog.client import processes
+from lakelog.client._async.delivery import AsyncDelivery
+from lakelog.client._async.transport import AsyncTransport
+from lakelog.client._sync.delivery import Delivery
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.retrying.backoff import Policy
+from lakelog.client.worker import never_run
+from lakelog.client.worker.completion import Counts
+from lakelog.client.worker.handler_types import (
+    Async,
+    AsyncDeliveryHandler,
+    DeliveryHandler,
+    P,
+    Plain,
+    ValueHandler,
+)
+from lakelog.client.worker.handlers import Handler
+from lakelog.client.worker.lease_keeper import Keeper, Tools
+from lakelog.client.worker.options import Options, Subscription
+from lakelog.errors import InvalidRequest
+from lakelog.model.names import check_name
+
+if TYPE_CHECKING:
+    from lakelog.client.worker.worker import Worker
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+STOP_SECONDS = 25.0
+
+log = processes.log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What workers need of a client: a transport for their own loop, and who keeps their leases."""
+
+    transport: Callable[[], AsyncTransport]
+    keeper: Callable[[AsyncTransport], Keeper]
+    owns_transport: bool
+    """Whether the transport was made for the workers, and is closed with them."""
+
+
+class Crew:
+    """The subscriptions, and their workers while they run."""
+
+    def __init__(self, workshop: Workshop, policy: Policy) -> None:
+        self.subscriptions: list[Subscription] = []
+        self._workshop = workshop
+        self._policy = policy
+        self._program: str | None = None
+        """The module of the main program, if that subscribed."""
+        self._workers: list[Worker] = []
+        self._transport: AsyncTransport | None = None
+        self._tools: Tools | None = None
+        self._stopped: asyncio.Event | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        processes.after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """The parent's workers are the parent's."""
+        processes.inherited.append((self._transport, self._tools, self._workers, self._stopping, self._stopped))
+        self._transport = self._tools = self._stopping = self._stopped = None
+        self._workers = []
+
+    @property
+    def running(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """By topic/group."""
+        return {worker.subscription.name: worker.counts for worker in self._workers}
+
+    def add(self, subscription: Subscription) -> None:
+        if self.running:
+            raise InvalidRequest("Subscribe before the workers are started.")
+        if any(other.name == subscription.name for other in self.subscriptions):
+            raise InvalidRequest(f"This client has a handler for {subscription.name} already.")
+        self.subscriptions.append(subscription)
+        self._program = never_run.main_program()
+        if self._program is not None:
+            processes.before_exit(self)
+
+    def finish_at_exit(self) -> None:
+        warning = never_run.warning(self._program or "", self, self.subscriptions)
+        if warning is not None:
+            log.warning("%s", warning)
+
+    async def run(self) -> None:
+        """Works until a signal, or `stop`; what a worker cannot go on with is raised."""
+        stopped = self._stopped = asyncio.Event()
+        with _signals(stopped.set):
+            tasks = [asyncio.create_task(self._work()), asyncio.create_task(_until(stopped))]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+                await self.stop()
+
+    async def _work(self) -> None:
+        await self.start()
+        await asyncio.gather(*(worker.failed() for worker in self._workers))
+
+    async def start(self) -> None:
+        if not self.subscriptions:
+            raise InvalidRequest("There is nothing to run: subscribe a handler first, with @topic.subscribe(group=…).")
+        if self.running:
+            raise InvalidRequest("The workers of this client run already.")
+        processes.forget(self)
+        # Workers load Arrow, which clients without subscriptions do without.
+        from lakelog.client.worker.worker import Worker
+
+        self._stopping = None
+        self._transport = self._workshop.transport()
+        self._tools = Tools(keeper=self._workshop.keeper(self._transport))
+        self._tools.keeper.begin()
+        self._workers = [
+            Worker(subscription, self._transport, self._tools, self._policy) for subscription in self.subscriptions
+        ]
+        try:
+            for worker in self._workers:
+                await worker.start()
+        except BaseException:
+            await self._halt(5.0)
+            raise
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Whoever asks first says how long it may take; the others wait with him."""
+        if self._stopped is not None:
+            self._stopped.set()
+        await self._halt(seconds)
+
+    async def _halt(self, seconds: float) -> None:
+        if self._stopping is None and self.running:
+            self._stopping = asyncio.create_task(self._stop(seconds))
+        if self._stopping is not None:
+            await asyncio.shield(self._stopping)
+
+    async def _stop(self, seconds: float) -> None:
+        transport, tools = self._transport, self._tools
+        assert transport is not None and tools is not None
+        try:
+            await asyncio.gather(*(worker.stop(seconds) for worker in self._workers))
+        finally:
+            self._transport = self._tools = None
+            tools.keeper.close()
+            tools.threads.close()
+            if self._workshop.owns_transport:
+                await transport.close()
+
+
+class Subscribe(Generic[T]):
+    """Subscribe a handler and return it unchanged: the decorator that `topic.subscribe` returns."""
+
+    def __init__(self, crew: Crew, topic: str, group: str, codec: Codec[T], options: Options) -> None:
+        self._crew = crew
+        self._place = (topic, check_name("group", group))
+        self._codec = codec
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"Subscribe(topic={self._place[0]!r}, group={self._place[1]!r})"
+
+    # The last three are for mypy, which does not match positional-only parameters with the protocols.
+    @overload
+    def __call__(self, function: ValueHandler[T, P, R]) -> Callable[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: AsyncDeliveryHandler[T, P, Async]) -> Callable[P, Async]: ...
+    @overload
+    def __call__(self, function: DeliveryHandler[T, P, Plain]) -> Callable[P, Plain]: ...
+    @overload
+    def __call__(self, function: Callable[[T], R]) -> Callable[[T], R]: ...
+    @overload
+    def __call__(self, function: Callable[[T, AsyncDelivery[T]], Async]) -> Callable[[T, AsyncDelivery[T]], Async]: ...
+    @overload
+    def __call__(self, function: Callable[[T, Delivery[T]], Plain]) -> Callable[[T, Delivery[T]], Plain]: ...
+
+    def __call__(self, function: Any) -> Any:
+        topic, group = self._place
+        self._crew.add(
+            Subscription(topic=topic, group=group, handler=Handler(function), codec=self._codec, options=self._options)
+        )
+        return function
+
+
+async def _until(stopped: asyncio.Event) -> None:
+    await stopped.wait()
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Only in the main thread: elsewhere signals do not arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def begin_to_stop(name: str) -> None:
+        log.info("%s received: finishing running handlers. Send it again to exit immediately.", name)
+        stop()
+
+    def arrived(number: int, frame: object) -> None:
+        # Not `loop.add_signal_handler`: a handler that blocks the loop would keep the second signal from ending it.
+        seen.append(number)
+        if len(seen) > 1:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        loop.call_soon_threadsafe(begin_to_stop, signal.Signals(number).name)
+
+    before = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,61 @@
+"""How many messages a worker leases ahead of its handlers, so that handlers do not wait for the server.
+
+It decides a number. The leasing is in `worker`, and the waiting messages are in `lease_runner`.
+"""
+
+from __future__ import annotations
+
+from lakelog.client.worker.options import Options
+
+AHEAD_SECONDS = 0.1
+PATIENCE_SECONDS = 0.5
+_WEIGHT = 0.3
+"""The share of the newest handler in the average."""
+
+
+class Prefetch:
+    """Without a number from the caller: what the worker handles in `AHEAD_SECONDS`, at most `batch_size`.
+
+    It starts at 0, grows over a few dozen fast handlers, and shrinks with the first slow one, so that a worker never
+    keeps messages that other workers could handle now.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.is_automatic = options.prefetch is None and options.max_in_flight is None
+        self._batch_size = options.batch_size
+        self._concurrency = options.concurrency
+        self._most = options.max_in_flight
+        self._seconds = 1.0
+        """How long a handler takes: an average that follows a slower handler at once and faster ones slowly."""
+        self.size = 0
+        if not self.is_automatic:
+            self.size = options.prefetch if options.prefetch is not None else options.max_in_flight or 0
+
+    def __str__(self) -> str:
+        ahead = "automatic" if self.is_automatic else max(0, self.capacity - self._concurrency)
+        return f"concurrency {self._concurrency}, prefetch {ahead}"
+
+    @property
+    def capacity(self) -> int:
+        """How many messages the worker may hold: waiting for a slot, running, or waiting for the answer to an ack."""
+        wanted = self._concurrency + self.size
+        return wanted if self._most is None else min(wanted, self._most)
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """How long a message may wait for a slot before it goes back to the group."""
+        return PATIENCE_SECONDS if self.is_automatic else None
+
+    def handled(self, seconds: float) -> None:
+        """Adjust to a handler that took so long."""
+        self._seconds = max(seconds, (1 - _WEIGHT) * self._seconds + _WEIGHT * seconds)
+        self._resize()
+
+    def stalled(self) -> None:
+        """Adjust to handlers that did not free a slot within the patience: lease nothing ahead."""
+        self._seconds = max(self._seconds, 2 * AHEAD_SECONDS * self._concurrency)
+        self._resize()
+
+    def _resize(self) -> None:
+        if self.is_automatic:
+            self.size = min(self._batch_size, int(self._concurrency * AHEAD_SECONDS / max(self._seconds, 1e-6)))

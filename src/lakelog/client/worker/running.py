@@ -1,0 +1,103 @@
+"""How each colour of client runs its workers: an async one in the caller's event loop, a sync one in a loop of its own.
+
+Twins as in `lakelog.client._runtime`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from lakelog.client._async.transport import AsyncTransport
+from lakelog.client._sync.transport import Transport
+from lakelog.client.group_values import Answer, Answered
+from lakelog.client.loops import LoopThread
+from lakelog.client.worker.lease_extension import Source
+from lakelog.client.worker.lease_keeper import Keeper, ThreadKeeper
+from lakelog.client.worker.pool import Crew, Workshop
+from lakelog.errors import InvalidRequest, LakelogError
+
+
+class AsyncWorkers:
+    """The crew in the caller's event loop."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    async def run(self) -> None:
+        await self._crew.run()
+
+    async def start(self) -> None:
+        await self._crew.start()
+
+    async def stop(self, seconds: float) -> None:
+        await self._crew.stop(seconds)
+
+
+class Workers:
+    """The crew in an event loop of its own: the main thread's for `run`, so that signals arrive; a thread's else."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._stop: Callable[[float], None] | None = None
+
+    def run(self) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise InvalidRequest(
+                "log.run() blocks its thread, and this thread runs an event loop. Use `await log.run()` with a client "
+                "of lakelog.connect_async(), or log.start(), which works in a thread of its own."
+            )
+        asyncio.run(self._run())
+
+    def start(self) -> None:
+        thread = LoopThread("lakelog-workers")
+        try:
+            thread.submit(self._crew.start()).result()
+        except BaseException:
+            thread.stop()
+            raise
+
+        def stop(seconds: float) -> None:
+            thread.submit(self._crew.stop(seconds)).result()
+            thread.stop()
+
+        self._stop = stop
+
+    def stop(self, seconds: float) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop(seconds)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop(seconds: float) -> None:
+            asyncio.run_coroutine_threadsafe(self._crew.stop(seconds), loop).result()
+
+        self._stop = stop
+        try:
+            await self._crew.run()
+        finally:
+            self._stop = None
+
+
+def async_default_workshop(transport: AsyncTransport) -> Workshop:
+    """Over the client's own transport, with a thread that extends leases through the event loop."""
+    return Workshop(transport=lambda: transport, keeper=_loop_keeper, owns_transport=False)
+
+
+def default_workshop(transport: Transport) -> Workshop:
+    def none() -> AsyncTransport:
+        raise InvalidRequest("This client has no transport for workers; make it with `connect`.")
+
+    return Workshop(transport=none, keeper=_loop_keeper, owns_transport=False)
+
+
+def _loop_keeper(transport: AsyncTransport) -> Keeper:
+    loop = asyncio.get_running_loop()
+
+    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        call = transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
+        return asyncio.run_coroutine_threadsafe(call, loop).result()
+
+    return ThreadKeeper(send)

@@ -1,0 +1,350 @@
+"""The worker of one subscription: a member of the group that takes leases, runs them, and goes on through outages.
+
+What becomes of a lease is in `lease_runner`; which workers there are is in `crew`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakelog.client import processes
+from lakelog.client._async.transport import AsyncTransport
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership, Payload
+from lakelog.client.reading.decoding import leased_messages
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.retrying.backoff import Pauses, Policy, is_passing
+from lakelog.client.retrying.outage import Outage
+from lakelog.client.worker.answers import Answerer, Said
+from lakelog.client.worker.lease_extension import Source
+from lakelog.client.worker.lease_keeper import Tools
+from lakelog.client.worker.lease_runner import LeaseRunner
+from lakelog.client.worker.leased_message import Hand, Held
+from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.polling import Round, Rounds
+from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
+from lakelog.model.group import Order
+from lakelog.model.partitioner import murmur2
+from lakelog.wire.leases import LeaseHead
+
+log = processes.log
+
+WAIT_SECONDS = 20.0
+_LONG_PAUSE_SECONDS = 5.0
+
+
+class Worker:
+    """Belongs to the event loop that runs it."""
+
+    def __init__(self, subscription: Subscription, transport: AsyncTransport, tools: Tools, policy: Policy) -> None:
+        self.subscription = subscription
+        self.owner = _owner()
+        self._transport = transport
+        self._tools = tools
+        self._policy = policy
+        self._source = Source(subscription.topic, subscription.group, self.owner)
+        self._answerer = Answerer(self._send, self._changed)
+        self._runner = LeaseRunner(subscription, self._answerer, tools, self._changed)
+        self._rounds = Rounds(self._runner, self._answerer, subscription.options.batch_size)
+        self._membership: Membership | None = None
+        self._skipped: int | None = None
+        """How many messages lie before the group's start, if this worker's first join gave the group its start."""
+        self._order = Order.KEY
+        self._asking: ConsumeWish | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._outage = Outage(subscription.name)
+        self.counts = self._runner.counts
+
+    async def start(self) -> None:
+        """Joins the group; what the server refuses now is raised. Then it works until `stop`."""
+        await self._join()
+        self._tell_start()
+        await self._tools.keeper.ready()
+        self._tasks = [
+            asyncio.create_task(self._take_all(), name=f"lakelog-take-{self.subscription.name}"),
+            asyncio.create_task(self._beat_all(), name=f"lakelog-heartbeat-{self.subscription.name}"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._complain)
+        log.info("%s: worker started: member %s, %s", self.subscription.name, self.owner, self._runner.prefetch)
+
+    async def stop(self, seconds: float) -> None:
+        """Takes no more, finishes what runs, gives back the rest, and leaves the group: within so many seconds."""
+        deadline = time.monotonic() + seconds
+        self._runner.stopping = True
+        if self._tasks:
+            taking, beating = self._tasks
+            await _cancelled(taking)
+            self._answerer.give_up_after(seconds)
+            drained = self._runner.drain(max(0.0, deadline - time.monotonic() - 1.0))
+            await asyncio.gather(self._return_unseen(), drained)
+            await self._answerer.flush()
+            await _cancelled(beating)
+        await self._leave(max(0.5, deadline - time.monotonic()))
+        self._runner.failure_log.close()
+        if self._tasks:
+            log.info("%s: worker stopped: %s", self.subscription.name, _summary(self._runner))
+
+    async def failed(self) -> None:
+        """Returns when the worker has come to an end by itself, which it should not; raises why."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    def _complain(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s: worker failed", self.subscription.name, exc_info=error)
+
+    # Membership -------------------------------------------------------------------------------------------------------
+
+    async def _join(self) -> None:
+        options = self.subscription.options
+        wish = JoinWish(
+            group=self.subscription.group,
+            topics=(self.subscription.topic,),
+            member_id=self.owner,
+            session_ms=options.session_ms,
+            client_host=socket.gethostname(),
+            wish=options.wish(),
+        )
+        groups = self._transport.groups
+        pauses = Pauses()
+        while True:
+            try:
+                self._membership = await groups.join(wish, self._policy.try_seconds)
+                self._skipped = self._membership.skipped_at_start.get(self.subscription.topic, self._skipped)
+                described = await groups.describe(self.subscription.group, self._policy.try_seconds)
+                self._order = described.group.settings.order
+                self._runner.failure_log.keeps_dead_letters = described.group.settings.dead_letter
+                self._outage.ended()
+                return
+            except LakelogError as error:
+                if not is_passing(error):
+                    raise
+                self._outage.failed(error)
+                await asyncio.sleep(pauses.next(error))
+
+    def _tell_start(self) -> None:
+        """Log where the group starts if that may surprise: messages are skipped, or `start_from` has no effect."""
+        topic, group, skipped = self.subscription.topic, self.subscription.group, self._skipped
+        stated = self.subscription.options.start_from is not None
+        if skipped is None and stated:
+            log.info(
+                "Group '%s' already reads topic '%s' and resumes from its committed offsets; "
+                "start_from applies only to new groups.",
+                group,
+                topic,
+            )
+        elif skipped and not stated:
+            log.warning(
+                "Group '%s' is new to topic '%s' and starts at its end: %s skipped. To process them, run "
+                "`lakelog groups seek %s %s --to earliest`. To start new groups at the beginning, pass "
+                'start_from="earliest".',
+                group,
+                topic,
+                "1 existing message is" if skipped == 1 else f"{skipped:,} existing messages are",
+                group,
+                topic,
+            )
+
+    async def _beat_all(self) -> None:
+        options = self.subscription.options
+        last_refreshed = 0.0
+        while True:
+            member = self._membership
+            every = options.heartbeat_seconds or _interval(member)
+            await asyncio.sleep(min(every, options.lease_ms / 3000))
+            for hand in self._runner.hands:
+                self._runner.deadlines.prolonged(hand)
+            self._tools.keeper.flush()
+            if time.monotonic() - last_refreshed >= every * 0.9:
+                last_refreshed = time.monotonic()
+                with contextlib.suppress(LakelogError):
+                    await self._beat()
+
+    async def _beat(self) -> None:
+        member = self._membership
+        if member is None:
+            return
+        try:
+            self._membership = await self._transport.groups.heartbeat(
+                self.subscription.group, member.member_id, member.generation, self._policy.try_seconds
+            )
+        except UnknownMember:
+            log.warning("%s: Removed from the group after a timeout. Joining again.", self.subscription.name)
+            await self._join()
+
+    async def _leave(self, seconds: float) -> None:
+        if self._membership is not None:
+            # Its session would end by itself.
+            with contextlib.suppress(LakelogError):
+                await self._transport.groups.leave(
+                    self.subscription.group, self.owner, min(seconds, self._policy.try_seconds)
+                )
+
+    # Leases -----------------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self._rounds.look()
+
+    async def _take_all(self) -> None:
+        try:
+            while True:
+                due = await self._rounds.next()
+                self._asking = self._wish(due)
+                found = await self._consume(self._asking, due.said)
+                self._asking = None
+                self._rounds.has_more = 2 * self._take(found) >= due.count
+        finally:
+            self._rounds.close()
+
+    def _wish(self, due: Round) -> ConsumeWish:
+        member, options = self._membership, self.subscription.options
+        return ConsumeWish(
+            topic=self.subscription.topic,
+            group=self.subscription.group,
+            owner=self.owner,
+            request_id=uuid.uuid4().hex,
+            max_messages=due.count,
+            lease_ms=options.lease_ms,
+            wait_seconds=WAIT_SECONDS if due.waits else 0.0,
+            member_id=member.member_id if member else None,
+            generation=member.generation if member else None,
+            isolates=True,
+            wish=options.wish(),
+        )
+
+    async def _consume(self, wish: ConsumeWish, said: Said | None) -> Consumed:
+        """Asks until there is an answer, with the same request id: leases whose answer was lost come again.
+
+        What was said goes with the first try only, and by itself if that fails.
+        """
+        pauses = Pauses()
+        while True:
+            try:
+                found = await self._call(wish, said)
+                self._outage.ended()
+                return found
+            except (StaleGeneration, UnknownMember):
+                with contextlib.suppress(LakelogError):
+                    await self._beat()
+                if self._membership is not None:
+                    wish = replace(wish, generation=self._membership.generation)
+                await asyncio.sleep(pauses.next() if pauses.failed else 0)
+                pauses.failed += 1
+            except LakelogError as error:
+                self._outage.failed(error)
+                pause = pauses.next(error)
+                lasting = not is_passing(error) and not isinstance(error, NoPosition)
+                await asyncio.sleep(max(pause, _LONG_PAUSE_SECONDS) if lasting else pause)
+            self._asking = wish = replace(wish, repeat=True)
+            said = None
+
+    async def _call(self, wish: ConsumeWish, said: Said | None) -> Consumed:
+        if said is not None:
+            wish = replace(wish, answers=tuple(said.answers))
+        try:
+            found = await self._transport.groups.consume(wish, wish.wait_seconds + self._policy.try_seconds)
+        except BaseException:
+            if said is not None:
+                self._answerer.put_back(said)
+            self._answerer.let_go()
+            raise
+        if said is not None:
+            self._answerer.settle(said, found.answered)
+        return found
+
+    def _take(self, found: Consumed) -> int:
+        """Begin to run the messages, and return how many they are."""
+        member = self._membership
+        if member is not None and found.head.generation is not None and found.head.generation > member.generation:
+            self._membership = replace(member, generation=found.head.generation)
+        payloads = iter(found.payloads)
+        taken: list[tuple[Hand, list[list[Held]]]] = []
+        count = 0
+        for lease in found.leases:
+            hand = self._hand(lease)
+            messages = self._messages(found, lease, [next(payloads) for _ in lease.pieces])
+            count += len(messages)
+            taken.append((hand, _chains([Held(message, hand) for message in messages], self._order)))
+        # Before any of them runs: it may let nothing else run.
+        self._tools.keeper.flush()
+        for hand, chains in taken:
+            self._runner.begin(hand, chains)
+        return count
+
+    def _hand(self, lease: LeaseHead) -> Hand:
+        options = self.subscription.options
+        hand = Hand(lease, options.lease_ms, self._answerer, options.timeout_seconds, self._runner.deadlines.moved)
+        hand.until = time.monotonic() + options.timeout_seconds
+        hand.kept = self._tools.keeper.keep(
+            self._source, hand.partition, hand.token, options.lease_ms / 1000, hand.until
+        )
+        return hand
+
+    def _messages(
+        self, found: Consumed, lease: LeaseHead, payloads: Sequence[Payload]
+    ) -> list[ReceivedMessage[object]]:
+        return leased_messages(
+            self.subscription.topic, self.subscription.codec, found.head.incarnation, lease, payloads
+        )
+
+    async def _return_unseen(self) -> None:
+        """Gives back the leases of a call that was under way when it was time to stop: they may have been granted."""
+        if self._asking is None:
+            return
+        wish = replace(self._asking, wait_seconds=0.0, max_messages=1, repeat=True)
+        try:
+            found = await self._transport.groups.consume(wish, self._policy.try_seconds)
+        except LakelogError:
+            return
+        for lease in found.leases:
+            offsets = tuple(sorted(lease.offsets()))
+            self._answerer.say(Answer(verb="release", partition=lease.partition, token=lease.token, offsets=offsets))
+
+    async def _send(self, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+        source = self._source
+        return await self._transport.groups.answer(
+            source.topic, source.group, source.owner, answers, self._policy.try_seconds
+        )
+
+
+def _chains(helds: Sequence[Held], order: Order) -> list[list[Held]]:
+    """What has to run one after another."""
+    if order is Order.PARTITION:
+        return [list(helds)]
+    if order is Order.NONE:
+        return [[held] for held in helds]
+    chains: dict[object, list[Held]] = {}
+    for held in helds:
+        key = held.message.key
+        # By the same hash as the server's: to it, two keys that share one are the same, and it wants them in order.
+        chains.setdefault(held if key is None else murmur2(key), []).append(held)
+    return list(chains.values())
+
+
+def _owner() -> str:
+    host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _interval(member: Membership | None) -> float:
+    return member.heartbeat_ms / 1000 if member is not None else 10.0
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _summary(runner: LeaseRunner) -> str:
+    counts = runner.counts
+    return f"{counts.acked} acked, {counts.failed} failed, {counts.dead} dead-lettered, {counts.released} released"

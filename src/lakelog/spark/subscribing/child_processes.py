@@ -1,0 +1,270 @@
+"""The children of a Spark task: processes that run handlers, watched, killed and replaced.
+
+A lane is messages that run one after another in one child; the lanes of a task run beside one another. A child that
+ends takes its message with it, and no other. Children live on in Spark's Python worker for the tasks to come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import selectors
+import signal
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakelog.errors import ConfigurationError
+from lakelog.spark.subscribing.handling import HEAD, LENGTH, Outcome, Recipe, Said, Task, outcome_of, serve_and_end
+
+LOAD_SECONDS = 300.0
+"""So long a child may take to load the handler and what it imports."""
+_REST_SECONDS = 0.002
+"""After having read so long nothing is read: fast handlers say much, and a wake-up for each word costs more than it."""
+_END_SECONDS = 1.0
+_READ_BYTES = 1 << 16
+_RECIPES_KEPT = 4
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """One process that runs one handler."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.is_ready = False
+        self.is_over = False
+        self._rest = b""
+        inbox, self._inbox = os.pipe()
+        self.outbox, outbox = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _settle_in(parent, (self._inbox, self.outbox))
+            serve_and_end(inbox, outbox, recipe)
+        os.close(inbox)
+        os.close(outbox)
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        body = pickle.dumps(tasks, protocol=pickle.HIGHEST_PROTOCOL)
+        data = memoryview(LENGTH.pack(len(body)) + body)
+        # A child that is gone says so by the end of its outbox.
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._inbox, data) :]
+
+    def heard(self) -> list[tuple[Said, int, str]]:
+        """What it has said since; at the end of what it ever says, `is_over`."""
+        data = os.read(self.outbox, _READ_BYTES)
+        self.is_over = not data
+        self._rest += data
+        found, at = [], 0
+        while len(self._rest) - at >= HEAD.size:
+            said, number, length = HEAD.unpack_from(self._rest, at)
+            end = at + HEAD.size + length
+            if end > len(self._rest):
+                break
+            found.append((Said(said), number, self._rest[at + HEAD.size : end].decode(errors="replace")))
+            at = end
+        self._rest = self._rest[at:]
+        return found
+
+    def end(self) -> str:
+        """Kills what is left of it; how it ended."""
+        status = self._status(_END_SECONDS if self.is_over else 0.0)
+        os.close(self._inbox)
+        os.close(self.outbox)
+        code = os.waitstatus_to_exitcode(status)
+        return f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+
+    def _status(self, seconds: float) -> int:
+        """It may end by itself for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return status
+            time.sleep(_REST_SECONDS)
+        os.kill(self.pid, signal.SIGKILL)
+        return os.waitpid(self.pid, 0)[1]
+
+
+class Children:
+    """Those of this process that wait for work, by handler."""
+
+    def __init__(self) -> None:
+        self._idle: OrderedDict[str, list[Child]] = OrderedDict()
+        self._pid = os.getpid()
+
+    def take(self, recipe: Recipe) -> Child:
+        if self._pid != os.getpid():
+            # This process is a fork of the one whose children these are.
+            self._idle, self._pid = OrderedDict(), os.getpid()
+        kept = self._idle.get(recipe.digest)
+        return kept.pop() if kept else Child(recipe)
+
+    def keep(self, recipe: Recipe, child: Child) -> None:
+        self._idle.setdefault(recipe.digest, []).append(child)
+        self._idle.move_to_end(recipe.digest)
+        while len(self._idle) > _RECIPES_KEPT:
+            _, others = self._idle.popitem(last=False)
+            for other in others:
+                other.end()
+
+    def close(self) -> None:
+        for children in self._idle.values():
+            for child in children:
+                child.end()
+        self._idle.clear()
+
+
+children = Children()
+
+
+@dataclass(slots=True)
+class LaneResult:
+    """What became of a lane's messages, in their order."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    crashed: int = 0
+    timed_out: int = 0
+
+
+class _Lane:
+    """A lane while it runs."""
+
+    def __init__(self, tasks: Sequence[Task], recipe: Recipe) -> None:
+        self.result = LaneResult()
+        self.child: Child | None = None
+        self.deadline = 0.0
+        self._tasks = tasks
+        self._recipe = recipe
+        self._sent: list[int] = []
+        """Which tasks the child has and has not answered, the next one last."""
+        self._outcomes: dict[int, Outcome] = {}
+        self._blocked: set[int] = set()
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._outcomes) == len(self._tasks)
+
+    def begin(self) -> None:
+        """Gives a child all that is left, but for what is behind a message that failed."""
+        left = [number for number in range(len(self._tasks)) if number not in self._outcomes]
+        for number in left:
+            if self._tasks[number].chain in self._blocked:
+                self._outcomes[number] = Outcome(Said.RELEASE)
+        self._sent = [number for number in reversed(left) if number not in self._outcomes]
+        if self._sent:
+            child = self.child = children.take(self._recipe)
+            self.deadline = time.monotonic() + (self._recipe.timeout_seconds if child.is_ready else LOAD_SECONDS)
+            child.send([self._tasks[number] for number in reversed(self._sent)])
+
+    def hear(self) -> None:
+        assert self.child is not None
+        for said, number, text in self.child.heard():
+            self.deadline = time.monotonic() + self._recipe.timeout_seconds
+            if said is Said.UNUSABLE:
+                raise ConfigurationError(_unusable(self._recipe, text))
+            if said is Said.READY:
+                self.child.is_ready = True
+            elif said is Said.EXTEND:
+                self.deadline = time.monotonic() + number / 1000
+            elif self._sent:
+                self._settle(outcome_of(said, text, number))
+        if self.is_done:
+            self.let_go()
+        elif self.child.is_over:
+            self._lost(None)
+
+    def overrun(self) -> None:
+        """Its handler has taken too long."""
+        seconds = self._recipe.timeout_seconds
+        self._lost(f"timeout: the handler did not end within {seconds:g} s")
+
+    def let_go(self) -> None:
+        child, self.child = self.child, None
+        if child is None:
+            return
+        # A handler may have begun what ends its process after its answer.
+        if child.is_over or not self.is_done:
+            child.end()
+        else:
+            children.keep(self._recipe, child)
+
+    def finished(self) -> LaneResult:
+        self.result.outcomes = [self._outcomes[number] for number in range(len(self._tasks))]
+        return self.result
+
+    def _settle(self, outcome: Outcome) -> None:
+        number = self._sent.pop()
+        self._outcomes[number] = outcome
+        if outcome.said in (Said.NACK, Said.FAIL):
+            self._blocked.add(self._tasks[number].chain)
+
+    def _lost(self, timeout: str | None) -> None:
+        """The child is gone, or has to go: the message that it was at has failed, the rest gets a new one."""
+        child, self.child = self.child, None
+        assert child is not None
+        how = child.end()
+        if not child.is_ready:
+            raise ConfigurationError(_unusable(self._recipe, timeout or f"the process that loads it {how}"))
+        self.result.timed_out += timeout is not None
+        self.result.crashed += timeout is None
+        self._settle(Outcome(Said.NACK, timeout or f"crash: the handler's process {how}"))
+        self.begin()
+
+
+def run_lanes(lanes: Sequence[Sequence[Task]], recipe: Recipe) -> list[LaneResult]:
+    """Runs all lanes to their ends; `ConfigurationError` if the handler cannot be loaded."""
+    running = [_Lane(tasks, recipe) for tasks in lanes]
+    try:
+        for lane in running:
+            lane.begin()
+        while waiting := [lane for lane in running if lane.child is not None]:
+            _watch(waiting)
+        return [lane.finished() for lane in running]
+    finally:
+        for lane in running:
+            lane.let_go()
+
+
+def _watch(lanes: Sequence[_Lane]) -> None:
+    """Until one of them has said something, or has taken too long."""
+    with selectors.DefaultSelector() as selector:
+        for lane in lanes:
+            assert lane.child is not None
+            selector.register(lane.child.outbox, selectors.EVENT_READ, lane)
+        ready = selector.select(max(0.0, min(lane.deadline for lane in lanes) - time.monotonic()))
+    for key, _ in ready:
+        key.data.hear()
+    now = time.monotonic()
+    for lane in lanes:
+        if lane.child is not None and lane.deadline <= now:
+            lane.overrun()
+    if any(lane.child is not None for lane in lanes):
+        time.sleep(_REST_SECONDS)
+
+
+def _unusable(recipe: Recipe, why: str) -> str:
+    return (
+        f"The handler {recipe.name} cannot be loaded on an executor: {why}. What it imports has to be installed there; "
+        "no message was counted as failed."
+    )
+
+
+def _settle_in(parent: int, ends: Sequence[int]) -> None:
+    """In the new process: it ends with its parent, leaves a Ctrl-C to the driver, and holds no ends of the parent's."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in ends:
+        os.close(end)

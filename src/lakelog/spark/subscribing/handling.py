@@ -1,0 +1,224 @@
+"""What runs in a handler's own process: it loads the handler, runs message after message, and says what became of each.
+
+The process is a child of Spark's Python worker, and a handler may end it: by `os._exit`, a crash, the memory limit. So
+every answer is written before the next message begins; who reads them is `lakelog.spark.subscribing.child_processes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from hashlib import sha256
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from lakelog.client._sync.delivery import Delivery
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.worker.handlers import Handler, is_awaitable, reason_of, run_awaitable
+from lakelog.client.worker.leased_message import clipped
+from lakelog.client.worker.tracebacks import traceback_of
+from lakelog.errors import InvalidRequest
+from lakelog.model.arguments import check_positive_seconds, check_seconds
+
+HEAD = struct.Struct("<BqI")
+"""What is said, a number (milliseconds, or -1), and the length of the text behind it."""
+LENGTH = struct.Struct("<Q")
+
+
+class Said(IntEnum):
+    """What a child says: first whether it is ready, then one of the first five for each message."""
+
+    ACK = 1
+    NACK = 2
+    FAIL = 3
+    DISCARD = 4
+    RELEASE = 5
+    """Not run: an earlier message of its key failed."""
+    EXTEND = 10
+    """The handler may take so long from now."""
+    READY = 11
+    UNUSABLE = 12
+    """The handler cannot be loaded here."""
+
+
+class Outcome(NamedTuple):
+    """What became of one message."""
+
+    said: Said
+    reason: str = ""
+    delay_ms: int | None = None
+    traceback: str | None = None
+
+
+class Task(NamedTuple):
+    """One message to run. Those of one chain run in order, and not behind one that failed."""
+
+    message: ReceivedMessage[Any]
+    attempt: int
+    failures: int
+    chain: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The handler as it is sent to executors: pickled on the driver, loaded in the child alone."""
+
+    body: bytes
+    """Of the function, of a filter or None, and of the type of values or None."""
+    name: str
+    timeout_seconds: float
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.body).hexdigest()
+
+
+def recipe_of(
+    function: Callable[..., Any],
+    wanted: Callable[[Any], bool] | None,
+    kind: type[Any] | None,
+    timeout: timedelta | float,
+) -> Recipe:
+    """Pickles the handler; what cannot be sent is refused here, before any message is taken."""
+    from pyspark import cloudpickle
+
+    handler = Handler(function)
+    if handler.is_async:
+        raise InvalidRequest("A handler on Spark is a plain function; run the coroutine in it with asyncio.run.")
+    try:
+        body: bytes = cloudpickle.dumps((function, wanted, kind))  # type: ignore[no-untyped-call]
+    except Exception as exc:
+        raise InvalidRequest(
+            f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections and the like "
+            "inside the handler, or in a module that it imports."
+        ) from exc
+    return Recipe(body=body, name=handler.name, timeout_seconds=check_positive_seconds("handler_timeout", timeout))
+
+
+class TaskDelivery(Delivery[Any]):
+    """A message in the hands of a handler on Spark. What is said here is kept, and told with the handler's end."""
+
+    __slots__ = ("_outbox", "_timeout", "outcome")
+
+    def __init__(self, task: Task, outbox: int, timeout_seconds: float) -> None:
+        super().__init__(task)  # type: ignore[arg-type]  # As much of a `Held` as the properties need.
+        self.outcome: Outcome | None = None
+        self._outbox = outbox
+        self._timeout = timeout_seconds
+
+    def ack(self) -> None:
+        self._settle(Outcome(Said.ACK))
+
+    def nack(self, *, delay: timedelta | float | None = None, reason: str = "") -> None:
+        delay_ms = None if delay is None else round(check_seconds("delay", delay) * 1000)
+        self._settle(Outcome(Said.NACK, reason, delay_ms, traceback_of(sys.exception())))
+
+    def fail(self, reason: str = "") -> None:
+        self._settle(Outcome(Said.FAIL, reason, None, traceback_of(sys.exception())))
+
+    def discard(self, reason: str = "") -> None:
+        self._settle(Outcome(Said.DISCARD, reason))
+
+    def extend(self, seconds: timedelta | float | None = None) -> None:
+        more = self._timeout if seconds is None else check_positive_seconds("seconds", seconds)
+        say(self._outbox, Said.EXTEND, number=round(more * 1000))
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self.outcome is not None and self.outcome.said is not outcome.said:
+            raise InvalidRequest(f"This message was answered already, with {self.outcome.said.name.lower()}.")
+        self.outcome = self.outcome or outcome
+
+
+class Bench:
+    """The loaded handler, and where it says what it did."""
+
+    def __init__(self, recipe: Recipe, outbox: int) -> None:
+        function, self._wanted, kind = pickle.loads(recipe.body)
+        self._function = function
+        self._wants_delivery = Handler(function).wants_delivery
+        self._codec: Codec[Any] | None = None if kind is None else Codec(kind)
+        self._timeout = recipe.timeout_seconds
+        self._outbox = outbox
+
+    def run_all(self, tasks: Sequence[Task]) -> None:
+        blocked: set[int] = set()
+        for task in tasks:
+            if task.chain in blocked:
+                say(self._outbox, Said.RELEASE)
+                continue
+            outcome = self.run(task)
+            if outcome.said in (Said.NACK, Said.FAIL):
+                blocked.add(task.chain)
+            number = -1 if outcome.delay_ms is None else outcome.delay_ms
+            say(self._outbox, outcome.said, text_of(outcome), number)
+
+    def run(self, task: Task) -> Outcome:
+        if self._codec is not None:
+            task = task._replace(message=msgspec.structs.replace(task.message, _codec=self._codec))
+        try:
+            value = task.message.value
+        except InvalidRequest as error:
+            return Outcome(Said.FAIL, error.detail)
+        except Exception as error:
+            return Outcome(Said.FAIL, reason_of(error), None, traceback_of(error))
+        delivery = TaskDelivery(task, self._outbox, self._timeout)
+        try:
+            if self._wanted is None or self._wanted(value):
+                result = self._function(value, delivery) if self._wants_delivery else self._function(value)
+                if result is not None and is_awaitable(result):
+                    asyncio.run(run_awaitable(result))
+        except BaseException as error:
+            # Also `sys.exit` in a handler: it ends the message, not the process.
+            return delivery.outcome or Outcome(Said.NACK, reason_of(error), None, traceback_of(error))
+        return delivery.outcome or Outcome(Said.ACK)
+
+
+def serve(inbox: int, outbox: int, recipe: Recipe) -> None:
+    """The whole life of the process: until the inbox ends."""
+    try:
+        bench = Bench(recipe, outbox)
+    except BaseException as error:
+        say(outbox, Said.UNUSABLE, clipped(reason_of(error)))
+        return
+    say(outbox, Said.READY)
+    with os.fdopen(inbox, "rb") as pipe:
+        while len(head := pipe.read(LENGTH.size)) == LENGTH.size:
+            bench.run_all(pickle.loads(pipe.read(LENGTH.unpack(head)[0])))
+
+
+def serve_and_end(inbox: int, outbox: int, recipe: Recipe) -> NoReturn:
+    """Nothing of the parent's may run at the end: its exit handlers, its buffers, its frames."""
+    code = 1
+    try:
+        serve(inbox, outbox, recipe)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def text_of(outcome: Outcome) -> str:
+    """The reason and the traceback as one text: a NUL, which neither of them has, is between them."""
+    reason = clipped(outcome.reason)
+    return reason if outcome.traceback is None else f"{reason}\0{outcome.traceback}"
+
+
+def outcome_of(said: Said, text: str, number: int) -> Outcome:
+    """The same, read by the parent."""
+    reason, _, traceback = text.partition("\0")
+    return Outcome(said, reason, number if number >= 0 else None, traceback or None)
+
+
+def say(outbox: int, said: Said, text: str = "", number: int = -1) -> None:
+    raw = text.encode("utf-8", errors="replace")
+    data = HEAD.pack(said, number, len(raw)) + raw
+    while data:
+        data = data[os.write(outbox, data) :]

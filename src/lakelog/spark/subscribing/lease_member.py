@@ -1,0 +1,173 @@
+"""The driver as a member of a lease group: it takes leases, keeps them, answers them, and shows that it is alive.
+
+It does with threads what a worker does in its event loop. `subscribe` decides which messages run where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from lakelog import Lakelog
+from lakelog.client import processes
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
+from lakelog.client.retrying.backoff import Pauses, is_passing, is_undecided
+from lakelog.client.worker.answers import MAX_ANSWERS, fitting
+from lakelog.client.worker.lease_extension import Source
+from lakelog.client.worker.lease_keeper import ThreadKeeper
+from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
+from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
+
+log = processes.log
+
+_FOR_EVER = float("inf")
+
+
+class LeaseMember:
+    """One for each subscription that runs. Its leases are kept until they are dropped, by a thread."""
+
+    def __init__(self, client: Lakelog, topic: str, group: str, wish: GroupWish, lease_ms: int) -> None:
+        host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
+        self.owner = f"spark-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.order = Order.KEY
+        self._group = client.group(group)
+        self._topic = topic
+        self._wish = wish
+        self._lease_ms = lease_ms
+        self._source = Source(topic, group, self.owner)
+        self._membership: Membership | None = None
+        self._asking: ConsumeWish | None = None
+        self._keeper = ThreadKeeper(self._extend)
+        self._leaving = threading.Event()
+        self._beating = threading.Thread(target=self._beat_all, name="lakelog-heartbeat", daemon=True)
+
+    def join(self) -> None:
+        """Raises what the server refuses: other settings, no right, no such topic."""
+        self._join()
+        self.order = self._group.describe().group.settings.order
+        self._keeper.begin()
+        self._beating.start()
+
+    def leave(self) -> None:
+        """Gives back what a call whose answer was lost may have got, and leaves the group."""
+        self._leaving.set()
+        self._keeper.close()
+        # Its session and its leases would end by themselves.
+        with contextlib.suppress(LakelogError):
+            if self._asking is not None:
+                found = self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1))
+                if answers := giving_back([found]):
+                    self._group.answer(self._topic, self.owner, answers)
+            self._group.leave(self.owner)
+
+    def take(self, count: int, wait_seconds: float) -> Consumed | None:
+        """Leases of up to so many messages; None if the server cannot be asked now. A lasting refusal is raised."""
+        member = self._membership
+        wish = self._asking or ConsumeWish(
+            topic=self._topic,
+            group=self._group.name,
+            owner=self.owner,
+            request_id=uuid.uuid4().hex,
+            max_messages=count,
+            lease_ms=self._lease_ms,
+            wait_seconds=wait_seconds,
+            # A handler runs alone in its process. That the driver dies is no message's fault, so none is said to be
+            # alone with it.
+            isolates=True,
+            wish=self._wish,
+        )
+        if member is not None:
+            wish = replace(wish, member_id=member.member_id, generation=member.generation)
+        # Until it is answered the same is asked: leases whose answer was lost come again.
+        self._asking = replace(wish, repeat=True)
+        try:
+            found = self._group.consume(wish)
+        except (StaleGeneration, UnknownMember):
+            self._beat()
+            return None
+        except LakelogError as error:
+            if not is_passing(error):
+                self._asking = None
+                raise
+            log.warning("%s: waits: %s", self._group.name, error.detail)
+            return None
+        self._asking = None
+        return found
+
+    def keep(self, partition: int, token: int) -> int:
+        """From now on the lease is extended; its number."""
+        return self._keeper.keep(self._source, partition, token, self._lease_ms / 1000, _FOR_EVER)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        self._keeper.drop(numbers)
+
+    def answer(self, answers: Sequence[Answer], give_up: Callable[[], bool]) -> list[Answered | LakelogError]:
+        """One result each. Repeated through outages, until it shall be given up."""
+        results: dict[int, Answered | LakelogError] = {}
+        left = list(range(len(answers)))
+        pauses = Pauses()
+        while left:
+            count = fitting([answers[each] for each in left[:MAX_ANSWERS]])
+            some, left = left[:count], left[count:]
+            results.update(zip(some, self._answered([answers[each] for each in some]), strict=True))
+            waiting = {each: error for each in some if is_undecided(error := results[each])}
+            if waiting and not give_up():
+                error = waiting[min(waiting)]
+                log.warning("%s: %d answers wait for the server: %s", self._group.name, len(waiting), error.detail)
+                self._leaving.wait(pauses.next(error))
+                left = [*waiting, *left]
+        return [results[each] for each in range(len(answers))]
+
+    def _answered(self, answers: Sequence[Answer]) -> Sequence[Answered | LakelogError]:
+        try:
+            return self._group.answer(self._topic, self.owner, answers)
+        except LakelogError as error:
+            return [error] * len(answers)
+
+    def lag(self) -> int:
+        return self._group.lag(self._topic)
+
+    def _join(self) -> None:
+        wish = JoinWish(
+            group=self._group.name,
+            topics=(self._topic,),
+            member_id=self.owner,
+            client_host=socket.gethostname(),
+            client="spark",
+            session_ms=DEFAULT_SESSION_MS,
+            wish=self._wish,
+        )
+        self._membership = self._group.join(wish)
+
+    def _beat_all(self) -> None:
+        while not self._leaving.wait(self._membership.heartbeat_ms / 1000 if self._membership else 1.0):
+            self._beat()
+
+    def _beat(self) -> None:
+        member = self._membership
+        with contextlib.suppress(LakelogError):
+            if member is None:
+                return self._join()
+            try:
+                self._membership = self._group.heartbeat(member.member_id, member.generation)
+            except UnknownMember:
+                log.warning("%s: the group has lost this member; joining again", self._group.name)
+                self._join()
+
+    def _extend(self, source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        return self._group.answer(source.topic, source.owner, answers)
+
+
+def giving_back(taken: Iterable[Consumed]) -> list[Answer]:
+    """The answers that release all these leases, uncounted."""
+    return [
+        Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
+        for consumed in taken
+        for lease in consumed.leases
+    ]

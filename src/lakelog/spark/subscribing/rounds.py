@@ -1,0 +1,231 @@
+"""A round of a subscription: leases cut into lanes for executors, and what became of the messages as answers to leases.
+
+Pure: it takes no leases, runs no handler and sends no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakelog.batches import FETCH, key_hashes
+from lakelog.client.group_values import Answer, Answered, Consumed, Verb
+from lakelog.client.publishing.codec import Codec
+from lakelog.client.reading.decoding import leased_columns, messages_of
+from lakelog.errors import LakelogError
+from lakelog.model.group import Order
+from lakelog.spark.subscribing.handling import Outcome, Said, Task
+
+Rows = npt.NDArray[np.int64]
+
+_EXTRA = (
+    pa.field("lease", pa.int32()),
+    pa.field("attempt", pa.int32()),
+    pa.field("failures", pa.int32()),
+    pa.field("chain", pa.int64()),
+)
+_SCHEMA = pa.schema([*FETCH, *_EXTRA])
+_VERBS: dict[Said, Verb] = {
+    Said.ACK: "ack",
+    Said.NACK: "nack",
+    Said.FAIL: "fail",
+    Said.DISCARD: "discard",
+    Said.RELEASE: "release",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Leased messages, by row; `leases` has the partition and token of each number in the column `lease`."""
+
+    topic: str
+    incarnation: int
+    leases: Sequence[tuple[int, int]]
+    batch: pa.RecordBatch
+
+    @property
+    def count(self) -> int:
+        return int(self.batch.num_rows)
+
+    def chains(self) -> Rows:
+        found: Rows = self.batch.column("chain").to_numpy()
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What is said about a round: what is done, then what failed, both by chain, and what was not run behind that.
+
+    A failure sends what is behind it back by itself; but behind one that became a dead letter, it has to be given back.
+    """
+
+    done: Sequence[Answer]
+    failed: Mapping[int, Answer]
+    behind: Mapping[int, Answer]
+
+    @property
+    def first(self) -> list[Answer]:
+        return [*self.done, *self.failed.values()]
+
+    def then(self, results: Sequence[Answered | LakelogError]) -> list[Answer]:
+        """What is to be given back, by the results of the first."""
+        of_failed = zip(self.failed, results[len(self.done) :], strict=True)
+        dead = [chain for chain, result in of_failed if isinstance(result, Answered) and result.dead]
+        return [self.behind[chain] for chain in dead if chain in self.behind]
+
+
+class LaneWork(msgspec.Struct, frozen=True):
+    """One lane as it travels to an executor: the columns of its messages as an Arrow stream."""
+
+    topic: str
+    incarnation: int
+    columns: bytes
+
+
+class LaneReport(msgspec.Struct, frozen=True):
+    """What came of a lane: what was said about each of its messages, and more where there is more to say."""
+
+    said: bytes = b""
+    more: dict[int, tuple[str, int | None, str | None]] = {}
+    crashed: int = 0
+    timed_out: int = 0
+    unusable: str | None = None
+
+
+def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> Round:
+    """All leases of these calls together."""
+    leases: list[tuple[int, int]] = []
+    parts: list[pa.RecordBatch] = []
+    for consumed in taken:
+        payloads = iter(consumed.payloads)
+        for lease in consumed.leases:
+            batch = leased_columns(lease, [next(payloads) for _ in lease.pieces])
+            offsets = batch.column("offset").to_pylist()
+            attempts = [lease.deliveries.get(offset, 1) for offset in offsets] if lease.deliveries else 1
+            failures = [lease.failures.get(offset, 0) for offset in offsets] if lease.failures else 0
+            extra = (
+                _numbers(len(leases), batch.num_rows, np.int32),
+                _numbers(attempts, batch.num_rows, np.int32),
+                _numbers(failures, batch.num_rows, np.int32),
+                pa.array(_chains(batch, lease.partition, order)),
+            )
+            parts.append(pa.RecordBatch.from_arrays([*batch.columns, *extra], schema=_SCHEMA))
+            leases.append((lease.partition, lease.token))
+    whole = pa.Table.from_batches(parts, schema=_SCHEMA).combine_chunks().to_batches()[0]
+    free = whole.column("chain").to_numpy() == 0
+    chains = np.where(free, -1 - np.arange(whole.num_rows), whole.column("chain").to_numpy())
+    batch = whole.set_column(_SCHEMA.get_field_index("chain"), "chain", pa.array(chains))
+    return Round(topic=topic, incarnation=taken[0].head.incarnation, leases=leases, batch=batch)
+
+
+def lanes_of(chains: Rows, count: int) -> list[Rows]:
+    """The rows of each of at most so many lanes: a chain is in one of them, in its order, and all are about as long."""
+    _, places, sizes = np.unique(chains, return_inverse=True, return_counts=True)
+    loads = [0] * min(count, len(sizes))
+    lane_of_chain = np.zeros(len(sizes), np.int64)
+    longest_first = np.argsort(-sizes, kind="stable")
+    long = [chain for chain in longest_first.tolist() if sizes[chain] > 1]
+    for chain in long:
+        lane = loads.index(min(loads))
+        lane_of_chain[chain] = lane
+        loads[lane] += int(sizes[chain])
+    lane_of_chain[longest_first[len(long) :]] = _levelled(loads, len(sizes) - len(long))
+    lanes = lane_of_chain[places.reshape(-1)]
+    return [rows for lane in range(len(loads)) if len(rows := np.flatnonzero(lanes == lane))]
+
+
+def work_of(found: Round, rows: Rows) -> bytes:
+    """A lane as it is sent to an executor."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA) as stream:
+        stream.write_batch(found.batch.take(pa.array(rows)))
+    return msgspec.msgpack.encode(LaneWork(found.topic, found.incarnation, sink.getvalue().to_pybytes()))
+
+
+def tasks_of(work: bytes) -> list[Task]:
+    """The same on the executor."""
+    lane = msgspec.msgpack.decode(work, type=LaneWork)
+    codec: Codec[Any] = Codec()
+    with pa.ipc.open_stream(lane.columns) as stream:
+        batch = stream.read_next_batch()
+    messages = messages_of(batch, lane.topic, codec, lane.incarnation)
+    numbers = [batch.column(name).to_pylist() for name in ("attempt", "failures", "chain")]
+    return [Task(*each) for each in zip(messages, *numbers, strict=True)]
+
+
+def report_of(outcomes: Sequence[Outcome], crashed: int, timed_out: int) -> bytes:
+    more = {number: each[1:] for number, each in enumerate(outcomes) if each[1:] != ("", None, None)}
+    said = bytes(each.said for each in outcomes)
+    return msgspec.msgpack.encode(LaneReport(said, more, crashed, timed_out))
+
+
+def read_report(report: bytes) -> LaneReport:
+    return msgspec.msgpack.decode(report, type=LaneReport)
+
+
+def outcomes_of(report: LaneReport) -> list[Outcome]:
+    return [Outcome(Said(said), *report.more.get(number, ())) for number, said in enumerate(report.said)]
+
+
+def answers_of(found: Round, outcomes: Mapping[int, Outcome]) -> Answers:
+    """What to say to the server about the rows, in an order in which it can be said: of a key, the first first."""
+    leases, offsets = found.batch.column("lease").to_pylist(), found.batch.column("offset").to_pylist()
+    chains = found.batch.column("chain").to_pylist()
+    done: dict[int, list[tuple[Outcome, list[int]]]] = {}
+    failed: dict[int, Answer] = {}
+    behind: dict[int, tuple[int, list[int]]] = {}
+    for row, outcome in sorted(outcomes.items()):
+        lease, offset = leases[row], offsets[row]
+        if outcome.said is Said.RELEASE:
+            behind.setdefault(chains[row], (lease, []))[1].append(offset)
+        elif outcome.said in (Said.NACK, Said.FAIL):
+            failed[chains[row]] = _answer(found, lease, outcome, [offset])
+        else:
+            runs = done.setdefault(lease, [])
+            if not runs or runs[-1][0] != outcome:
+                runs.append((outcome, []))
+            runs[-1][1].append(offset)
+    told = [_answer(found, lease, *run) for lease, runs in done.items() for run in runs]
+    releases = {chain: _answer(found, lease, Outcome(Said.RELEASE), some) for chain, (lease, some) in behind.items()}
+    return Answers(done=told, failed=failed, behind=releases)
+
+
+def _answer(found: Round, lease: int, outcome: Outcome, offsets: Sequence[int]) -> Answer:
+    partition, token = found.leases[lease]
+    return Answer(
+        verb=_VERBS[outcome.said],
+        partition=partition,
+        token=token,
+        offsets=tuple(sorted(offsets)),
+        delay_ms=outcome.delay_ms,
+        reason=outcome.reason,
+        traceback=outcome.traceback,
+    )
+
+
+def _chains(batch: pa.RecordBatch, partition: int, order: Order) -> Rows:
+    """What has to run one after another, as the server sees it; 0 for a message that waits for none."""
+    if order is Order.NONE:
+        return np.zeros(batch.num_rows, np.int64)
+    if order is Order.PARTITION:
+        return np.full(batch.num_rows, (partition << 32) + 1, np.int64)
+    hashes = np.array(key_hashes(batch), np.int64)
+    return np.where(hashes == 0, 0, (partition << 32) + hashes)
+
+
+def _levelled(loads: Sequence[int], count: int) -> Rows:
+    """A lane for each of so many single messages, so that all lanes end up about as long."""
+    level = -(-(sum(loads) + count) // len(loads))
+    room = np.maximum(0, level - np.array(loads, np.int64))
+    found: Rows = np.repeat(np.arange(len(loads)), room)[:count]
+    return found if len(found) == count else np.arange(count) % len(loads)
+
+
+def _numbers(values: Sequence[int] | int, count: int, kind: type[np.int32]) -> pa.Array:
+    return pa.array(np.full(count, values, kind) if isinstance(values, int) else np.array(values, kind))

@@ -1,0 +1,1 @@
+"""From the arguments of `connect` to a client."""

@@ -1,0 +1,1 @@
+"""From fetched batches to messages."""

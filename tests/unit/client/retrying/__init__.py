@@ -1,0 +1,1 @@
+"""The rule for retries."""

@@ -1,0 +1,107 @@
+"""Verbs of groups that fail as they are told, over a real engine in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lakelog.client._async.lakelog import AsyncLakelog
+from lakelog.client.embedded import AsyncEmbeddedTransport
+from lakelog.client.embedded_groups import AsyncEmbeddedGroups
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, GroupDescription, JoinWish, Membership
+from lakelog.client.hub import HubSettings
+from lakelog.client.retrying.backoff import Policy
+from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
+
+LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
+FIRST_LOST = "done, but of the first it is not known"
+
+
+class FaultyGroups(AsyncEmbeddedGroups):
+    """Each consume and each answer takes its next fault; without one it works."""
+
+    def __init__(self, verbs: Any, run: Any) -> None:
+        super().__init__(verbs, run)
+        self.consume_faults: deque[str] = deque()
+        self.answer_faults: deque[str | LakelogError] = deque()
+        self.describe_faults: deque[LakelogError] = deque()
+        self.wishes: list[ConsumeWish] = []
+        self.said: list[list[Answer]] = []
+        self.joined: list[JoinWish] = []
+        self.gate: asyncio.Event | None = None
+        self.forgotten = False
+
+    async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
+        self.wishes.append(wish)
+        if wish.answers:
+            answered = await self.answer(wish.topic, wish.group, wish.owner, wish.answers, seconds)
+            found = await self._consume(replace(wish, answers=(), wait_seconds=0.0), seconds)
+            return replace(found, answered=answered)
+        return await self._consume(wish, seconds)
+
+    async def _consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
+        fault = self.consume_faults.popleft() if self.consume_faults else ""
+        if fault == AWAY:
+            raise Unavailable("away")
+        found = await super().consume(wish, seconds)
+        if fault and not found.leases:
+            self.consume_faults.appendleft(fault)
+            return found
+        if fault == HANGS:
+            await asyncio.sleep(600)
+        if fault == LOST:
+            raise OutcomeUnknown("lost")
+        return found
+
+    async def answer(
+        self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
+    ) -> list[Answered | LakelogError]:
+        self.said.append(list(answers))
+        if self.gate is not None and any(answer.verb == "ack" for answer in answers):
+            await self.gate.wait()
+        fault = self.answer_faults.popleft() if self.answer_faults else ""
+        if fault == AWAY:
+            raise Unavailable("away")
+        if isinstance(fault, LakelogError):
+            return [fault] * len(answers)
+        results = await super().answer(topic, group, owner, answers, seconds)
+        if fault == LOST:
+            raise OutcomeUnknown("lost")
+        if fault == FIRST_LOST:
+            results[0] = OutcomeUnknown("lost")
+        return results
+
+    async def join(self, wish: JoinWish, seconds: float) -> Membership:
+        self.joined.append(wish)
+        return await super().join(wish, seconds)
+
+    async def describe(self, group: str, seconds: float) -> GroupDescription:
+        if self.describe_faults:
+            raise self.describe_faults.popleft()
+        return await super().describe(group, seconds)
+
+    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
+        if self.forgotten:
+            self.forgotten = False
+            raise UnknownMember("forgotten")
+        return await super().heartbeat(group, member_id, generation, seconds)
+
+
+class FaultyTransport(AsyncEmbeddedTransport):
+    """The transport with these verbs."""
+
+    def __init__(self) -> None:
+        super().__init__(HubSettings(url="memory://"), "default", "default")
+        self.faulty = FaultyGroups(self._group_verbs, self._run)
+
+    @property
+    def groups(self) -> FaultyGroups:
+        return self.faulty
+
+
+def faulty_client() -> tuple[AsyncLakelog, FaultyGroups]:
+    transport = FaultyTransport()
+    return AsyncLakelog(transport, Policy(limit_seconds=5.0, try_seconds=5.0)), transport.faulty
