@@ -23,7 +23,7 @@ _HOMES = {
     "configure": "configuring",
     "dead_letters": "repair.repairing",
     "redrive": "repair.repairing",
-    "subscribe": "work.subscribing",
+    "subscribe": "subscribing.subscribe",
     "sweep": "pipelines.sweeping",
     "tier": "pipelines.tiering",
     "topic": "reading.topics",
