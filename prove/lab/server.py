@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from lakelog.cli import main
-from lakelog.engine import pipelines
+from lakelog.engine.lake import pipelines
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer

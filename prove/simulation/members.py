@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine, FetchLimits
-from lakelog.engine.consuming import JoinAsk, Membership
+from lakelog.engine.leasing.consuming import JoinAsk, Membership
 from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import AtOffset, Earliest

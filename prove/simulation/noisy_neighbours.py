@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, Consumed, Leased, Verb
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.message import Message

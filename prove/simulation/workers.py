@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
 from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
 from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
 from lakelog.model.group import Exponential, Fixed, GroupKind, GroupWish, Order
 from lakelog.model.message import Message

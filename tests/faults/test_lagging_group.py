@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Verb
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest

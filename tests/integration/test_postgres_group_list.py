@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer, ConsumeAsk, JoinAsk, Verb
+from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, JoinAsk, Verb
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest

@@ -19,8 +19,8 @@ from lakelog.client.engine_values import (
     time_of,
 )
 from lakelog.client.hub import Hub
-from lakelog.engine import consuming
-from lakelog.engine.dead_letters import DeadLetterPage
+from lakelog.engine.groups.dead_letters import DeadLetterPage
+from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish, Skipped, Start
 from lakelog.model.topic import Scope

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from lakelog.client import group_values as values
-from lakelog.engine import consuming
-from lakelog.engine.redrive import DeadLetter
+from lakelog.engine.groups.redrive import DeadLetter
+from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
 from lakelog.model.group import DEFAULT_LEASE_MS, Group
 from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead, to_ranges

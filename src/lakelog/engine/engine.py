@@ -9,28 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from lakelog.engine.activity import GroupActivity
 from lakelog.engine.budget import Budget
 from lakelog.engine.cell_caches import CellCaches
 from lakelog.engine.clock import Clock
-from lakelog.engine.columns import ColumnPublisher, Threads
-from lakelog.engine.committer import Committer
-from lakelog.engine.dead_letters import DeadLetters
-from lakelog.engine.extents import Extents
-from lakelog.engine.fetch import Fetcher
-from lakelog.engine.groups import Groups
-from lakelog.engine.lake import Lake
-from lakelog.engine.leases import Leases
-from lakelog.engine.ledgers import Ledgers
-from lakelog.engine.line import Room
-from lakelog.engine.members import Members
-from lakelog.engine.pipelines import Pipelines
-from lakelog.engine.publish import Publisher
-from lakelog.engine.reserver import Reserver
-from lakelog.engine.shelf import Shelf
-from lakelog.engine.topics import Topics
+from lakelog.engine.groups.activity import GroupActivity
+from lakelog.engine.groups.dead_letters import DeadLetters
+from lakelog.engine.groups.groups import Groups
+from lakelog.engine.groups.members import Members
+from lakelog.engine.lake.pipelines import Pipelines
+from lakelog.engine.lake.plans import Lake
+from lakelog.engine.lake.writes import Writes
+from lakelog.engine.leasing.batch_cache import Shelf
+from lakelog.engine.leasing.journals import Ledgers
+from lakelog.engine.leasing.leases import Leases
+from lakelog.engine.leasing.matching import Room
+from lakelog.engine.log.columns import ColumnPublisher, Threads
+from lakelog.engine.log.committer import Committer
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.fetch import Fetcher
+from lakelog.engine.log.publish import Publisher
+from lakelog.engine.log.reserver import Reserver
+from lakelog.engine.log.topics import Topics
 from lakelog.engine.waiters import Announcer, Waiters
-from lakelog.engine.writes import Writes
 from lakelog.storage.store import Catalog, PartitionStore
 
 

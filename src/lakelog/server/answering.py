@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer as Said
-from lakelog.engine.consuming import Answered, Verb
+from lakelog.engine.leasing.consuming import Answer as Said
+from lakelog.engine.leasing.consuming import Answered, Verb
 from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
 from lakelog.server.bodies import answer_json, check_identity, json_body, time_of

@@ -12,8 +12,8 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer as Said
-from lakelog.engine.consuming import ConsumeAsk, Consumed, Verb
+from lakelog.engine.leasing.consuming import Answer as Said
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Verb
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.topic import Scope

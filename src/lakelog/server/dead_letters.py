@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.dead_letters import MAX_PER_CALL
-from lakelog.engine.redrive import DeadLetter, Redriven
+from lakelog.engine.groups.dead_letters import MAX_PER_CALL
+from lakelog.engine.groups.redrive import DeadLetter, Redriven
 from lakelog.errors import InvalidRequest
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.message import Message, parse_message_id

@@ -14,8 +14,8 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from lakelog.engine import Engine
-from lakelog.engine.committer import Outcome
-from lakelog.engine.publish import Submitted
+from lakelog.engine.log.committer import Outcome
+from lakelog.engine.log.publish import Submitted
 from lakelog.errors import LakelogError
 from lakelog.model.limits import MAX_NAME_LENGTH
 from lakelog.model.topic import Scope

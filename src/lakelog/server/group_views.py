@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakelog.engine.consuming import GroupInfo, GroupSummary, MemberInfo, PartitionProgress
-from lakelog.engine.progress import TopicStats
+from lakelog.engine.groups.progress import TopicStats
+from lakelog.engine.leasing.consuming import GroupInfo, GroupSummary, MemberInfo, PartitionProgress
 from lakelog.model.group import Group
 from lakelog.server.bodies import time_of, time_or_none
 from lakelog.server.members import plain

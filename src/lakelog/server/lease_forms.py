@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from lakelog.batches import FETCH, encode, rows, with_positions
-from lakelog.engine.consuming import Answered, Consumed, Leased, Piece
+from lakelog.engine.leasing.consuming import Answered, Consumed, Leased, Piece
 from lakelog.errors import LakelogError
 from lakelog.model.message import message_id
 from lakelog.server.bodies import time_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import JoinAsk, Membership
+from lakelog.engine.leasing.consuming import JoinAsk, Membership
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.server.bodies import answer_json, check_identity, json_body
 from lakelog.server.calls import Answer, Call

@@ -8,7 +8,7 @@ import msgspec
 
 from lakelog.batches import validate
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
-from lakelog.engine.columns import INLINE_BYTES
+from lakelog.engine.log.columns import INLINE_BYTES
 from lakelog.errors import Closed, InvalidBatch, LakelogError, OutcomeUnknown, Overloaded, TooLarge, Unavailable
 from lakelog.model.position import Receipt
 from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal

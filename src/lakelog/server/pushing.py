@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.consuming import ConsumeAsk, Consumed
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.message import message_id

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from lakelog.engine.consuming import Answer, Answered, Leased, PartitionProgress, Ranges, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, Leased, PartitionProgress, Ranges, Verb
 from lakelog.errors import LakelogError
 
 

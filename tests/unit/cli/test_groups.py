@@ -24,8 +24,8 @@ from lakelog.client.group_values import (
     PartitionProgress,
     Redriven,
 )
-from lakelog.engine.damage import Damage
-from lakelog.engine.reasons import unreadable
+from lakelog.engine.groups.reasons import unreadable
+from lakelog.engine.log.damage import Damage
 from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, RetryPolicy
 from lakelog.model.topic import Scope
 from lakelog.wire import group_shapes

@@ -56,7 +56,7 @@ def test_linked_symbols_are_defined_where_the_link_leads(path: Path) -> None:
 def test_architecture_answers_with_links_to_symbols(question: str) -> None:
     answer = section(architecture(), question)
     named = [target for _, target in symbol_links(answer) if target.startswith("src/")]
-    assert named, "the answer links no symbol: [`Publisher.messages`](src/lakelog/engine/publish.py)"
+    assert named, "the answer links no symbol: [`Publisher.messages`](src/lakelog/engine/log/publish.py)"
 
 
 @pytest.mark.parametrize(

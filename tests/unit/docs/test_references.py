@@ -17,7 +17,7 @@ from lakelog.batches import COLUMNS, PUBLIC
 from lakelog.cli import failures
 from lakelog.cli.app import app
 from lakelog.cli.formats import Format
-from lakelog.engine.reasons import Status, status_of_group
+from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.errors import all_errors
 from lakelog.model import limits
 from lakelog.server import METRICS, ServerSettings

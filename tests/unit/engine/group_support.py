@@ -21,11 +21,11 @@ from lakelog.coordinator.leasing import (
     encode_state,
     step,
 )
-from lakelog.engine.consuming import MemberInfo, Membership, MembersInfo
-from lakelog.engine.extents import Extents
-from lakelog.engine.groups import Groups
-from lakelog.engine.progress import target_of
-from lakelog.engine.topics import Topics
+from lakelog.engine.groups.groups import Groups
+from lakelog.engine.groups.progress import target_of
+from lakelog.engine.leasing.consuming import MemberInfo, Membership, MembersInfo
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import Topics
 from lakelog.errors import LakelogError, UnknownMember
 from lakelog.model.group import Exponential, Group, GroupWish, Reading
 from lakelog.model.topic import Scope, Topic

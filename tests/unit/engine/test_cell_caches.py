@@ -13,7 +13,7 @@ import pytest
 from lakelog.batches import decode, to_messages
 from lakelog.coordinator.leasing import encode_state
 from lakelog.engine import Engine
-from lakelog.engine.consuming import Answer, Answered, ConsumeAsk, JoinAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, JoinAsk, Leased, Verb
 from lakelog.errors import LakelogError, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lakelog.engine.budget import Budget
-from lakelog.engine.consuming import ConsumeAsk, Consumed
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Call

@@ -156,7 +156,7 @@ class Counted(FastPublish):
 async def both(monkeypatch: pytest.MonkeyPatch, **given: Any) -> AsyncIterator[tuple[World, World]]:
     """Two worlds that answer the same; the second has no fast path."""
     monkeypatch.setattr(logs.secrets, "token_hex", lambda size: "ab" * size)
-    monkeypatch.setattr("lakelog.engine.publish.secrets.randbelow", lambda limit: 0)
+    monkeypatch.setattr("lakelog.engine.log.publish.secrets.randbelow", lambda limit: 0)
     monkeypatch.setattr("lakelog.server.app.FastPublish", Counted)
     store = given.pop("store", MemoryStore)
     async with world(store=store(), **given) as fast, world(store=store(), **given) as normal:

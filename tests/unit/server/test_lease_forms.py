@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lakelog.batches import columns, decode, encode, from_messages
-from lakelog.engine.consuming import Consumed, Leased, Piece
-from lakelog.engine.shelved import Shelved
+from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
 from lakelog.model.group import Group, GroupKind, GroupSettings
 from lakelog.model.message import Message
 from lakelog.model.topic import Scope, Topic, TopicSettings

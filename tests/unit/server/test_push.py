@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.engine.consuming import Answer, Leased, LeaseInfo, PartitionProgress, Verb
+from lakelog.engine.leasing.consuming import Answer, Leased, LeaseInfo, PartitionProgress, Verb
 from lakelog.errors import Unavailable
 from lakelog.server import pushing
 from lakelog.server.streams import Hands

@@ -12,11 +12,11 @@ import pytest
 from lakelog.coordinator.leasing import answering, taking
 from lakelog.coordinator.leasing.state import Lease, State
 from lakelog.coordinator.leasing.step import Decision
-from lakelog.engine import desk, ledgers, silence
-from lakelog.engine.desk import Desk
-from lakelog.engine.journal_writer import JournalWriter
-from lakelog.engine.ledger import Asked, Ledger, Turn, reply_to
-from lakelog.engine.line import Try
+from lakelog.engine.leasing import cell_health, dispatcher, journals
+from lakelog.engine.leasing.dispatcher import Desk
+from lakelog.engine.leasing.journal import Asked, Ledger, Turn, reply_to
+from lakelog.engine.leasing.journal_writer import JournalWriter
+from lakelog.engine.leasing.matching import Try
 from lakelog.errors import LakelogError, LeaseLost
 from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
@@ -66,16 +66,16 @@ def test_S9_an_ack_whose_commit_was_lost_is_not_refused_after_the_end_of_its_lea
 
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow answers are taken for silence here: who waits for them is sent away, and they come all the same."""
-    monkeypatch.setattr(silence, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(silence, "QUESTION_SECONDS", 0.002)
+    monkeypatch.setattr(cell_health, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(cell_health, "QUESTION_SECONDS", 0.002)
     fell: list[int] = []
-    right = ledgers.Ledgers._fell_silent
+    right = journals.Ledgers._fell_silent
 
-    def counted(self: ledgers.Ledgers, cell: int) -> None:
+    def counted(self: journals.Ledgers, cell: int) -> None:
         fell.append(cell)
         right(self, cell)
 
-    monkeypatch.setattr(ledgers.Ledgers, "_fell_silent", counted)
+    monkeypatch.setattr(journals.Ledgers, "_fell_silent", counted)
 
     assert not run_range(600_000, 600_200).violations
     assert len(fell) > 20
@@ -207,7 +207,7 @@ def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: p
     def wrong(tries: Sequence[Try], refusal: BaseException | None) -> BaseException | None:
         return next((failed for each in tries if (failed := each.reply.exception())), refusal)
 
-    monkeypatch.setattr(desk, "refusal_of", wrong)
+    monkeypatch.setattr(dispatcher, "refusal_of", wrong)
     monkeypatch.setattr(Ledger, "is_stopped", property(lambda ledger: False))
 
     assert found("L9", first=7640, among=lambda plan: any(fault.kind == DAMAGED for fault in plan.faults))

@@ -1,0 +1,1 @@
+"""Groups: their settings, members, progress, positions and dead letters."""

@@ -1,0 +1,386 @@
+"""Dead letters: listed, found, redriven, discarded; page by page, and at most 10,000 in one call.
+
+`lakelog.coordinator` decides when a message becomes a dead letter; `redrive` builds the message to publish.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lakelog.engine.groups.groups import Groups
+from lakelog.engine.groups.positions import gathered
+from lakelog.engine.groups.progress import to_ms
+from lakelog.engine.groups.redrive import (
+    MAX_REDRIVES,
+    DeadLetter,
+    Ready,
+    Redriven,
+    Tally,
+    Terms,
+    is_ready,
+    made_ready,
+    shares,
+    to_append,
+    to_key,
+    to_letter,
+)
+from lakelog.engine.log.topics import Topics
+from lakelog.errors import (
+    Conflict,
+    DeadLetterNotFound,
+    InvalidRequest,
+    LakelogError,
+    RedriveRefused,
+    TopicNotFound,
+)
+from lakelog.model.filter import parse
+from lakelog.model.group import Group
+from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
+from lakelog.model.repair import Repair
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
+from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
+
+MAX_PER_CALL = 10_000
+_MAX_LISTED = 1000
+_PAGE = 100
+_MAX_LOOKED_AT = 10_000
+"""A page of a listing ends here, also when the filter let fewer through than asked for."""
+_TRIES = 5
+_MAX_OFFSET = 1 << 62
+
+Cursor = tuple[int, DeadLetterKey]
+"""A cell, and the last dead letter in it that was looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterPage:
+    """`after` asks for the next page; None: there is none. A page may be short, even empty, and not the last."""
+
+    letters: Sequence[DeadLetter]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Which dead letters are meant: those named, or those of the topic, or of all, that the filter lets through."""
+
+    message_ids: Sequence[str] | None
+    topic: str | None
+    where: str | None
+    limit: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= MAX_PER_CALL or len(self.message_ids or ()) > MAX_PER_CALL:
+            raise InvalidRequest(f"One call takes 1 to {MAX_PER_CALL} dead letters.")
+        if self.message_ids is not None and (self.topic is not None or self.where is not None):
+            raise InvalidRequest("Name dead letters by their ids, or by a topic and a filter, not both.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A dead letter, with the topic as it was read for it."""
+
+    topic: Topic
+    letter: DeadLetter
+    cursor: Cursor
+
+
+class DeadLetters:
+    """The dead letters of all groups. `grew` is told, by cell, which partitions got messages."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        cells: Mapping[int, PartitionStore],
+        topics: Topics,
+        groups: Groups,
+        grew: Mapping[int, Callable[[int], None]],
+    ) -> None:
+        self._catalog = catalog
+        self._cells = cells
+        self._topics = topics
+        self._groups = groups
+        self._grew = grew
+
+    async def list(
+        self,
+        scope: Scope,
+        group: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        where: str | None = None,
+        state: str = "dead",
+        after: str | None = None,
+        limit: int = 100,
+    ) -> DeadLetterPage:
+        """In the order of cell, partition and offset; those that the filter `where` lets through."""
+        if not 1 <= limit <= _MAX_LISTED:
+            raise InvalidRequest(f"A page has 1 to {_MAX_LISTED} dead letters.")
+        matches = _matches(where)
+        wanted, begin = _state(state), _parse_cursor(after)
+        resolved = await self._groups.resolve(scope, group, create=False)
+        topics = await self._topics_of(scope, resolved, topic)
+        letters: builtins.list[DeadLetter] = []
+        looked_at = 0
+        async for found in self._walk(resolved, topics, wanted, begin, partition):
+            looked_at += 1
+            if matches(found.letter):
+                letters.append(found.letter)
+            if len(letters) == limit or looked_at == _MAX_LOOKED_AT:
+                return DeadLetterPage(letters=letters, after=_cursor_text(found.cursor))
+        return DeadLetterPage(letters=letters, after=None)
+
+    async def find(self, scope: Scope, group: str, message_id: str) -> DeadLetter:
+        """The group's newest dead letter of that message, in whatever state."""
+        resolved = await self._groups.resolve(scope, group, create=False)
+        return (await self._find(resolved, await self._topics_of(scope, resolved, None), message_id)).letter
+
+    async def redrive(
+        self,
+        scope: Scope,
+        group: str,
+        *,
+        message_ids: Sequence[str] | None = None,
+        topic: str | None = None,
+        where: str | None = None,
+        limit: int = MAX_PER_CALL,
+        dry_run: bool = False,
+        force: bool = False,
+        max_redrives: int = MAX_REDRIVES,
+        repaired: Mapping[str, Repair] | None = None,
+    ) -> Redriven:
+        """Publishes dead letters again, for their group alone: those named, or those that the filter lets through.
+
+        `repaired` has changes by id; without any other choice, just these are meant. `force` also takes those that
+        were redriven `max_redrives` times already. If none of those named can be redriven, the first refusal is raised.
+        """
+        repaired = repaired or {}
+        if repaired and message_ids is None and topic is None and where is None:
+            message_ids = builtins.list(repaired)
+        choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
+        resolved = await self._groups.resolve(scope, group, create=False)
+        tally = Tally()
+        has_more = False
+        terms = Terms(group=resolved.name, repaired=repaired, max_redrives=None if force else max_redrives)
+        can_go = partial(is_ready, terms=terms)
+        async for page, has_more in self._pages(scope, resolved, choice, tally, can_go):  # noqa: B007
+            topics = {found.topic.name: found.topic for found in page}
+            ready = _ready([found.letter for found in page], terms, tally)
+            for share in shares(ready):
+                if dry_run:
+                    tally.went([one.letter for one in share])
+                else:
+                    await self._append(resolved, topics[share[0].letter.topic], share, tally)
+        if message_ids is not None and tally.first is not None and not tally.redriven:
+            raise tally.first
+        return tally.total(has_more=has_more)
+
+    async def discard(
+        self,
+        scope: Scope,
+        group: str,
+        *,
+        message_ids: Sequence[str] | None = None,
+        topic: str | None = None,
+        where: str | None = None,
+        limit: int = MAX_PER_CALL,
+    ) -> int:
+        """Gives dead letters up for good; how many. Those that are redriven or discarded already do not count."""
+        choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
+        resolved = await self._groups.resolve(scope, group, create=False)
+        discarded, tally = 0, Tally()
+        async for page, _ in self._pages(scope, resolved, choice, tally):
+            by_cell: dict[int, builtins.list[DeadLetterKey]] = {}
+            for found in page:
+                by_cell.setdefault(found.cursor[0], []).append(found.cursor[1])
+            for cell, keys in by_cell.items():
+                discarded += await self._cells[cell].groups.dead_discard(resolved.group_id, keys)
+        if tally.first is not None and not discarded:
+            raise tally.first
+        return discarded
+
+    # Choosing -------------------------------------------------------------------------------------------------------
+
+    async def _pages(
+        self,
+        scope: Scope,
+        group: Group,
+        choice: _Choice,
+        tally: Tally,
+        counts: Callable[[DeadLetter], bool] = lambda _: True,
+    ) -> AsyncIterator[tuple[builtins.list[_Found], bool]]:
+        """What is meant, page by page, and whether there is more than the limit allows.
+
+        What does not count takes no place in the limit: else those that are refused would hide those behind them.
+        """
+        topics = await self._topics_of(scope, group, choice.topic)
+        if choice.message_ids is not None:
+            ids = builtins.list(dict.fromkeys(choice.message_ids))
+            for first in range(0, len(ids), _PAGE):
+                yield await self._named(group, topics, ids[first : first + _PAGE], tally), False
+            return
+        matches = _matches(choice.where)
+        page: builtins.list[_Found] = []
+        left = choice.limit
+        async for found in self._walk(group, topics, DeadLetterState.DEAD, None):
+            if not matches(found.letter):
+                continue
+            if left == 0:
+                yield page, True
+                return
+            if len(page) == _PAGE:
+                yield page, False
+                page = []
+            page.append(found)
+            left -= counts(found.letter)
+        yield page, False
+
+    async def _walk(
+        self,
+        group: Group,
+        topics: Mapping[int, Topic],
+        state: DeadLetterState,
+        begin: Cursor | None,
+        partition: int | None = None,
+    ) -> AsyncIterator[_Found]:
+        """All that were there when the walk came to their cell: it ends also if messages die faster than it goes."""
+        by_cell: dict[int, builtins.list[int]] = {}
+        for topic in topics.values():
+            for cell, pids in topic.pids_by_cell().items():
+                chosen = [pid for pid in pids if partition is None or partition_of_id(pid) == partition]
+                by_cell.setdefault(cell, []).extend(chosen)
+        for cell in sorted(by_cell):
+            if begin is not None and cell < begin[0]:
+                continue
+            store, pids = self._cells[cell], sorted(by_cell[cell])
+            after = begin[1] if begin is not None and cell == begin[0] else None
+            until = to_ms(await store.clock())
+            while stored := await store.groups.dead_list(group.group_id, pids, state=state, after=after, limit=_PAGE):
+                for one in stored:
+                    if one.at_ms <= until:
+                        yield _found(one, topics, cell)
+                after = stored[-1].key
+
+    async def _named(
+        self, group: Group, topics: Mapping[int, Topic], ids: Sequence[str], tally: Tally
+    ) -> builtins.list[_Found]:
+        """Those that there are, in the order of the log; the others are refused."""
+
+        async def one(message_id: str) -> _Found | None:
+            try:
+                return await self._find(group, topics, message_id)
+            except DeadLetterNotFound as missing:
+                tally.refuse(message_id, missing)
+                return None
+
+        named = [found for found in await gathered(map(one, ids)) if found is not None]
+        return sorted(named, key=lambda found: (found.cursor[1].pid, found.cursor[1].offset))
+
+    async def _find(self, group: Group, topics: Mapping[int, Topic], message_id: str) -> _Found:
+        incarnation, partition, offset = parse_message_id(message_id)
+        topic = topics.get(incarnation)
+        if topic is not None and partition < topic.partitions and offset < _MAX_OFFSET:
+            cell = topic.cells[partition]
+            stored = await self._cells[cell].groups.dead_find(group.group_id, topic.pid(partition), offset)
+            if stored:
+                return _found(stored[-1], topics, cell)
+        raise DeadLetterNotFound(
+            f"Group '{group.name}' has no dead letter {message_id}; "
+            f"`lakelog dead list {group.name}` shows those it has.",
+            group=group.name,
+            id=message_id,
+        )
+
+    async def _topics_of(self, scope: Scope, group: Group, topic: str | None) -> dict[int, Topic]:
+        """By incarnation: the topic named, or all that the group reads."""
+        if topic is not None:
+            found = await self._topics.refresh(scope, topic)
+            return {found.incarnation: found}
+        return {found.incarnation: found for found, _ in await self._catalog.groups.reading_list(group)}
+
+    # Publishing -----------------------------------------------------------------------------------------------------
+
+    async def _append(self, group: Group, topic: Topic, share: Sequence[Ready], tally: Tally) -> None:
+        partition = share[0].letter.partition
+        cell = topic.cells[partition]
+        for _ in range(_TRIES):
+            keys = [to_key(topic, one.letter) for one in share]
+            answer, are_dead = await self._cells[cell].groups.dead_redrive(
+                group.group_id, keys, to_append(topic, share)
+            )
+            if isinstance(answer, Appended):
+                tally.went([one.letter for one in share])
+                self._grew[cell](answer.pid)
+                return
+            if answer is None:
+                share = _still_dead(share, are_dead, tally)
+                if not share:
+                    return
+            elif answer.refusal is Refusal.EPOCH:
+                topic = await self._again(topic)
+            else:
+                raise TopicNotFound(f"Topic '{topic.name}' was deleted meanwhile.", topic=topic.name)
+        raise Conflict(f"The dead letters of group '{group.name}' change too fast; repeat the call.", group=group.name)
+
+    async def _again(self, topic: Topic) -> Topic:
+        found = await self._topics.refresh(topic.scope, topic.name)
+        if found.incarnation != topic.incarnation:
+            raise TopicNotFound(f"Topic '{topic.name}' was deleted and made anew meanwhile.", topic=topic.name)
+        return found
+
+
+def _ready(letters: Sequence[DeadLetter], terms: Terms, tally: Tally) -> list[Ready]:
+    ready = []
+    for letter in letters:
+        try:
+            ready.append(made_ready(letter, terms))
+        except LakelogError as refusal:
+            tally.refuse(letter.id, refusal)
+    return ready
+
+
+def _still_dead(share: Sequence[Ready], are_dead: Sequence[bool], tally: Tally) -> list[Ready]:
+    for one, is_dead in zip(share, are_dead, strict=True):
+        if not is_dead:
+            refusal = RedriveRefused(f"Dead letter {one.letter.id} was redriven or discarded meanwhile.")
+            tally.refuse(one.letter.id, refusal)
+    return [one for one, is_dead in zip(share, are_dead, strict=True) if is_dead]
+
+
+def _found(stored: StoredDeadLetter, topics: Mapping[int, Topic], cell: int) -> _Found:
+    topic = topics[stored.key.pid >> PARTITION_BITS]
+    return _Found(topic, to_letter(stored, topic), (cell, stored.key))
+
+
+def _matches(where: str | None) -> Callable[[DeadLetter], bool]:
+    if where is None:
+        return lambda letter: True
+    test = parse(where).matches
+    return lambda letter: test(letter.subject())
+
+
+def _state(text: str) -> DeadLetterState:
+    try:
+        return DeadLetterState(text)
+    except ValueError as error:
+        raise InvalidRequest(f"The state of a dead letter is {', '.join(DeadLetterState)}, not {text!r}.") from error
+
+
+def _cursor_text(cursor: Cursor) -> str:
+    cell, key = cursor
+    return f"{cell}-{key.pid}-{key.offset}-{key.epoch}"
+
+
+def _parse_cursor(text: str | None) -> Cursor | None:
+    if text is None:
+        return None
+    parts = text.split("-")
+    if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        raise InvalidRequest(f"{text[:120]!r} is not where a page of dead letters ended; use `after` of that page.")
+    cell, pid, offset, epoch = map(int, parts)
+    return cell, DeadLetterKey(pid=pid, offset=offset, epoch=epoch)

@@ -1,0 +1,320 @@
+"""The members of one group, as one process knows them, and the one way in which it changes them.
+
+What arrives while a write is under way forms the next one, so that many who come and go together cause one rebalance.
+A write holds only if it follows the version that was read; else the newer one is read and everything decided again.
+Nothing is lost with this object: the membership is in the group's home cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from lakelog import failpoints
+from lakelog.coordinator.membership import Evict, Join, Leave, Member, Operation, Rules, State, decode, encode, step
+from lakelog.engine.groups.activity import MembersChange
+from lakelog.engine.groups.heartbeats import GRACE_SECONDS, Heartbeats
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
+from lakelog.model.group import Group
+from lakelog.storage.groups import GroupStore
+
+CACHE_SECONDS = 1.0
+"""Other processes' changes are announced; this bounds what a lost announcement costs."""
+CARE_SECONDS = 60.0
+"""So long after the last call sessions are watched here: longer than any poll waits."""
+HEARTBEAT_WITHIN_SECONDS = 0.1
+SEEN_WITHIN_SECONDS = 0.5
+_TRIES = 50
+_LOOK_AGAIN_SECONDS = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """What one caller wants changed."""
+
+    operations: Sequence[Operation]
+    done: asyncio.Future[State]
+
+
+class Roster:
+    """`changed` is called after each change, with what this process wrote, or None if another process wrote it.
+
+    `ended` is called when no caller has asked for a while.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        store: GroupStore,
+        heartbeats: Heartbeats,
+        waiters: Waiters,
+        changed: Callable[[Group, MembersChange | None], None],
+        ended: Callable[[Roster], None],
+    ) -> None:
+        self.group = group
+        self.state = State()
+        self._store = store
+        self._heartbeats = heartbeats
+        self._changed = changed
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._version = 0
+        self._drops = self._known_drops = 0
+        self._seen_ms: dict[str, int] = {}
+        self._clock_ms = 0
+        self._read_at = -math.inf
+        self._reading = asyncio.Lock()
+        self._waiting: list[_Call] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._cared_at = self._loop.time()
+        self._over_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._judging: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._stack = ExitStack()
+        self._news = self._stack.enter_context(waiters.waiting(-group.group_id))
+        self._arm()
+
+    def drop(self) -> None:
+        """Reads again before it answers: the same version may be another membership by now."""
+        self._drops += 1
+        self._news.set()
+
+    async def current(self, max_age: float = CACHE_SECONDS) -> State:
+        """The membership, as old as that at most; without those whose session is over."""
+        if not self._is_fresh(max_age):
+            asked_at = self._loop.time()
+            async with self._reading:
+                # Who waited for another one's read that began later than the question needs none of its own.
+                if self._read_at < asked_at and not self._is_fresh(max_age):
+                    await self._read()
+        if self._loop.time() >= self._over_at:
+            await self.change()
+        return self.state
+
+    async def member(self, member_id: str) -> Member:
+        state = await self.current()
+        if member_id not in state.members:
+            # A refusal from the cache proves nothing: it may have joined elsewhere.
+            state = await self.current(max_age=0)
+        if member_id not in state.members:
+            raise UnknownMember(
+                f"Group '{self.group.name}' has no member '{member_id}', or no longer: join again.",
+                group=self.group.name,
+                member_id=member_id,
+            )
+        return state.members[member_id]
+
+    async def change(self, *operations: Operation) -> State:
+        """The membership after these operations, and all that came with them. Evicts whose session is over."""
+        call = _Call(operations, self._loop.create_future())
+        self._waiting.append(call)
+        if self._writer is None:
+            self._writer = self._loop.create_task(self._write())
+        return await call.done
+
+    def care(self) -> None:
+        """Somebody here wants to know who is alive."""
+        self._cared_at = self._loop.time()
+
+    def seen(self, member_id: str, within_seconds: float = SEEN_WITHIN_SECONDS) -> None:
+        """Notes that the member is alive, unless it is known that there is none."""
+        member = self.state.members.get(member_id)
+        if member is not None:
+            within_seconds = min(within_seconds, member.session_ms / 16_000)
+        elif self._version:
+            return
+        self._heartbeats.note(self.group.group_id, member_id, within_seconds)
+
+    def seen_ms(self, member: Member) -> int:
+        """When it was last seen, as far as it is known here."""
+        if member.member_id in self._heartbeats.unwritten(self.group.group_id):
+            return self._clock_ms
+        return max(member.joined_ms, self._seen_ms.get(member.member_id, 0))
+
+    def now_ms(self) -> int:
+        """The database's time, about."""
+        return self._clock_ms + round(1000 * (self._loop.time() - self._read_at))
+
+    async def close(self) -> None:
+        """Finishes what is under way."""
+        self._end()
+        tasks = [task for task in (self._judging, self._writer) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def _is_fresh(self, max_age: float) -> bool:
+        return not self._news.is_set() and self._loop.time() - self._read_at < max_age
+
+    async def _read(self) -> None:
+        """Only under `_reading`: an older answer never replaces a newer one."""
+        self._news.clear()
+        began, drops = self._loop.time(), self._drops
+        try:
+            read = await self._store.members_read(self.group.group_id)
+        except LakelogError:
+            self._heartbeats.failed()
+            raise
+        if read.version != self._version or drops != self._known_drops:
+            self.state, self._known_drops = decode(read.body), drops
+        self._version, self._seen_ms, self._clock_ms = read.version, dict(read.seen_ms), read.clock_ms
+        self._read_at = began
+        self._remind()
+        self._foresee()
+
+    def _remind(self) -> None:
+        """Begins the session anew of those who joined long ago and of whom nothing is known: it was lost in a crash."""
+        for member in self.state.members.values():
+            if member.member_id not in self._seen_ms and member.over_ms(0) < self._clock_ms:
+                self._heartbeats.note(self.group.group_id, member.member_id, HEARTBEAT_WITHIN_SECONDS)
+
+    def _sightings(self) -> dict[str, int]:
+        """When members were seen. Whom this process has seen and not written yet was seen now."""
+        unwritten = self._heartbeats.unwritten(self.group.group_id)
+        return self._seen_ms | dict.fromkeys(unwritten, self._clock_ms)
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                # Who gave up before anything was written shall not join behind its own back.
+                await self._settle([call for call in waiting if not call.done.cancelled()])
+        finally:
+            self._writer = None
+
+    async def _settle(self, calls: list[_Call]) -> None:
+        if not calls:
+            return
+        try:
+            async with self._reading:
+                state = await self._commit([operation for call in calls for operation in call.operations])
+        except Exception as error:
+            known = error if isinstance(error, LakelogError) else OutcomeUnknown(f"The membership failed: {error!r}.")
+            for call in calls:
+                if not call.done.done():
+                    call.done.set_exception(type(known)(known.detail, **known.subject))
+        else:
+            for call in calls:
+                if not call.done.done():
+                    call.done.set_result(state)
+
+    async def _commit(self, operations: Sequence[Operation]) -> State:
+        rules = Rules(kind=self.group.kind, assignor=self.group.settings.assignor)
+        lost: OutcomeUnknown | None = None
+        for _ in range(_TRIES):
+            try:
+                await self._read()
+            except LakelogError:
+                if lost is not None:
+                    raise lost from None
+                raise
+            evict = [Evict(seen_ms=self._sightings())] if self._heartbeats.is_trusted else []
+            state = step(self.state, [*evict, *operations], rules, self._clock_ms)
+            if state is self.state:
+                if lost is not None:
+                    self._tell()
+                return state
+            try:
+                if await self._put(state):
+                    await self._wrote(state, operations)
+                    return state
+            except OutcomeUnknown as error:
+                # What is read next says whether it was written; if not, it is decided again.
+                lost = error
+        raise Unavailable(f"The members of group '{self.group.name}' changed too often meanwhile; try again.")
+
+    async def _put(self, state: State) -> bool:
+        written = await self._store.members_write(self.group.group_id, self._version + 1, encode(state))
+        if failpoints.armed:
+            try:
+                failpoints.hit("members.after_write")
+            except Unavailable as error:
+                # Behind the write, `Unavailable` would say that nothing was written.
+                raise OutcomeUnknown(error.detail) from error
+        return written
+
+    async def _wrote(self, state: State, operations: Sequence[Operation]) -> None:
+        gone = self.state.members.keys() - state.members.keys()
+        change = _change(self.state, state, operations)
+        self.state = state
+        self._version += 1
+        self._foresee()
+        self._tell(change)
+        if gone:
+            self._heartbeats.forget(self.group.group_id, gone)
+            try:
+                await self._store.heartbeats_drop(self.group.group_id, gone)
+            except LakelogError as error:
+                _log.debug("Heartbeats of members that left could not be removed: %s", error)
+
+    def _tell(self, change: MembersChange | None = None) -> None:
+        had_news = self._news.is_set()
+        self._changed(self.group, change)
+        if not had_news:
+            # Its own change is no news to it.
+            self._news.clear()
+
+    # Watching -------------------------------------------------------------------------------------------------------
+
+    def _foresee(self) -> None:
+        """When the next session is over, unless its member is seen."""
+        seen = self._sightings()
+        # Of who just joined it may not be written yet; that is looked at again when it would be over.
+        over = [each.over_ms(seen.get(each.member_id, 0)) for each in self.state.members.values()]
+        self._over_at = self._read_at + (min(over) + 1 - self._clock_ms) / 1000 if over else math.inf
+        if not self._heartbeats.is_trusted:
+            self._over_at = max(self._over_at, self._loop.time() + GRACE_SECONDS)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._is_closed:
+            due = min(self._over_at, self._cared_at + CARE_SECONDS)
+            self._timer = self._loop.call_at(max(due, self._loop.time() + _LOOK_AGAIN_SECONDS), self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._cared_at + CARE_SECONDS and self._writer is None:
+            self._end()
+        elif now >= self._over_at:
+            # Later again if this comes to nothing; else what is read says when.
+            self._over_at = now + GRACE_SECONDS
+            self._judging = self._loop.create_task(self._judge())
+        self._arm()
+
+    async def _judge(self) -> None:
+        try:
+            await self.change()
+        except LakelogError as error:
+            _log.debug("Sessions of group %s could not be checked: %s", self.group.name, error)
+
+    def _end(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stack.close()
+        self._ended(self)
+
+
+def _change(before: State, after: State, operations: Sequence[Operation]) -> MembersChange:
+    gone = before.members.keys() - after.members.keys()
+    left = {each.member_id for each in operations if isinstance(each, Leave)}
+    if any(isinstance(each, Join) and each.replaces for each in operations):
+        left = gone
+    return MembersChange(
+        joined=len(after.members.keys() - before.members.keys()),
+        left=len(gone & left),
+        expired=sorted(gone - left),
+        total=len(after.members),
+    )

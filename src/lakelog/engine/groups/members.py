@@ -1,0 +1,270 @@
+"""Members of groups: join, heartbeat, leave, and what each is to read.
+
+The decisions are `lakelog.coordinator.membership`'s; a `Roster` per group reads and writes them. No agent is needed:
+any call sees to sessions that are over, and as long as somebody here asks, a timer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from lakelog.coordinator.membership import (
+    Acknowledge,
+    Join,
+    Leave,
+    Member,
+    Operation,
+    State,
+    TopicsChanged,
+    decode,
+    is_over,
+)
+from lakelog.engine.groups.activity import GroupActivity, MembersChange
+from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, Roster
+from lakelog.engine.groups.heartbeats import Heartbeats
+from lakelog.engine.leasing.consuming import JoinAsk, MemberInfo, Membership, MembersInfo
+from lakelog.engine.log.topics import Topics
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
+from lakelog.model.group import (
+    DEFAULT_HEARTBEAT_MS,
+    MAX_OWNER_BYTES,
+    MAX_SESSION_MS,
+    MIN_SESSION_MS,
+    Group,
+    GroupWish,
+    Reading,
+)
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import MembersRead
+from lakelog.storage.store import PartitionStore
+
+MAX_MEMBERS = 1000
+MAX_TOPICS = 100
+
+
+class GroupBook(Protocol):
+    """What members need of the groups."""
+
+    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
+
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[Reading, int | None]: ...
+
+
+class Members:
+    """The members of all groups. `changed` receives the id of a group whose membership this process changed.
+
+    `activity` receives the members that joined and left.
+    """
+
+    def __init__(
+        self,
+        groups: GroupBook,
+        topics: Topics,
+        cells: dict[int, PartitionStore],
+        waiters: Waiters,
+        changed: Callable[[int], None],
+        activity: GroupActivity | None = None,
+    ) -> None:
+        self._activity = activity
+        self._groups = groups
+        self._topics = topics
+        self._cells = cells
+        self._waiters = waiters
+        self._changed = changed
+        self._heartbeats = {cell: Heartbeats(store.groups) for cell, store in cells.items()}
+        self._rosters: dict[int, Roster] = {}
+
+    def drop(self, cell: int) -> None:
+        for roster in self._rosters.values():
+            if roster.group.cell == cell:
+                roster.drop()
+
+    async def join(self, scope: Scope, ask: JoinAsk) -> Membership:
+        """The group is made if there is none, and from now on reads these topics."""
+        _check(ask)
+        topics = [await self._topics.find(scope, name) for name in dict.fromkeys(ask.topics)]
+        group = await self._groups.resolve(scope, ask.group, ask.wish, create=True)
+        skipped_at_start: dict[str, int] = {}
+        for topic in topics:
+            # What is published between joining and the first consume is the group's already.
+            _, skipped = await self._groups.begin(group, topic, ask.wish)
+            if skipped is not None:
+                skipped_at_start[topic.name] = skipped
+        roster = self._roster(group)
+        member_id = ask.member_id or f"member-{secrets.token_hex(8)}"
+        state = await roster.current()
+        if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not ask.replaces:
+            raise Conflict(f"Group '{group.name}' has {MAX_MEMBERS} members, and cannot have more.", group=group.name)
+        roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        join = Join(
+            member_id=member_id,
+            topics=ask.topics,
+            session_ms=ask.session_ms,
+            host=ask.client_host,
+            replaces=ask.replaces,
+        )
+        state = await roster.change(await self._counted(group, state, ask.topics), join)
+        roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        # Not there if it left at the same time.
+        view = _view(state, state.members.get(member_id) or await roster.member(member_id))
+        return replace(view, skipped_at_start=skipped_at_start)
+
+    async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
+        """Says that the member is alive and has heard of that generation; hears what holds now."""
+        found = await self._groups.resolve(scope, group, create=False)
+        return await self._current(found, member_id, generation)
+
+    async def leave(self, scope: Scope, group: str, member_id: str) -> None:
+        """Its partitions are free at once. Leaving what one is not in is no error."""
+        try:
+            found = await self._groups.resolve(scope, group, create=False)
+        except GroupNotFound:
+            return
+        await self._roster(found).change(Leave(member_id=member_id))
+
+    async def describe(self, group: Group) -> MembersInfo:
+        """As it is in the store now."""
+        roster = self._roster(group)
+        state = await roster.current(max_age=0)
+        return MembersInfo(
+            state=state.phase.value,
+            generation=state.generation,
+            members=[_info(member, roster.seen_ms(member)) for member in state.members.values()],
+            idle=state.idle(),
+            rebalances=state.rebalances,
+            last_rebalance_ms=state.last_rebalance_ms,
+            rebalancing_ms=state.rebalancing_ms(roster.now_ms()),
+        )
+
+    async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
+        """Return the members of many groups, by group id, with one read of each cell. Evicts no member."""
+        by_cell: dict[int, builtins.list[Group]] = {}
+        for group in groups:
+            by_cell.setdefault(group.cell, []).append(group)
+        found: dict[int, builtins.list[MemberInfo]] = {}
+        for cell, mine in by_cell.items():
+            reads = await self._cells[cell].groups.members_list([group.group_id for group in mine])
+            for group, read in zip(mine, reads, strict=True):
+                found[group.group_id] = self._alive(group, read)
+        return found
+
+    def _alive(self, group: Group, read: MembersRead) -> builtins.list[MemberInfo]:
+        """The members whose sessions are not over."""
+        heartbeats = self._heartbeats[group.cell]
+        seen_ms = {**read.seen_ms, **dict.fromkeys(heartbeats.unwritten(group.group_id), read.clock_ms)}
+        return [
+            _info(member, max(member.joined_ms, seen_ms.get(member.member_id, 0)))
+            for member in decode(read.body).members.values()
+            if not heartbeats.is_trusted or not is_over(member, seen_ms, read.clock_ms)
+        ]
+
+    async def membership(self, group: Group, member_id: str) -> Membership:
+        """What the member is to read: at most a second old, and newer if another process announced a change."""
+        return await self._current(group, member_id, None)
+
+    def seen(self, group: Group, member_id: str) -> None:
+        """Whatever a member asks for shows that it is alive."""
+        self._roster(group).seen(member_id)
+
+    async def close(self) -> None:
+        """Finishes what is under way, and writes who was seen."""
+        await asyncio.gather(*(roster.close() for roster in list(self._rosters.values())))
+        await asyncio.gather(*(heartbeats.flush() for heartbeats in self._heartbeats.values()))
+
+    async def _current(self, group: Group, member_id: str, generation: int | None) -> Membership:
+        roster = self._roster(group)
+        if generation is not None:
+            # Before looking: who is late, but here, is not to be evicted by its own call.
+            roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        member = await roster.member(member_id)
+        state = roster.state
+        operations: list[Operation] = []
+        if generation is not None:
+            roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+            if member.revoked and generation >= member.fence:
+                operations.append(Acknowledge(member_id=member_id, generation=generation))
+        counted = await self._counted(group, state, member.topics)
+        if any(state.counts.get(topic) != count for topic, count in counted.counts.items()):
+            operations.append(counted)
+        if operations:
+            await roster.change(*operations)
+            member = await roster.member(member_id)
+            state = roster.state
+        return _view(state, member)
+
+    async def _counted(self, group: Group, state: State, names: Iterable[str]) -> TopicsChanged:
+        counts: dict[str, int] = {}
+        for name in dict.fromkeys(names):
+            try:
+                topic = await self._topics.find(group.scope, name)
+                if topic.partitions != state.counts.get(name, topic.partitions):
+                    # One of the two is out of date: an old cache must not take back what another server has seen.
+                    topic = await self._topics.refresh(group.scope, name)
+                counts[name] = topic.partitions
+            except TopicNotFound:
+                counts[name] = 0
+        return TopicsChanged(counts=counts)
+
+    def _roster(self, group: Group) -> Roster:
+        roster = self._rosters.get(group.group_id)
+        if roster is None:
+            store, heartbeats = self._cells[group.cell].groups, self._heartbeats[group.cell]
+            roster = Roster(group, store, heartbeats, self._waiters, self._tell, self._forget)
+            self._rosters[group.group_id] = roster
+        roster.group = group
+        roster.care()
+        return roster
+
+    def _tell(self, group: Group, change: MembersChange | None) -> None:
+        self._waiters.wake(-group.group_id)
+        self._changed(group.group_id)
+        if self._activity is not None and change is not None:
+            self._activity.members_changed(group, change)
+
+    def _forget(self, roster: Roster) -> None:
+        self._rosters.pop(roster.group.group_id, None)
+
+
+def _check(ask: JoinAsk) -> None:
+    if ask.member_id is not None:
+        _check_label("A member's id", ask.member_id)
+        if not ask.member_id:
+            raise InvalidRequest("A member's id is not empty; leave it out to be given one.")
+    _check_label("A member's host", ask.client_host)
+    if not 1 <= len(ask.topics) <= MAX_TOPICS:
+        raise InvalidRequest(f"A member reads 1 to {MAX_TOPICS} topics.")
+    if not MIN_SESSION_MS <= ask.session_ms <= MAX_SESSION_MS:
+        raise InvalidRequest(f"A session is {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {ask.session_ms}.")
+
+
+def _check_label(what: str, text: str) -> None:
+    """Refuses what does not belong into a log line or a table on a terminal."""
+    if not text.isprintable() or len(text.encode()) > MAX_OWNER_BYTES:
+        raise InvalidRequest(f"{what} is at most {MAX_OWNER_BYTES} bytes of text without control characters.")
+
+
+def _view(state: State, member: Member) -> Membership:
+    return Membership(
+        member_id=member.member_id,
+        generation=state.generation,
+        assigned=member.assigned,
+        revoked=member.revoked,
+        heartbeat_ms=min(DEFAULT_HEARTBEAT_MS, member.session_ms // 3),
+    )
+
+
+def _info(member: Member, seen_ms: int) -> MemberInfo:
+    return MemberInfo(
+        member_id=member.member_id,
+        client_host=member.host,
+        topics=member.topics,
+        assigned=member.assigned,
+        session_ms=member.session_ms,
+        seen_ms=seen_ms,
+    )

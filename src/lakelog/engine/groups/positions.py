@@ -1,0 +1,102 @@
+"""Positions to offsets: where a group begins, or is moved to, in the partitions of a topic; and who may commit them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from lakelog.engine.leasing.consuming import Membership
+from lakelog.engine.log.extents import Extents
+from lakelog.errors import InvalidRequest, NotOwner, StaleGeneration
+from lakelog.model.group import NoStart, Start
+from lakelog.model.message import partition_of_id
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.topic import Topic
+from lakelog.storage.store import Head, PartitionStore
+
+_AT_ONCE = 16
+"""So many calls for single partitions are under way at a time."""
+
+Found = TypeVar("Found")
+
+
+async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
+    """The answers in order, a few calls at a time. All are finished before the first failure is raised."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(call: Awaitable[Found]) -> Found:
+        async with gate:
+            return await call
+
+    answers = await asyncio.gather(*map(one, calls), return_exceptions=True)
+    found: list[Found] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        found.append(answer)
+    return found
+
+
+async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[int, Head]:
+    """The heads by partition; one that is not made yet is missing."""
+    shares = topic.pids_by_cell().items()
+    heads = await asyncio.gather(*(cells[cell].heads_read(pids) for cell, pids in shares))
+    return {partition_of_id(head.pid): head for share in heads for head in share}
+
+
+class Located(NamedTuple):
+    """The offset of a position in one partition, and the partition's log start at that time."""
+
+    offset: int
+    log_start: int
+
+
+async def offsets_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[int]:
+    """Return the offset of `start` in each of the partitions, between log start and high watermark."""
+    return [each.offset for each in await located_at(extents, topic, start, partitions)]
+
+
+async def located_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[Located]:
+    """Return the offset of `start` and the log start of each of the partitions."""
+    cells = extents.cells
+    heads = await heads_of(cells, topic)
+    times: Mapping[int, int] = {}
+    if isinstance(start, AtTime):
+        asked = [partition for partition in partitions if partition in heads]
+        calls = (extents.offset_at_time(cells[topic.cells[one]], topic.pid(one), start.time) for one in asked)
+        times = dict(zip(asked, await gathered(calls), strict=True))
+        # Read again: with a log start that rose meanwhile, a time could lie below it.
+        heads = await heads_of(cells, topic)
+    return [_located(start, heads.get(partition), times.get(partition, 0)) for partition in partitions]
+
+
+def check_held(membership: Membership, topic: str, partitions: Iterable[int], generation: int | None) -> None:
+    """Refuse a commit unless the member has each partition, or is about to give it up."""
+    held = {*membership.assigned.get(topic, ()), *membership.revoked.get(topic, ())}
+    for partition in partitions:
+        if partition not in held:
+            if generation is not None and generation != membership.generation:
+                raise StaleGeneration(generation=membership.generation)
+            raise NotOwner(
+                f"Partition {partition} of topic '{topic}' is not assigned to member '{membership.member_id}'.",
+                member_id=membership.member_id,
+                partition=partition,
+            )
+
+
+def _located(start: Start, head: Head | None, at_time: int) -> Located:
+    if isinstance(start, NoStart):
+        raise InvalidRequest("A position is needed: earliest, latest, a time or an offset.")
+    if head is None:
+        return Located(0, 0)
+    match start:
+        case Earliest():
+            wanted = head.log_start
+        case Latest(back):
+            wanted = head.next_offset - back
+        case AtTime():
+            wanted = at_time
+        case AtOffset(offset):
+            wanted = offset
+    return Located(max(head.log_start, min(wanted, head.next_offset)), head.log_start)

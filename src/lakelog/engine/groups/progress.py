@@ -1,0 +1,318 @@
+"""How far groups are: progress per partition, and the figures of a topic. Changes nothing; `reasons` judges it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, begin, figures_of
+from lakelog.coordinator.leasing.events import CutOff, Sought, pairs
+from lakelog.engine.groups.positions import gathered, heads_of
+from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
+from lakelog.engine.leasing.consuming import LeaseInfo, MembersInfo, PartitionProgress
+from lakelog.engine.log.damage import DamageTest
+from lakelog.engine.log.extents import Extents
+from lakelog.errors import LakelogError
+from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.topic import Topic
+from lakelog.storage.store import Head, Read
+
+_KEPT_TIMES = 10_000
+
+
+class LedgerBook(Protocol):
+    """What the verbs of groups need of the ledgers: see `lakelog.engine.leasing.journals`."""
+
+    def altered(self, group: Group) -> None: ...
+
+    async def run(
+        self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation
+    ) -> Reply: ...
+
+    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStats:
+    """A group's figures in one topic. `pending` is leased or waiting for its next try."""
+
+    group: str
+    kind: GroupKind
+    lag: int
+    pending: int
+    dead_letters: int
+    committed: Mapping[int, int]
+    """By partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStats:
+    """A topic's figures. Times are those at which the oldest and the newest message in reach were appended."""
+
+    topic: str
+    partitions: int
+    messages: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    groups: Sequence[GroupStats]
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(group.dead_letters for group in self.groups)
+
+
+def target_of(reading: Reading, partition: int) -> int | None:
+    """Where the reading's last seek puts the partition; None if it leaves it where it is."""
+    return reading.targets[partition] if partition < len(reading.targets) else None
+
+
+def apply_seek(state: State, reading: Reading, partition: int) -> None:
+    """Move a state to where the reading's last seek puts it, if the state was read before that seek got there."""
+    if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
+        apply(state, Sought(reading.epoch, target), 0)
+
+
+def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
+    return [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
+
+
+class Progress:
+    """Reads states, heads and first batches; one per engine."""
+
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._cells = extents.cells
+        self.damage = DamageTest(extents)
+        self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """When messages were appended, by pid and offset, the newest known last: it never changes."""
+
+    def drop(self, cell: int) -> None:
+        """Forgets the times of all cells: they are few."""
+        self._times = OrderedDict()
+
+    async def states(
+        self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
+    ) -> tuple[list[State], dict[int, Head]]:
+        """All partitions' states as the next step will find them, and the heads."""
+        decided = await self._decided(ledgers, group, topic, reading)
+        return decided.states, decided.heads
+
+    async def read(
+        self, ledgers: LedgerBook, group: Group, readings: Sequence[tuple[Topic, Reading]], members: MembersInfo
+    ) -> list[PartitionProgress]:
+        """Return the group's progress in all partitions of these topics, with the reasons for what waits.
+
+        The ages of the oldest unfinished messages take one read of each cell and topic.
+        """
+        decided = [await self._decided(ledgers, group, topic, reading) for topic, reading in readings]
+        now_ms = to_ms(await self._cells[group.cell].clock())
+        topics = [topic for topic, _ in readings]
+        held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
+        consumers = Consumers(members=members.members, held=held)
+        found: list[PartitionProgress] = []
+        for topic, each in zip(topics, decided, strict=True):
+            found += await self._read_topic(topic, each, _Seen(group=group, now_ms=now_ms, consumers=consumers))
+        return found
+
+    async def _read_topic(self, topic: Topic, decided: _Decided, seen: _Seen) -> list[PartitionProgress]:
+        ends = _ends(topic, decided.heads)
+        behind = {n: state.committed for n, state in enumerate(decided.states) if figures_of(state).lag(ends[n])}
+        oldest = await self._appended_ms(topic, behind)
+
+        looks = [
+            Look(
+                group=seen.group,
+                topic=topic.name,
+                partition=partition,
+                high_watermark=end,
+                now_ms=seen.now_ms,
+                consumers=seen.consumers,
+            )
+            for partition, end in enumerate(ends)
+        ]
+        read_next = {
+            look.partition: next_offsets(state, look.high_watermark)
+            for state, look in zip(decided.states, looks, strict=True)
+            if is_to_be_read(figures_of(state), look)
+        }
+        damage = await self.damage.find(topic, read_next)
+
+        def one(partition: int, state: State) -> PartitionProgress:
+            look = replace(looks[partition], damage=damage.get(partition))
+            head = decided.heads.get(partition)
+            found = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
+            return replace(found, committed=decided.committed[partition])
+
+        return [one(partition, state) for partition, state in enumerate(decided.states)]
+
+    async def _decided(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> _Decided:
+        states = await ledgers.states(group, topic, reading, range(topic.partitions))
+        # Read after the states: what is finished lies below a head.
+        heads = await heads_of(self._cells, topic)
+        for partition, state in enumerate(states):
+            apply_seek(state, reading, partition)
+        committed = [state.committed for state in states]
+        for partition, head in heads.items():
+            apply(states[partition], CutOff(head.log_start), 0)
+        return _Decided(committed=committed, states=states, heads=heads)
+
+    async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
+        """For a topic in which the group has no position yet."""
+        heads = await heads_of(self._cells, topic)
+        none = Consumers(members=(), held={})
+        found: list[PartitionProgress] = []
+        for partition, end in enumerate(_ends(topic, heads)):
+            look = Look(
+                group=group, topic=topic.name, partition=partition, high_watermark=end, now_ms=0, consumers=none
+            )
+            head = heads.get(partition)
+            one = _progress(begin(end), look, log_start=head.log_start if head else 0, oldest_ms=None)
+            found.append(replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
+        return found
+
+    async def stats(self, ledgers: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, Reading]]) -> TopicStats:
+        groups = [await self._group_stats(ledgers, group, topic, reading) for group, reading in readers]
+        heads = await heads_of(self._cells, topic)
+        filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
+        firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
+        return TopicStats(
+            topic=topic.name,
+            partitions=topic.partitions,
+            messages=sum(head.next_offset - head.log_start for head in filled.values()),
+            oldest_ms=min(firsts.values(), default=None),
+            newest_ms=max((to_ms(head.appended_at) for head in filled.values()), default=None),
+            groups=groups,
+        )
+
+    async def dead_count(self, group: Group, topic: Topic) -> int:
+        shares = topic.pids_by_cell().items()
+        return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
+
+    async def _group_stats(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> GroupStats:
+        decided = await self._decided(ledgers, group, topic, reading)
+        states, ends = decided.states, _ends(topic, decided.heads)
+        return GroupStats(
+            group=group.name,
+            kind=group.kind,
+            lag=sum(figures_of(state).lag(end) for state, end in zip(states, ends, strict=True)),
+            pending=sum(state.open_count + len(state.waiting) for state in states),
+            dead_letters=await self.dead_count(group, topic),
+            committed=dict(enumerate(decided.committed)),
+        )
+
+    async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
+        """By partition, when its offset was appended; one that retention went past meanwhile is left out."""
+        asks = {partition: (topic.pid(partition), offset) for partition, offset in offsets.items()}
+        found = {ask: self._times[ask] for ask in asks.values() if ask in self._times}
+        missing: dict[int, list[tuple[int, int]]] = {}
+        for partition, ask in asks.items():
+            if ask not in found:
+                missing.setdefault(topic.cells[partition], []).append(ask)
+        for part in await gathered(self._times_of(cell, each) for cell, each in missing.items()):
+            found.update(part)
+        return {partition: found[ask] for partition, ask in asks.items() if ask in found}
+
+    async def _times_of(self, cell: int, asks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        kept = self._times
+        reads = await self._extents.read_many(self._cells[cell], asks, max_messages=1, max_bytes=1)
+        found = {
+            ask: to_ms(read.batches[0].appended_at)
+            for ask, read in zip(asks, reads, strict=True)
+            if isinstance(read, Read) and read.batches
+        }
+        kept.update(found)
+        while len(kept) > _KEPT_TIMES:
+            kept.popitem(last=False)
+        failed = [ask for ask, read in zip(asks, reads, strict=True) if isinstance(read, LakelogError)]
+        if failed:
+            # Of a message that cannot be read, about when it was appended is known without its file.
+            times = await self._cells[cell].append_times(failed)
+            found.update({ask: to_ms(time) for ask, time in zip(failed, times, strict=True) if time is not None})
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """A group in all partitions of a topic: `states` as the next step will find them, `committed` as decided.
+
+    They differ by what retention took. It is likely gone for the group, but not surely: a server that did not hear
+    of it yet may still hand it out. So committed offsets, which never fall, go past it only when the group does.
+    """
+
+    committed: list[int]
+    states: list[State]
+    heads: dict[int, Head]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What holds for all partitions of a group."""
+
+    group: Group
+    now_ms: int
+    consumers: Consumers
+
+
+def next_offsets(state: State, high_watermark: int) -> set[int]:
+    """Return where a consumer would read next: the first unfinished message, and the first unread one."""
+    return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
+
+
+def _held(states: Mapping[str, Sequence[State]], now_ms: int) -> Held:
+    """By owner, how many messages of which partitions are leased now."""
+    held: dict[str, dict[tuple[str, int], int]] = {}
+    for topic, of_topic in states.items():
+        for partition, state in enumerate(of_topic):
+            for lease in state.leases.values():
+                if lease.until_ms > now_ms:
+                    places = held.setdefault(lease.owner, {})
+                    places[topic, partition] = places.get((topic, partition), 0) + len(lease.open)
+    return held
+
+
+def _progress(state: State, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
+    counts = state.counts
+    status, reason = reason_for(state, look)
+    return PartitionProgress(
+        topic=look.topic,
+        partition=look.partition,
+        committed=state.committed,
+        frontier=state.frontier,
+        log_start=log_start,
+        high_watermark=look.high_watermark,
+        epoch=state.epoch,
+        lag=figures_of(state).lag(look.high_watermark),
+        leased=state.open_count,
+        waiting=len(state.waiting),
+        skipped=state.skipped_count,
+        acked=counts.acked,
+        dead=counts.dead,
+        discarded=counts.discarded,
+        filtered=counts.filtered,
+        expired=counts.expired,
+        cut=counts.cut,
+        status=status,
+        oldest_ms=oldest_ms,
+        next_due_ms=state.next_due_ms(),
+        leases=[_lease_info(lease) for lease in state.leases.values()],
+        reason=reason,
+    )
+
+
+def _lease_info(lease: Lease) -> LeaseInfo:
+    return LeaseInfo(
+        token=lease.token,
+        owner=lease.owner,
+        offsets=list(pairs(lease.open.ranges)),
+        granted_ms=lease.granted_ms,
+        expires_ms=lease.until_ms,
+        suspect=lease.suspect,
+    )
+
+
+def to_ms(time: datetime) -> int:
+    """Milliseconds since 1970."""
+    return round(time.timestamp() * 1000)

@@ -1,0 +1,317 @@
+"""What a group is doing in a partition, and why unfinished messages wait: the one definition of both.
+
+Pure. A reason names only what journals and members show: calls that are on their way are not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from lakelog.coordinator.leasing import Figures, State, figures_of
+from lakelog.coordinator.leasing.operations import LOOK_AHEAD
+from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
+from lakelog.engine.leasing.consuming import MemberInfo
+from lakelog.engine.log.damage import Damage, damage_of
+from lakelog.errors import LakelogError, SegmentDamaged
+from lakelog.model.group import Group, GroupKind, Order
+
+_NAMED = 3
+"""A reason names at most this many owners or partitions."""
+
+Held = Mapping[str, Mapping[tuple[str, int], int]]
+"""By owner, then by topic and partition: how many messages are leased to the owner now."""
+
+
+class Status(StrEnum):
+    """What a group is doing in a partition."""
+
+    CAUGHT_UP = "caught-up"
+    """Every message is finished."""
+    WORKING = "working"
+    """Messages are leased; in a cursor group, a member reads the partition."""
+    QUEUED = "queued"
+    """Messages can be handed out, and consumers are there to take them."""
+    RETRYING = "retrying"
+    """Everything that could be handed out waits for its next try."""
+    FULL = "full"
+    """Messages are leased, and the window lets no more in."""
+    REBALANCING = "rebalancing"
+    """A member of a cursor group is about to get the partition."""
+    PAUSED = "paused"
+    NO_CONSUMER = "no-consumer"
+    """Messages can be handed out, and no consumer takes messages of the topic."""
+    UNREADABLE = "unreadable"
+    """The next message cannot be read: the file of its segment is damaged or missing. In a list of groups: a newer
+    version wrote the group's progress."""
+    NO_POSITION = "no-position"
+    """The group has no position in the topic."""
+
+
+_OF_A_GROUP = (
+    Status.UNREADABLE,
+    Status.NO_CONSUMER,
+    Status.FULL,
+    Status.WORKING,
+    Status.REBALANCING,
+    Status.QUEUED,
+    Status.RETRYING,
+    Status.PAUSED,
+)
+
+
+def status_of_group(group: Group, partitions: Iterable[Status]) -> Status:
+    """Return the status of a group: the one of its partitions that matters most to an operator."""
+    if "*" in group.paused:
+        return Status.PAUSED
+    found = set(partitions)
+    return next((status for status in _OF_A_GROUP if status in found), Status.CAUGHT_UP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumers:
+    """The members of a group, and who holds messages of it. An owner need not be a member."""
+
+    members: Sequence[MemberInfo]
+    held: Held
+
+    def read(self, topic: str) -> bool:
+        """Return whether a member reads the topic, or an owner holds messages of it."""
+        return any(topic in each.topics for each in self.members) or any(
+            name == topic for places in self.held.values() for name, _ in places
+        )
+
+    def assigned(self, topic: str, partition: int) -> str | None:
+        """Return the member that the partition is assigned to."""
+        found = (each.member_id for each in self.members if partition in each.assigned.get(topic, ()))
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a partition is judged by, beside its own figures."""
+
+    group: Group
+    topic: str
+    partition: int
+    high_watermark: int
+    now_ms: int
+    consumers: Consumers
+    damage: Damage | None = None
+    """What stops the group in the partition, where that was looked for."""
+
+
+def status_of(figures: Figures, look: Look) -> Status:
+    """Return what the group is doing in the partition."""
+    if look.group.is_paused(look.topic):
+        return Status.PAUSED
+    if not figures.lag(look.high_watermark):
+        return Status.CAUGHT_UP
+    if look.group.kind is GroupKind.CURSOR:
+        return _cursor_status(look)
+    if figures.leased_until_ms > look.now_ms:
+        return Status.FULL if _is_full(figures, look.group) else Status.WORKING
+    if not _has_available(figures, look):
+        return Status.RETRYING
+    if look.damage is not None:
+        return Status.UNREADABLE
+    return Status.QUEUED if look.consumers.read(look.topic) else Status.NO_CONSUMER
+
+
+def is_to_be_read(figures: Figures, look: Look) -> bool:
+    """Return whether the next message would be read now if a consumer asked: then damage stops the group."""
+    return status_of(figures, look) in (Status.QUEUED, Status.NO_CONSUMER)
+
+
+def reason_for(state: State, look: Look) -> tuple[Status, str | None]:
+    """Return what the group is doing in the partition, and why its messages wait, if they do."""
+    figures = figures_of(state)
+    status = status_of(figures, look)
+    if not figures.lag(look.high_watermark) or status in (Status.CAUGHT_UP, Status.WORKING):
+        return status, None
+    match status:
+        case Status.PAUSED:
+            reason = _paused(look)
+        case Status.FULL:
+            reason = _full(state, look)
+        case Status.RETRYING:
+            reason = _retrying(state, figures, look)
+        case Status.UNREADABLE if look.damage is not None:
+            reason = unreadable(look.group, look.topic, look.partition, look.damage)
+        case Status.REBALANCING:
+            reason = "No member is assigned this partition yet: the group is rebalancing."
+        case _:
+            reason = _lost(state, look) + (_queued(look) if status is Status.QUEUED else _no_consumer(look))
+    return status, reason
+
+
+def no_position(group: str, topic: str) -> str:
+    """Return the reason for a topic in which the group has no position."""
+    return (
+        f"The group has no position in topic '{topic}'. Start a worker of group '{group}', "
+        f"or give it a position with `lakelog groups seek {group} {topic}`."
+    )
+
+
+def unreadable(group: Group, topic: str, partition: int, damage: Damage) -> str:
+    """Return why the group stops at damage, and the way past it."""
+    verb = "seek" if group.kind is GroupKind.CURSOR else "skip"
+    return (
+        f"Offsets {damage.first} to {damage.end - 1} of topic '{topic}', partition {partition}, cannot be read: the "
+        "file of their segment is damaged or missing. Restore the file, and the group continues by itself. If that is "
+        "not possible, give these messages up with "
+        f"`lakelog groups {verb} {group.name} {topic} --partition {partition} --to {damage.end}`."
+    )
+
+
+def told(error: LakelogError, group: Group, topic: str, partition: int) -> LakelogError:
+    """Return an error as consumers of the group get it: damage names the topic, and the way past it."""
+    damage = damage_of(error)
+    if damage is None:
+        return error
+    return SegmentDamaged(
+        unreadable(group, topic, partition, damage),
+        topic=topic,
+        partition=partition,
+        first_offset=damage.first,
+        end_offset=damage.end,
+    )
+
+
+# Parts of the above ---------------------------------------------------------------------------------------------------
+
+
+def _cursor_status(look: Look) -> Status:
+    if look.consumers.assigned(look.topic, look.partition) is not None:
+        return Status.WORKING
+    if look.damage is not None:
+        return Status.UNREADABLE
+    return Status.REBALANCING if look.consumers.read(look.topic) else Status.NO_CONSUMER
+
+
+def _is_full(figures: Figures, group: Group) -> bool:
+    return figures.leased + figures.waiting >= group.settings.window
+
+
+def _has_available(figures: Figures, look: Look) -> bool:
+    """Whether a call that comes now would be handed something. No lease is open: what was leased has ended."""
+    if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.now_ms):
+        return True
+    if _is_full(figures, look.group):
+        return False
+    if figures.has_ready:
+        return True
+    is_blocked = look.group.settings.order is Order.PARTITION and figures.waiting + figures.skipped > 0
+    return figures.frontier < look.high_watermark and figures.skipped < LOOK_AHEAD and not is_blocked
+
+
+def _paused(look: Look) -> str:
+    name = look.group.name
+    if "*" in look.group.paused:
+        return f"The group is paused. Resume it with `lakelog groups resume {name}`."
+    return (
+        f"Topic '{look.topic}' is paused for this group. "
+        f"Resume it with `lakelog groups resume {name} --topic {look.topic}`."
+    )
+
+
+def _full(state: State, look: Look) -> str:
+    owners = {lease.owner for lease in state.leases.values() if lease.until_ms > look.now_ms}
+    window = look.group.settings.window
+    return (
+        f"The window of {_messages(window)} is full: {state.open_count} leased to {_listed(sorted(owners))}, "
+        f"{len(state.waiting)} waiting for a retry. More are handed out when some are answered. "
+        f"If this is usual, raise the window with `lakelog groups alter {look.group.name} --window`."
+    )
+
+
+def _retrying(state: State, figures: Figures, look: Look) -> str:
+    count = figures.waiting
+    behind = ""
+    if look.group.settings.order is Order.PARTITION:
+        behind = ", and all later messages wait for them (partition order)"
+    elif figures.skipped:
+        behind = f", and {_messages(figures.skipped)} with the same keys behind them"
+    full = f" They fill the window of {look.group.settings.window}." if _is_full(figures, look.group) else ""
+    due = f" The first is due at {_time(figures.due_ms)}." if figures.due_ms is not None else ""
+    return f"{_messages(count)} {_verb(count, 'wait')} for a retry{behind}.{full}{due}"
+
+
+def _lost(state: State, look: Look) -> str:
+    """What ended without an answer, where that is all that can be handed out now."""
+    if state.leases:
+        owners = sorted({lease.owner for lease in state.leases.values()})
+        return f"The lease of {_listed(owners)} ended without an answer for {_messages(state.open_count)}. "
+    suspects = sum(tally.suspect for offset, tally in state.tallies.items() if offset in state.waiting)
+    due = state.first_due()
+    is_alone = state.frontier >= look.high_watermark and not state.has_ready() and (due is None or due > look.now_ms)
+    if not suspects or not is_alone:
+        return ""
+    return (
+        f"{_messages(suspects)} lost {_verb(suspects, 'their owner', 'its owner')}: each is handed out alone, "
+        f"to an owner with nothing else leased; after {ALONE_WITHIN_MS // 1000} s with others. "
+    )
+
+
+def _queued(look: Look) -> str:
+    member = look.consumers.assigned(look.topic, look.partition)
+    held = look.consumers.held
+    if member is not None and member in held:
+        return f"Assigned to member {member}, which is working on {_work(held[member])}. {_CAPACITY}"
+    others = {owner: places for owner, places in held.items() if owner not in _ids(look)}
+    if others:
+        assigned = f"Assigned to member {member}. " if member is not None else ""
+        working = (
+            f"Consumers that are not members ({_listed(sorted(others))}) are working on {_work(*others.values())}."
+        )
+        return f"{assigned}{working} {_CAPACITY}"
+    if member is not None:
+        holds = f"Assigned to member {member}, which holds no messages of topic '{look.topic}' now"
+        return f"{holds} and takes these with its next call."
+    return "Not assigned to a member yet; a member takes the partition over with its next heartbeat."
+
+
+_CAPACITY = "These follow when there is capacity. If this is usual, start more workers or raise their concurrency."
+
+
+def _no_consumer(look: Look) -> str:
+    name, topic, members = look.group.name, look.topic, look.consumers.members
+    if not members:
+        leases = "" if look.group.kind is GroupKind.CURSOR else f", and no messages of topic '{topic}' are leased"
+        return f"The group has no members{leases}. Start a worker of group '{name}'."
+    read = sorted({each for member in members for each in member.topics})
+    return (
+        f"No member reads topic '{topic}'; the members read {_listed(read)}. "
+        f"Start a worker of group '{name}' that subscribes to it."
+    )
+
+
+def _ids(look: Look) -> set[str]:
+    return {each.member_id for each in look.consumers.members}
+
+
+def _work(*held: Mapping[tuple[str, int], int]) -> str:
+    places = sorted({place for each in held for place in each})
+    count = sum(sum(each.values()) for each in held)
+    return f"{_messages(count)} of {_listed([f'{topic}/{partition}' for topic, partition in places])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """At most a few names, and how many more there are."""
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return " and ".join([part for part in (", ".join(names[:-1]), *names[-1:]) if part])
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{_verb(count, 's', '')}"
+
+
+def _verb(count: int, many: str, one: str | None = None) -> str:
+    return many if count != 1 else f"{many}s" if one is None else one
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,141 @@
+"""Seek: moves a group to other offsets of a topic.
+
+Decided once, in the catalog, with the targets resolved to offsets; then applied per partition. Whoever dies in between
+leaves a decision that the next one who loads a partition, or the next seek, applies first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakelog.coordinator.leasing import Reply, Seek
+from lakelog.engine.groups.group_topics import Readings
+from lakelog.engine.groups.positions import gathered, offsets_at
+from lakelog.engine.groups.progress import LedgerBook, Progress, target_of
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import no_partition
+from lakelog.errors import Conflict, InvalidRequest, NoPosition
+from lakelog.model.group import Group, Reading, Start
+from lakelog.model.message import parse_message_id
+from lakelog.model.position import AtOffset
+from lakelog.model.topic import Topic
+from lakelog.storage.groups import GroupCatalog
+
+_TRIES = 5
+
+Moved = tuple[int, int, int]
+"""Partition, committed offset before, offset now."""
+
+
+def meant(topic: Topic, to: Start | str, partition: int | None) -> tuple[Start, list[int]]:
+    """The position and the partitions that are meant by a seek; a message's id means its own partition only."""
+    if isinstance(to, str):
+        incarnation, of_message, offset = parse_message_id(to)
+        if incarnation != topic.incarnation:
+            raise InvalidRequest(
+                f"Message {to} is not one of topic '{topic.name}' as it is now: its ids begin with "
+                f"{topic.incarnation}-.",
+                topic=topic.name,
+            )
+        if partition is not None and partition != of_message:
+            raise InvalidRequest(f"Message {to} is in partition {of_message}, not in {partition}.", topic=topic.name)
+        to, partition = AtOffset(offset), of_message
+    if partition is None:
+        return to, list(range(topic.partitions))
+    if not 0 <= partition < topic.partitions:
+        raise no_partition(topic, partition)
+    return to, [partition]
+
+
+class Seeker:
+    """One seek of a group in a topic."""
+
+    def __init__(
+        self,
+        catalog: GroupCatalog,
+        readings: Readings,
+        extents: Extents,
+        ledgers: LedgerBook,
+        group: Group,
+        topic: Topic,
+    ) -> None:
+        self._catalog = catalog
+        self._readings = readings
+        self._extents = extents
+        self._ledgers = ledgers
+        self._group = group
+        self._topic = topic
+
+    async def look(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
+        """What a seek would do."""
+        reading = await self._reading()
+        if reading is None:
+            return [(partition, start, start) for partition, start in enumerate(await self._starts(to, partitions))]
+        return await self._moved(reading, to, partitions)
+
+    async def move(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
+        for _ in range(_TRIES):
+            reading = await self._reading()
+            if reading is None:
+                begun = await self._begin(to, partitions)
+                if begun is not None:
+                    return begun
+                continue
+            await self._finish(reading)
+            moved = await self._moved(reading, to, partitions)
+            targets: list[int | None] = [None] * self._topic.partitions
+            for partition, _, offset in moved:
+                targets[partition] = offset
+            try:
+                decided = await self._catalog.reading_seek(reading, targets)
+            except Conflict:
+                continue
+            await self._apply(decided, partitions)
+            return moved
+        raise Conflict(
+            f"Group '{self._group.name}' was moved by others at the same time; look where it is, then repeat.",
+            group=self._group.name,
+        )
+
+    async def _reading(self) -> Reading | None:
+        return await self._catalog.reading_find(self._group.group_id, self._topic.incarnation)
+
+    async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Moved] | None:
+        """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
+        starts = tuple(await self._starts(to, partitions))
+        wanted = Reading(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
+        if await self._readings.create(self._group, self._topic, wanted) != wanted:
+            return None
+        return [(partition, start, start) for partition, start in enumerate(starts)]
+
+    async def _starts(self, to: Start, partitions: Sequence[int]) -> list[int]:
+        if len(partitions) < self._topic.partitions:
+            raise NoPosition(
+                f"Group '{self._group.name}' has no position in topic '{self._topic.name}' yet; "
+                "give it one in all partitions first.",
+                group=self._group.name,
+                topic=self._topic.name,
+            )
+        return await offsets_at(self._extents, self._topic, to, partitions)
+
+    async def _moved(self, reading: Reading, to: Start, partitions: Sequence[int]) -> list[Moved]:
+        offsets = await offsets_at(self._extents, self._topic, to, partitions)
+        states, _ = await Progress(self._extents).states(self._ledgers, self._group, self._topic, reading)
+        return [(each, states[each].committed, offset) for each, offset in zip(partitions, offsets, strict=True)]
+
+    async def _finish(self, reading: Reading) -> None:
+        """An earlier seek that did not reach every partition would be lost with the next decision."""
+        if reading.epoch == 0:
+            return
+        every = [n for n in range(self._topic.partitions) if target_of(reading, n) is not None]
+        states = await self._ledgers.states(self._group, self._topic, reading, every)
+        late = [n for n, state in zip(every, states, strict=True) if state.epoch < reading.epoch]
+        await self._apply(reading, late)
+
+    async def _apply(self, reading: Reading, partitions: Sequence[int]) -> None:
+        targets = ((partition, target_of(reading, partition)) for partition in partitions)
+        await gathered(self._run(reading, each, target) for each, target in targets if target is not None)
+
+    async def _run(self, reading: Reading, partition: int, offset: int) -> Reply:
+        operation = Seek(epoch=reading.epoch, offset=offset)
+        return await self._ledgers.run(self._group, reading, self._topic, partition, operation)

@@ -1,0 +1,82 @@
+"""Skip: moves a group past messages of one partition without delivering them.
+
+For messages that cannot be delivered: a segment whose file is damaged or missing stops the group in its partition. A
+seek gets past it too, but revokes leases and forgets retries.
+"""
+
+from __future__ import annotations
+
+from lakelog.coordinator.leasing import Done, SkipTo, State
+from lakelog.coordinator.leasing.applying import cut_below
+from lakelog.engine.groups.progress import LedgerBook, Progress, next_offsets
+from lakelog.engine.log.topics import no_partition
+from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange
+from lakelog.model.group import Group, GroupKind, Reading, Skipped
+from lakelog.model.topic import Topic
+
+
+class Skipper:
+    """One skip of a group in a topic."""
+
+    def __init__(self, progress: Progress, ledgers: LedgerBook, group: Group, topic: Topic) -> None:
+        self._progress = progress
+        self._ledgers = ledgers
+        self._group = group
+        self._topic = topic
+
+    async def skip(self, reading: Reading | None, partition: int, offset: int, *, dry_run: bool) -> Skipped:
+        """Cut what lies below the offset and is not leased; in a dry run, only count it."""
+        group, topic = self._group, self._topic
+        if group.kind is GroupKind.CURSOR:
+            raise GroupKindDiffers(
+                f"Group '{group.name}' is a cursor group, which keeps only positions; move it with "
+                f"`lakelog groups seek {group.name} {topic.name} --partition {partition} --to {offset}`.",
+                group=group.name,
+                kind=group.kind,
+            )
+        if not 0 <= partition < topic.partitions:
+            raise no_partition(topic, partition)
+        if reading is None:
+            raise NoPosition(
+                f"Group '{group.name}' has no position in topic '{topic.name}', so there is nothing to skip.",
+                group=group.name,
+                topic=topic.name,
+            )
+        states, heads = await self._progress.states(self._ledgers, group, topic, reading)
+        state, end = states[partition], heads[partition].next_offset if partition in heads else 0
+        messages = _below(state, offset)
+        self._check(partition, offset, state, end)
+        found = await self._progress.damage.find(topic, {partition: next_offsets(state, end)})
+        if not dry_run:
+            # Decided against the newest state, which may be ahead of the one that was just read.
+            done = await self._ledgers.run(group, reading, topic, partition, SkipTo(offset=offset, epoch=state.epoch))
+            assert isinstance(done, Done)
+            messages = done.cut
+        leased = sum(each < offset for lease in state.leases.values() for each in lease.open)
+        return Skipped(
+            partition=partition,
+            offset=offset,
+            messages=messages,
+            leased=leased,
+            unreadable=(found[partition].first, found[partition].end - 1) if partition in found else None,
+        )
+
+    def _check(self, partition: int, offset: int, state: State, high_watermark: int) -> None:
+        """Refuse an offset that is likely a mistake. A repeat, which has nothing left to skip, is none."""
+        place = f"topic '{self._topic.name}', partition {partition}"
+        if offset > high_watermark:
+            detail = f"Offset {offset} is above the end of {place}: skip to {high_watermark} at most."
+        elif offset < state.frontier and not _below(state, offset):
+            detail = (
+                f"Group '{self._group.name}' has nothing to skip below offset {offset} of {place}: it continues at "
+                f"{state.frontier}. Skip to an offset from {state.frontier} to {high_watermark}, or move the group "
+                f"back with `lakelog groups seek`."
+            )
+        else:
+            return
+        raise OffsetOutOfRange(detail, offset=offset, frontier=state.frontier, high_watermark=high_watermark)
+
+
+def _below(state: State, offset: int) -> int:
+    """Return how many messages below the offset are neither finished nor leased."""
+    return len(cut_below(state, offset)) + max(0, offset - state.frontier)

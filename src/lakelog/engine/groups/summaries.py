@@ -1,0 +1,238 @@
+"""Many groups in a few numbers each: lag, age, members, dead letters, status. Changes nothing.
+
+The number of statements does not grow with the number of groups. A commit notes its figures in its journal row, so that
+only the last row of each journal is read; heads carry offsets, so that no message is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from lakelog.coordinator.leasing import Figures, apply, begin, decode_figures, decode_state, figures_of
+from lakelog.coordinator.leasing.events import CutOff
+from lakelog.engine.groups.positions import gathered
+from lakelog.engine.groups.progress import apply_seek, target_of, to_ms
+from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group
+from lakelog.engine.leasing.consuming import GroupSummary, MemberInfo
+from lakelog.engine.leasing.journal import replayed
+from lakelog.errors import LakelogError
+from lakelog.model.group import Group, Reading
+from lakelog.model.topic import Topic
+from lakelog.storage.groups import JournalAsk, JournalRow
+from lakelog.storage.store import Head, PartitionStore
+
+_log = logging.getLogger(__name__)
+
+MAX_DEAD_LETTERS = 10_000
+"""More dead letters of a group than this are not counted."""
+
+Members = Mapping[int, Sequence[MemberInfo]]
+"""By group id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A group in one partition. `place` is the group's id and the partition's."""
+
+    group: Group
+    topic: Topic
+    reading: Reading
+    partition: int
+    cell: int
+    pid: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.group.group_id, self.pid
+
+
+@dataclass(slots=True, kw_only=True)
+class _Facts:
+    """What was read: figures and ages by place, heads by partition id, dead letters and members by group id."""
+
+    figures: Mapping[tuple[int, int], Figures]
+    heads: Mapping[int, Head]
+    oldest_ms: Mapping[tuple[int, int], int]
+    dead_letters: Mapping[int, int]
+    members: Members
+    now_ms: int
+
+    def end(self, part: _Part) -> int:
+        return self.heads[part.pid].next_offset if part.pid in self.heads else 0
+
+
+class Summaries:
+    """Reads all cells; one per engine."""
+
+    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
+        self._cells = cells
+
+    async def read(
+        self, groups: Sequence[Group], readings: Sequence[tuple[Topic, Reading]], members: Members
+    ) -> list[GroupSummary]:
+        """Return a summary of each group, in order. `readings` and `members` are those of all of them."""
+        parts = _parts(groups, readings)
+        by_cell: dict[int, list[_Part]] = {}
+        by_group: dict[int, list[_Part]] = {group.group_id: [] for group in groups}
+        for part in parts:
+            by_cell.setdefault(part.cell, []).append(part)
+            by_group[part.group.group_id].append(part)
+        shares = await gathered(self._read_cell(cell, mine) for cell, mine in by_cell.items())
+        facts = _Facts(
+            figures={place: each for share in shares for place, each in share.figures.items()},
+            heads={pid: each for share in shares for pid, each in share.heads.items()},
+            oldest_ms={place: each for share in shares for place, each in share.oldest_ms.items()},
+            dead_letters={
+                group.group_id: sum(share.dead_letters.get(group.group_id, 0) for share in shares) for group in groups
+            },
+            members=members,
+            now_ms=max((share.now_ms for share in shares), default=0),
+        )
+        return [_summary(group, by_group[group.group_id], facts) for group in groups]
+
+    async def _read_cell(self, cell: int, parts: Sequence[_Part]) -> _Facts:
+        store = self._cells[cell]
+        rows = await store.groups.journals_newest([part.place for part in parts])
+        # Read after the journals: what is finished lies below a head.
+        heads = {head.pid: head for head in await store.heads_read(list({part.pid: None for part in parts}))}
+        figures = await self._figures(store, parts, rows, heads)
+        pids: dict[int, list[int]] = {}
+        for part in parts:
+            pids.setdefault(part.group.group_id, []).append(part.pid)
+        return _Facts(
+            figures=figures,
+            heads=heads,
+            oldest_ms=await self._oldest_ms(store, figures, heads),
+            dead_letters=await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS),
+            members={},
+            now_ms=to_ms(await store.clock()),
+        )
+
+    async def _figures(
+        self,
+        store: PartitionStore,
+        parts: Sequence[_Part],
+        rows: Sequence[JournalRow | None],
+        heads: Mapping[int, Head],
+    ) -> dict[tuple[int, int], Figures]:
+        found: dict[tuple[int, int], Figures] = {}
+        unknown: list[_Part] = []
+        for part, row in zip(parts, rows, strict=True):
+            log_start = heads[part.pid].log_start if part.pid in heads else 0
+            try:
+                figures = _cut(_sought(_noted(part, row), part), log_start)
+            except LakelogError as error:
+                _log.debug("The progress of group '%s' cannot be read: %s", part.group.name, error)
+                continue
+            if figures is None:
+                unknown.append(part)
+            else:
+                found[part.place] = figures
+        if unknown:
+            asks = [JournalAsk(group_id=part.group.group_id, pid=part.pid) for part in unknown]
+            for part, read in zip(unknown, await store.groups.journals_read(asks), strict=True):
+                try:
+                    state, _ = replayed(begin(part.reading.start(part.partition)), read)
+                except LakelogError as error:
+                    _log.debug("The progress of group '%s' cannot be read: %s", part.group.name, error)
+                    continue
+                apply_seek(state, part.reading, part.partition)
+                if part.pid in heads:
+                    apply(state, CutOff(heads[part.pid].log_start), 0)
+                found[part.place] = figures_of(state)
+        return found
+
+    async def _oldest_ms(
+        self, store: PartitionStore, figures: Mapping[tuple[int, int], Figures], heads: Mapping[int, Head]
+    ) -> dict[tuple[int, int], int]:
+        """When the oldest unfinished messages were appended."""
+        behind = {
+            (group_id, pid): (pid, each.committed)
+            for (group_id, pid), each in figures.items()
+            if pid in heads and each.lag(heads[pid].next_offset)
+        }
+        # Groups that wait at the same message ask for it once.
+        asks = list(dict.fromkeys(behind.values()))
+        times = dict(zip(asks, await store.append_times(asks) if asks else [], strict=True))
+        return {place: to_ms(time) for place, ask in behind.items() if (time := times[ask]) is not None}
+
+
+def _parts(groups: Sequence[Group], readings: Iterable[tuple[Topic, Reading]]) -> list[_Part]:
+    by_id = {group.group_id: group for group in groups}
+    return [
+        _Part(
+            group=by_id[reading.group_id],
+            topic=topic,
+            reading=reading,
+            partition=partition,
+            cell=cell,
+            pid=topic.pid(partition),
+        )
+        for topic, reading in readings
+        for partition, cell in enumerate(topic.cells)
+    ]
+
+
+def _noted(part: _Part, row: JournalRow | None) -> Figures | None:
+    """The figures of the journal's last row; None if it has none."""
+    if row is None:
+        return figures_of(begin(part.reading.start(part.partition)))
+    return figures_of(decode_state(row.body)) if row.snapshot else decode_figures(row.body)
+
+
+def _sought(figures: Figures | None, part: _Part) -> Figures | None:
+    """The figures after the reading's last seek, if the journal has not heard of it yet."""
+    target = target_of(part.reading, part.partition)
+    if figures is None or figures.epoch >= part.reading.epoch or target is None:
+        return figures
+    return replace(figures_of(begin(target)), epoch=part.reading.epoch)
+
+
+def _cut(figures: Figures | None, log_start: int) -> Figures | None:
+    """The figures without what retention took; None if only the whole state tells how much that is."""
+    if figures is None or figures.committed >= log_start:
+        return figures
+    if figures.waiting or figures.skipped:
+        return None
+    committed = figures.committed if figures.leased else log_start
+    return replace(figures, frontier=max(figures.frontier, log_start), committed=committed)
+
+
+def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummary:
+    # Without those that a newer version wrote: the other partitions are shown.
+    readable = [part for part in parts if part.place in facts.figures]
+    unreadable = [Status.UNREADABLE] if len(readable) < len(parts) else []
+    parts = readable
+    figures = [facts.figures[part.place] for part in parts]
+    # Who owns the leases is not known here, only that there are some.
+    leased = {
+        (part.topic.name, part.partition): each.leased
+        for part, each in zip(parts, figures, strict=True)
+        if each.leased_until_ms > facts.now_ms
+    }
+    members = facts.members.get(group.group_id, ())
+    consumers = Consumers(members=members, held={"": leased} if leased else {})
+    looks = [
+        Look(
+            group=group,
+            topic=part.topic.name,
+            partition=part.partition,
+            high_watermark=facts.end(part),
+            now_ms=facts.now_ms,
+            consumers=consumers,
+        )
+        for part in parts
+    ]
+    oldest = [facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms]
+    return GroupSummary(
+        group=group,
+        status=status_of_group(group, [*unreadable, *map(status_of, figures, looks)]),
+        lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
+        oldest_ms=min(oldest, default=None),
+        members=len(members),
+        dead_letters=min(MAX_DEAD_LETTERS, facts.dead_letters[group.group_id]),
+    )

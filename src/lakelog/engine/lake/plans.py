@@ -1,0 +1,317 @@
+"""Lake: where a topic's messages are, for readers of whole ranges, and the registration of cold segments.
+
+It plans and registers; it reads no message. Files are written, read again and removed by whoever calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from lakelog.engine.groups.positions import gathered, heads_of
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import Conflict, InvalidRequest, TopicNotFound
+from lakelog.model import limits
+from lakelog.model.lake import (
+    ORPHAN_AGE,
+    PartitionPlan,
+    Plan,
+    PlanWish,
+    Registered,
+    TierRange,
+    TierWish,
+    Watermarks,
+)
+from lakelog.model.message import partition_of_id
+from lakelog.model.segment import Segment
+from lakelog.model.topic import Scope, Topic
+from lakelog.segments import parse_segment_path
+from lakelog.storage.cold import ColdPlan, ColdStore, Placed, PlanAsk, taken
+from lakelog.storage.store import Catalog, Head, HeadState
+
+Found = TypeVar("Found")
+
+
+class Lake:
+    """Plans of any topic; one per engine."""
+
+    def __init__(self, catalog: Catalog, topics: Topics, extents: Extents, waiters: Waiters) -> None:
+        self._catalog = catalog
+        self._topics = topics
+        self._extents = extents
+        self._cells = extents.cells
+        self._waiters = waiters
+
+    async def plan(self, scope: Scope, name: str, wish: PlanWish) -> Plan:
+        topic = await self._topics.refresh(scope, name)
+        _check_wish(topic, wish)
+        lows, highs = await self._times(topic, wish.since), await self._times(topic, wish.until)
+        starts = {n: max((wish.starts or {}).get(n, 0), lows.get(n, 0)) for n in range(topic.partitions)}
+        ends = {**(wish.ends or {})}
+        for partition, end in highs.items():
+            ends[partition] = min(end, ends.get(partition, end))
+        found = await self._plans(topic, starts, ends)
+        return Plan(
+            topic=name,
+            incarnation=topic.incarnation,
+            epoch=topic.epoch,
+            environment_id=scope.environment_id,
+            store=self._extents.url,
+            partitions=tuple(_planned(n, found[n], starts[n], ends.get(n)) for n in range(topic.partitions)),
+        )
+
+    async def watermarks(
+        self, scope: Scope, name: str, beyond: Mapping[int, int], wait_seconds: float = 0.0
+    ) -> Watermarks:
+        """As soon as one partition reaches further than `beyond` says, or when the time is over."""
+        if not 0 <= wait_seconds <= limits.MAX_WAIT_MS / 1000:
+            raise InvalidRequest(f"Watermarks are waited for 0 to {limits.MAX_WAIT_MS} ms.")
+        topic = await self._topics.find(scope, name)
+        grown = asyncio.Event()
+        pids = [topic.pid(partition) for partition in range(topic.partitions)]
+
+        def wake(_: int) -> None:
+            grown.set()
+
+        for pid in pids:
+            self._waiters.watch(pid, wake)
+        deadline = asyncio.get_running_loop().time() + wait_seconds
+        try:
+            while True:
+                grown.clear()
+                found = await self._watermarks(topic)
+                if found is None:
+                    # Made anew: what the caller knows of the old one says nothing about it.
+                    return await self.watermarks(scope, name, {})
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0 or any(end > beyond.get(partition, 0) for partition, end in found.ends.items()):
+                    return found
+                try:
+                    await asyncio.wait_for(grown.wait(), left)
+                except TimeoutError:
+                    # Nobody said that anything grew: reading again would only cost. The next call reads.
+                    return found
+        finally:
+            for pid in pids:
+                self._waiters.unwatch(pid, wake)
+
+    # Segments ---------------------------------------------------------------------------------------------------------
+
+    async def tierable(self, scope: Scope, name: str, wish: TierWish) -> list[TierRange]:
+        """Ranges that may become segments, by partition and offset."""
+        topic = await self._topics.refresh(scope, name)
+        age = timedelta(seconds=wish.min_age_seconds)
+        shares = [
+            self._cells[cell].cold.tierable(
+                pids, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=age
+            )
+            for cell, pids in topic.pids_by_cell().items()
+        ]
+        found = [each for share in await gathered(shares) for _, each in share]
+        return sorted(found, key=lambda each: (each.partition, each.first))
+
+    async def register(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[Registered]:
+        """One answer each, in order. Files lie where `segment_path` says, so that nobody registers those of others."""
+        topic = await self._topics.refresh(scope, name)
+        if self._extents.url is None:
+            raise Conflict(
+                "Segments need an object store that all servers know: set LAKELOG_OBJECT_STORE, or connect with "
+                "object_store=, to file:///folder or s3://bucket/prefix."
+            )
+        for segment in segments:
+            _check_segment(topic, segment)
+        # One that was nobody's for half a day may be swept at any moment.
+        doomed = await self._catalog.orphans.old([each.path for each in segments], age=ORPHAN_AGE / 2)
+        fresh = [each for each in segments if _is_of(topic, each) and each.path not in doomed]
+        answers = await self._each(topic, fresh, lambda store, placed: store.register(placed))
+        found = dict(zip([each.path for each in fresh], answers, strict=True))
+        gone = {each.path: taken("swept" if each.path in doomed else "deleted") for each in segments}
+        return [found.get(each.path, gone[each.path]) for each in segments]
+
+    async def verified(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
+        """From now on readers use these. Whether each is registered under that path."""
+        return await self._settled(scope, name, segments, lambda store, placed: store.verified(placed))
+
+    async def unregister(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
+        """Forgets segments that are not verified; whether each is not registered any more."""
+        return await self._settled(scope, name, segments, lambda store, placed: store.unregister(placed))
+
+    async def unverified(self, scope: Scope, name: str) -> list[Segment]:
+        topic = await self._topics.refresh(scope, name)
+        shares = (self._cells[cell].cold.unverified(pids) for cell, pids in topic.pids_by_cell().items())
+        found = [segment for share in await gathered(shares) for _, segment in share]
+        return sorted(found, key=lambda each: (each.partition, each.first))
+
+    # Files that nobody knows ------------------------------------------------------------------------------------------
+
+    async def look(self, scope: Scope, paths: Collection[str], min_age: timedelta = ORPHAN_AGE) -> set[str]:
+        """Those of the files that may be removed: unknown to every cell now, and when first looked at so long ago."""
+        for path in paths:
+            _check_path(scope, path)
+        known: set[str] = set()
+        for share in await gathered(store.cold.paths_known(paths) for store in self._cells.values()):
+            known |= share
+        if known:
+            await self._catalog.orphans.forget(known)
+        unknown = [path for path in paths if path not in known]
+        return await self._catalog.orphans.look(unknown, min_age=min_age) if unknown else set()
+
+    async def swept(self, scope: Scope, paths: Collection[str]) -> None:
+        """These files are removed."""
+        for path in paths:
+            _check_path(scope, path)
+        await self._catalog.orphans.forget(paths)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _settled(
+        self,
+        scope: Scope,
+        name: str,
+        segments: Sequence[Segment],
+        verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[bool]]],
+    ) -> list[bool]:
+        topic = await self._topics.refresh(scope, name)
+        for segment in segments:
+            _check_segment(topic, segment)
+        if not all(_is_of(topic, segment) for segment in segments):
+            raise _another(topic)
+        return await self._each(topic, segments, verb)
+
+    async def _each(
+        self,
+        topic: Topic,
+        segments: Sequence[Segment],
+        verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[Found]]],
+    ) -> list[Found]:
+        """The verb's answers in the order of the segments, each of which is asked of its cell."""
+        shares: dict[int, list[int]] = {}
+        for number, segment in enumerate(segments):
+            shares.setdefault(topic.cells[segment.partition], []).append(number)
+        calls = [
+            verb(self._cells[cell].cold, [(topic.pid(segments[n].partition), segments[n]) for n in numbers])
+            for cell, numbers in shares.items()
+        ]
+        found: dict[int, Found] = {}
+        for numbers, answers in zip(shares.values(), await gathered(calls), strict=True):
+            found.update(zip(numbers, answers, strict=True))
+        return [found[number] for number in range(len(segments))]
+
+    async def _plans(self, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, ColdPlan]:
+        """By partition; each cell's in one view."""
+        for _ in range(2):
+            calls = [
+                self._cells[cell].cold.plans(
+                    [
+                        PlanAsk(pid=pid, start=starts[partition_of_id(pid)], end=ends.get(partition_of_id(pid)))
+                        for pid in pids
+                    ]
+                )
+                for cell, pids in topic.pids_by_cell().items()
+            ]
+            found = {partition_of_id(plan.head.pid): plan for share in await gathered(calls) for plan in share}
+            if len(found) == topic.partitions:
+                break
+            await self._topics.ensure_heads(topic)
+        if any(plan.head.state is HeadState.DELETED for plan in found.values()):
+            raise _another(topic)
+        return found
+
+    async def _watermarks(self, topic: Topic) -> Watermarks | None:
+        """None if the topic was made anew; `TopicNotFound` if it is gone."""
+        heads = await self._heads(topic)
+        if any(head.state is HeadState.DELETED for head in heads.values()):
+            if (await self._topics.refresh(topic.scope, topic.name)).incarnation == topic.incarnation:
+                raise _another(topic)
+            return None
+        return Watermarks(
+            incarnation=topic.incarnation,
+            epoch=topic.epoch,
+            starts={partition: head.log_start for partition, head in heads.items()},
+            ends={partition: head.next_offset for partition, head in heads.items()},
+        )
+
+    async def _heads(self, topic: Topic) -> dict[int, Head]:
+        """All heads by partition; those that are not made yet are made."""
+        heads = await heads_of(self._cells, topic)
+        if len(heads) < topic.partitions:
+            await self._topics.ensure_heads(topic)
+            heads = await heads_of(self._cells, topic)
+        return heads
+
+    async def _times(self, topic: Topic, time: datetime | None) -> dict[int, int]:
+        """The first offset of each partition that was appended then or later."""
+        if time is None:
+            return {}
+        every = range(topic.partitions)
+        stores = [self._cells[cell] for cell in topic.cells]
+        calls = (self._extents.offset_at_time(stores[one], topic.pid(one), time) for one in every)
+        return dict(zip(every, await gathered(calls), strict=True))
+
+
+def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> PartitionPlan:
+    head = found.head
+    start = min(max(start, head.log_start), head.next_offset)
+    end = head.next_offset if end is None else max(start, min(end, head.next_offset))
+    segments: list[Segment] = []
+    hot_from = start
+    for segment in found.segments:
+        # Where one is missing in between, the server that is asked for hot batches finds the rest.
+        if segment.first <= hot_from < segment.end and hot_from < end:
+            segments.append(segment)
+            hot_from = segment.end
+    return PartitionPlan(
+        partition=partition,
+        log_start=head.log_start,
+        high_watermark=head.next_offset,
+        start=start,
+        end=end,
+        segments=tuple(segments),
+        hot_from=min(hot_from, end),
+    )
+
+
+def _check_wish(topic: Topic, wish: PlanWish) -> None:
+    if wish.incarnation is not None and wish.incarnation != topic.incarnation:
+        raise _another(topic)
+    for partition in {*(wish.starts or {}), *(wish.ends or {})}:
+        if not 0 <= partition < topic.partitions:
+            raise no_partition(topic, partition)
+
+
+def _check_segment(topic: Topic, segment: Segment) -> None:
+    place = parse_segment_path(segment.path)
+    mine = (topic.scope.environment_id, segment.partition, segment.first, segment.end)
+    if place is None or mine != (place.environment_id, place.partition, place.first, place.end):
+        raise InvalidRequest(
+            f"{segment.path[:200]!r} is not where a file of partition {segment.partition} with the offsets "
+            f"{segment.first} to {segment.end} of this environment lies.",
+            path=segment.path[:200],
+        )
+    if not 0 <= segment.first < segment.end:
+        raise InvalidRequest(f"A segment has messages; {segment.path} has not.", path=segment.path)
+    if _is_of(topic, segment) and not 0 <= segment.partition < topic.partitions:
+        raise no_partition(topic, segment.partition)
+
+
+def _is_of(topic: Topic, segment: Segment) -> bool:
+    """Whether the file was made for the topic as it is now, and not for an earlier one of its name."""
+    place = parse_segment_path(segment.path)
+    return place is not None and place.incarnation == topic.incarnation
+
+
+def _check_path(scope: Scope, path: str) -> None:
+    if not path.startswith(f"e{scope.environment_id}/") or "\0" in path:
+        raise InvalidRequest(f"{path[:200]!r} is no file of this environment.", path=path[:200])
+
+
+def _another(topic: Topic) -> TopicNotFound:
+    return TopicNotFound(
+        f"Topic '{topic.name}' was deleted and made anew; its offsets begin at 0 again.",
+        topic=topic.name,
+        incarnation=topic.incarnation,
+    )

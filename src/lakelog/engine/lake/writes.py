@@ -1,0 +1,186 @@
+"""Writes: stage batches that nobody sees, decide once which attempts count, take those into the log cell by cell.
+
+The decision in the catalog is the only point of no return. Everything behind it can be repeated by anybody: the caller
+who decided, its re-run with other messages, or the agent that finishes what was broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from lakelog import failpoints
+from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.errors import Conflict, EpochChanged, InvalidBatch, LakelogError, Unavailable
+from lakelog.model.message import partition_of_id
+from lakelog.model.topic import Scope, Topic
+from lakelog.model.write import (
+    MAX_STAGED_NUMBER,
+    DecideWish,
+    StagePiece,
+    StageWish,
+    Written,
+    attempts_hash,
+    check_attempts,
+    check_write_id,
+)
+from lakelog.storage.staging import Decision, PromoteStatus, StagedBatch
+from lakelog.storage.store import Catalog, PartitionStore, Payload
+
+_PROMOTIONS_AT_ONCE = 4
+"""Per cell: each is a commit, and publishers want some, too."""
+
+
+class Writes:
+    """Staged writes into any topic; one per engine."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        cells: dict[int, PartitionStore],
+        topics: Topics,
+        grew: Callable[[int, int], None],
+    ) -> None:
+        """`grew` is told the cell and the partition that got messages."""
+        self._catalog = catalog
+        self._cells = cells
+        self._topics = topics
+        self._grew = grew
+
+    async def stage(self, scope: Scope, name: str, wish: StageWish, pieces: Sequence[StagePiece]) -> None:
+        """Durable when this returns. Pieces are encoded and validated; a repeat of one changes nothing."""
+        check_write_id(wish.write_id)
+        check_attempts([wish.attempt])
+        topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
+        if (topic.incarnation, topic.epoch) != (wish.incarnation, wish.epoch):
+            topic = await self._topics.refresh(scope, name)
+            _check_topic(topic, wish.incarnation, wish.epoch)
+        shares: dict[int, list[StagedBatch]] = defaultdict(list)
+        for piece in pieces:
+            if not 0 <= piece.partition < topic.partitions:
+                raise no_partition(topic, piece.partition)
+            if not 0 <= piece.number <= MAX_STAGED_NUMBER:
+                raise InvalidBatch(f"A staged batch's number is 0 to {MAX_STAGED_NUMBER}, not {piece.number}.")
+            shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
+        await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
+
+    async def decide(self, scope: Scope, name: str, wish: DecideWish) -> Written:
+        """What stands about the write, all of it in the log: by these attempts, or by those of an earlier decision."""
+        check_write_id(wish.write_id)
+        check_attempts(wish.attempts)
+        topic = await self._topics.refresh(scope, name)
+        if topic.incarnation != wish.incarnation:
+            _check_topic(topic, wish.incarnation, wish.epoch)
+        decision = await self._catalog.writes.find(topic.incarnation, wish.write_id)
+        if decision is None:
+            decision = await self._decide(topic, wish)
+        if decision.is_abandoned:
+            raise Conflict(
+                f"Write '{wish.write_id}' was given up, because nobody decided about it for a day; "
+                "write again with another write id.",
+                topic=name,
+                write_id=wish.write_id,
+            )
+        if not decision.finished:
+            await self._promote(decision, sorted(set(topic.cells)), topic)
+        return Written(count=decision.count, won=decision.attempts_hash == attempts_hash(wish.attempts))
+
+    async def finish(self, decision: Decision) -> None:
+        """Promotes what is left of a decided write, in whichever cell that is."""
+        await self._promote(decision, sorted(self._cells))
+
+    async def _decide(self, topic: Topic, wish: DecideWish) -> Decision:
+        _check_topic(topic, wish.incarnation, wish.epoch)
+        counts = await asyncio.gather(
+            *(
+                self._cells[cell].staging.staged_count(pids, wish.write_id, wish.attempts)
+                for cell, pids in topic.pids_by_cell().items()
+            )
+        )
+        if sum(counts) != wish.count:
+            found = await self._catalog.writes.find(topic.incarnation, wish.write_id)
+            if found is not None:
+                return found  # Somebody else decided meanwhile, and what is staged goes into the log.
+            raise Conflict(
+                f"{sum(counts)} of {wish.count} messages are staged for write '{wish.write_id}' by these attempts; "
+                "stage them again.",
+                topic=topic.name,
+                write_id=wish.write_id,
+            )
+        if failpoints.armed:
+            failpoints.hit("writes.before_decision")
+        decision = Decision(
+            incarnation=topic.incarnation,
+            write_id=wish.write_id,
+            attempts=tuple(wish.attempts),
+            attempts_hash=attempts_hash(wish.attempts),
+            count=wish.count,
+        )
+        stands = await self._catalog.writes.decide(decision, wish.epoch)
+        if failpoints.armed:
+            failpoints.hit("writes.after_decision")
+        if stands is None:
+            topic = await self._topics.refresh(topic.scope, topic.name)
+            _check_topic(topic, wish.incarnation, wish.epoch)
+            raise Unavailable(f"Topic '{topic.name}' changed while this was decided; try again.", topic=topic.name)
+        return stands
+
+    async def _promote(self, decision: Decision, cells: Sequence[int], topic: Topic | None = None) -> None:
+        for number, cell in enumerate(cells):
+            if number and failpoints.armed:
+                failpoints.hit("writes.between_cells")
+            pids = await self._cells[cell].staging.staged_pids(decision.incarnation, decision.write_id)
+            free = asyncio.Semaphore(_PROMOTIONS_AT_ONCE)
+            results = await asyncio.gather(
+                *(self._promote_one(decision, cell, pid, free, topic) for pid in pids), return_exceptions=True
+            )
+            # All have come to an end: none goes on behind the back of a caller who was told that it failed.
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        await self._catalog.writes.finish(decision.incarnation, decision.write_id)
+
+    async def _promote_one(
+        self, decision: Decision, cell: int, pid: int, free: asyncio.Semaphore, topic: Topic | None
+    ) -> None:
+        staging = self._cells[cell].staging
+        async with free:
+            promoted = await staging.promote(pid, decision.write_id, decision.attempts)
+            if promoted.status is PromoteStatus.MISSING and topic is not None:
+                await self._topics.ensure_heads(topic)
+                promoted = await staging.promote(pid, decision.write_id, decision.attempts)
+        if promoted.status in (PromoteStatus.MISSING, PromoteStatus.SEALED):
+            raise _closed(decision, pid)
+        if promoted.count:
+            self._grew(cell, pid)
+
+
+def _batch(topic: Topic, wish: StageWish, piece: StagePiece) -> StagedBatch:
+    return StagedBatch(
+        pid=topic.pid(piece.partition),
+        write_id=wish.write_id,
+        attempt=wish.attempt,
+        number=piece.number,
+        epoch=topic.epoch,
+        payload=Payload(data=piece.payload, count=piece.count),
+    )
+
+
+def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
+    """Refuses what was meant for the topic as it was: another of that name, or fewer partitions."""
+    if topic.incarnation != incarnation:
+        raise Conflict(
+            f"Topic '{topic.name}' was deleted and made anew while this was written; write it again.", topic=topic.name
+        )
+    if topic.epoch != epoch:
+        raise EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
+
+
+def _closed(decision: Decision, pid: int) -> LakelogError:
+    return Unavailable(
+        f"Partition {partition_of_id(pid)} takes no messages now; write '{decision.write_id}' is decided, "
+        "and is finished as soon as it does.",
+        partition=partition_of_id(pid),
+        write_id=decision.write_id,
+    )

@@ -1,0 +1,342 @@
+"""The part of the log that groups are working on, kept in memory: batches as stored, with what leasing asks of them.
+
+All groups of a partition share it. It is a cache: whatever is missing is read again.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from lakelog.coordinator.leasing import Candidates, Fate
+from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.consuming import Piece
+from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition
+from lakelog.engine.log.extents import Extents
+from lakelog.errors import LakelogError, OffsetOutOfRange, TopicNotFound, Unavailable
+from lakelog.model.filter import Filter
+from lakelog.model.message import partition_of_id
+from lakelog.model.topic import Topic
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore, Read
+
+READ_MESSAGES = 4000
+READ_BYTES = 4 << 20
+READ_TOGETHER_BYTES = 64 << 10
+CANDIDATE_BYTES = 8 << 20
+"""At most so much is offered to one decision, and so handed out by it."""
+KEEP_BYTES = 64 << 20
+LOOK_EVERY_SECONDS = 1.0
+
+_Asks = Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """Batches of one partition in order, with a gap where no group is, and how far the log was known to reach."""
+
+    batches: list[Shelved] = field(default_factory=list)
+    cell: int | None = None
+    """Where it is read; None if it never was."""
+    log_start: int = 0
+    high_watermark: int = 0
+    looked_at: float = 0.0
+    growths: int = 1
+    """How often it was said that the log begins or ends elsewhere."""
+    known_growths: int = 0
+    """As many of them as had been said when the last answer that is known here was asked for."""
+    is_checked: bool = False
+    """Its head was looked at since."""
+
+    @property
+    def grown(self) -> bool:
+        """Whether there may be more than what is known here."""
+        return self.growths > self.known_growths
+
+    def grew(self) -> None:
+        self.growths += 1
+        self.is_checked = False
+
+    def saw(self, head: Head, growths: int) -> None:
+        """Takes in a head that was asked for after so many growths. An older answer may come after a newer one."""
+        if growths > self.known_growths:
+            self.log_start, self.high_watermark = head.log_start, head.next_offset
+            self.known_growths = growths
+        else:
+            self.log_start = max(self.log_start, head.log_start)
+            self.high_watermark = max(self.high_watermark, head.next_offset)
+        self.is_checked = self.known_growths == self.growths
+        self.looked_at = time.monotonic()
+
+    def at(self, offset: int) -> int | None:
+        """The number of the batch that holds the offset."""
+        number = bisect_right(self.batches, offset, key=_base) - 1
+        return number if number >= 0 and offset < self.batches[number].hot.end else None
+
+    def is_doubtful(self) -> bool:
+        """Whether the log start may be another by now."""
+        return not self.is_checked or time.monotonic() - self.looked_at > LOOK_EVERY_SECONDS
+
+    def is_current(self, frontier: int) -> bool:
+        """Whether it is known what there is from the frontier on."""
+        if self.at(frontier) is not None:
+            return True
+        fresh = time.monotonic() - self.looked_at < LOOK_EVERY_SECONDS
+        return not self.grown and fresh and frontier >= self.high_watermark
+
+
+def _base(shelved: Shelved) -> int:
+    return shelved.hot.base
+
+
+def _end(shelved: Shelved) -> int:
+    return shelved.hot.end
+
+
+class Shelf:
+    """What all groups of this process work on."""
+
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._cells = extents.cells
+        self._rows: dict[int, Row] = {}
+        self._kept: OrderedDict[Shelved, Row] = OrderedDict()
+        """All batches, those that were not used for longest first."""
+        self._size = 0
+
+    def row(self, pid: int) -> Row:
+        row = self._rows.get(pid)
+        if row is None:
+            row = self._rows[pid] = Row()
+        return row
+
+    def _row_of(self, topic: Topic, partition: int) -> Row:
+        """The row, which is about to be read. If another one is in its place afterwards, its cell was dropped."""
+        row = self.row(topic.pid(partition))
+        row.cell = topic.cells[partition]
+        return row
+
+    def drop(self, cell: int) -> None:
+        for pid, row in list(self._rows.items()):
+            if row.cell == cell:
+                self._forget(row, 0, len(row.batches))
+                del self._rows[pid]
+
+    def grew(self, pid: int) -> None:
+        row = self._rows.get(pid)
+        if row is not None:
+            row.grew()
+
+    def grew_all(self) -> None:
+        for row in self._rows.values():
+            row.grew()
+
+    def appended(self, append: Append, answer: Appended) -> None:
+        """What this process just appended: where it continues what is known here, nobody has to read it."""
+        row = self._rows.get(answer.pid)
+        base = answer.base
+        if row is None or base + sum(payload.count for payload in append.payloads) <= row.high_watermark:
+            return
+        if row.grown or base != row.high_watermark:
+            row.growths += 1
+            return
+        for payload in append.payloads:
+            batch = HotBatch(
+                base=base,
+                count=payload.count,
+                appended_at=answer.appended_at,
+                epoch=append.epoch,
+                bytes_end=0,
+                payload=payload.data,
+            )
+            self._add(row, partition_of_id(answer.pid), [batch])
+            base = batch.end
+        self._make_room(len(append.payloads))
+        row.high_watermark = base
+        # A growth that is known: an answer that was asked for before does not set the end back.
+        row.growths = row.known_growths = row.growths + 1
+
+    def backlog(self, pid: int, frontier: int) -> int:
+        """How many messages from the frontier on are known of; at least one if there may be any."""
+        row = self._rows.get(pid)
+        if row is None or row.grown:
+            return max(1, row.high_watermark - frontier if row else 0)
+        return max(0, row.high_watermark - frontier)
+
+    def is_ready(self, pid: int, frontier: int, *, is_checked: bool) -> bool:
+        """Whether it is known what comes from the frontier on. `is_checked`: the log start was looked at for this."""
+        row = self.row(pid)
+        start = max(frontier, row.log_start)
+        return row.is_current(start) and (is_checked or not row.is_doubtful() or row.at(start) is None)
+
+    async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
+        """Reads on from these offsets, by partition of one cell, unless what lies there is known.
+
+        Returns why, by partition, where that failed. What retention did is known within a second, a purge as soon as
+        it is announced.
+        """
+        rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
+        await self.look(topic, [n for n, row in rows.items() if row.is_doubtful() and row.at(offsets[n]) is not None])
+        missing = {n: offsets[n] for n, row in rows.items() if not row.is_current(offsets[n])}
+        return await self._read(topic, missing) if missing else {}
+
+    async def look(self, topic: Topic, partitions: Sequence[int]) -> None:
+        """How far the log reaches in these partitions of one cell, without reading it."""
+        if not partitions:
+            return
+        pids = [topic.pid(partition) for partition in partitions]
+        rows = {row: row.growths for row in (self._row_of(topic, partition) for partition in partitions)}
+        heads = {head.pid: head for head in await self._cells[topic.cells[partitions[0]]].heads_read(pids)}
+        if len(heads) < len(pids) or any(head.state is HeadState.DELETED for head in heads.values()):
+            raise _gone(topic)
+        for pid, (row, growths) in zip(pids, rows.items(), strict=True):
+            row.saw(heads[pid], growths)
+
+    async def ends(self, cell: int, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Log start and high watermark as they are now, by partition of one topic."""
+        found = {}
+        for head in await self._cells[cell].heads_read(pids):
+            row = self.row(head.pid)
+            if head.next_offset > row.high_watermark or head.log_start > row.log_start:
+                row.growths += 1
+            found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
+        return found
+
+    def candidates(self, row: Row, frontier: int, group: str, wanted: Filter | None, want: int) -> Candidates:
+        """Messages from the frontier on, as far as they are here and one decision may take."""
+        number = row.at(frontier)
+        if number is None:
+            return Candidates(start=frontier, keys=())
+        start = row.batches[number].hot.base
+        keys: list[int] = []
+        passed: dict[int, Fate] = {}
+        expires: dict[int, int] = {}
+        size = 0
+        for shelved in islice(row.batches, number, None):
+            if shelved.hot.base != start + len(keys):
+                break
+            self._kept.move_to_end(shelved)
+            keys += shelved.keys
+            passed.update(shelved.fates(group, wanted))
+            expires.update(shelved.expires)
+            size += shelved.size
+            if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
+                break
+        return Candidates(start=start, keys=keys, passed=passed, expires=expires)
+
+    async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
+        """The batches that hold these offsets (ascending); those that retention took are missing."""
+        row = self._row_of(topic, partition)
+        found: list[Piece] = []
+        at = 0
+        while at < len(offsets):
+            shelved = await self._shelved(row, topic, partition, offsets[at])
+            if shelved is None:
+                at = max(at + 1, bisect_left(offsets, row.log_start, at))
+                continue
+            last = bisect_left(offsets, shelved.hot.end, at)
+            found.append(Piece(shelved=shelved, offsets=offsets[at:last]))
+            at = last
+        return found
+
+    async def _shelved(self, row: Row, topic: Topic, partition: int, offset: int) -> Shelved | None:
+        number = row.at(offset)
+        if number is not None:
+            self._kept.move_to_end(row.batches[number])
+            return row.batches[number]
+        store = self._cells[topic.cells[partition]]
+        try:
+            read = await self._extents.read(store, topic.pid(partition), offset, max_messages=1, max_bytes=1)
+        except OffsetOutOfRange:
+            await self.look(topic, [partition])
+            return None
+        if read is None:
+            return None
+        if self._rows.get(topic.pid(partition)) is not row:
+            raise Unavailable("The data of the partition's cell was replaced while it was read; try again.")
+        # What comes back does so batch by batch: its neighbours are asked for next.
+        self._add(row, partition, read.batches)
+        self._make_room(len(read.batches))
+        number = row.at(offset)
+        return row.batches[number] if number is not None else None
+
+    async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
+        # As it was before reading: what is said while the answer is on its way may be missing in it.
+        rows = {row: row.growths for row in (self._row_of(topic, partition) for partition in offsets)}
+        # Many at once have little each, and shall not fill the memory if not.
+        size = READ_BYTES if len(offsets) == 1 else READ_TOGETHER_BYTES
+        store = self._cells[topic.cells[next(iter(offsets))]]
+        asks = [(topic.pid(partition), offset) for partition, offset in offsets.items()]
+        reads = await self._read_each(store, asks, size)
+        failed: dict[int, LakelogError] = {}
+        for partition, (row, growths), read in zip(offsets, rows.items(), reads, strict=True):
+            if self._rows.get(topic.pid(partition)) is not row:
+                continue
+            try:
+                await self._keep(topic, partition, read, growths)
+            except Exception as error:
+                failed[partition] = as_error(error)
+        # All that was read stays until it was decided about, however much it is.
+        self._make_room(sum(len(read.batches) for read in reads if isinstance(read, Read)))
+        return failed
+
+    async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[Read | LakelogError | None]:
+        """Reads all at once; where that fails, one by one, so that one partition does not fail the others."""
+        try:
+            return await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
+        except Exception as error:
+            found = as_error(error)
+            if not concerns_one_partition(found):
+                raise
+            if len(asks) == 1:
+                return [found]
+        return [read for ask in asks for read in await self._read_each(store, [ask], size)]
+
+    async def _keep(self, topic: Topic, partition: int, read: Read | LakelogError | None, growths: int) -> None:
+        if isinstance(read, OffsetOutOfRange):
+            await self.look(topic, [partition])
+        elif isinstance(read, LakelogError):
+            raise read
+        elif read is None or read.head.state is HeadState.DELETED:
+            raise _gone(topic)
+        else:
+            row = self.row(topic.pid(partition))
+            self._add(row, partition, read.batches)
+            row.saw(read.head, growths)
+
+    def _add(self, row: Row, partition: int, batches: Sequence[HotBatch]) -> None:
+        for hot in batches:
+            known = row.at(hot.base)
+            if known is not None and row.batches[known].hot.end >= hot.end:
+                self._kept.move_to_end(row.batches[known])
+                continue
+            self._displace(row, hot)
+            shelved = Shelved(hot, partition)
+            insort(row.batches, shelved, key=_base)
+            self._kept[shelved] = row
+            self._size += shelved.size
+
+    def _make_room(self, keep: int) -> None:
+        """Drops the oldest by use, not by offset: what is read for a group far behind has lower ones than the rest."""
+        while self._size > KEEP_BYTES and len(self._kept) > keep:
+            gone, its = next(iter(self._kept.items()))
+            at = bisect_left(its.batches, gone.hot.base, key=_base)
+            self._forget(its, at, at + 1)
+
+    def _displace(self, row: Row, hot: HotBatch) -> None:
+        """Takes away what overlaps: a segment's messages may be cut into other batches than when they were hot."""
+        first = bisect_right(row.batches, hot.base, key=_end)
+        self._forget(row, first, bisect_left(row.batches, hot.end, key=_base))
+
+    def _forget(self, row: Row, first: int, end: int) -> None:
+        for gone in row.batches[first:end]:
+            self._size -= gone.size
+            del self._kept[gone]
+        del row.batches[first:end]
+
+
+def _gone(topic: Topic) -> TopicNotFound:
+    return TopicNotFound(f"Topic '{topic.name}' was deleted; create it with `lakelog topics create`.", topic=topic.name)

@@ -1,0 +1,272 @@
+"""What the verbs of groups take and give: plain values, shared by leases, members, groups and dead letters.
+
+Decides nothing and touches no storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.errors import LakelogError
+from lakelog.model.group import (
+    DEFAULT_LEASE_MS,
+    DEFAULT_SESSION_MS,
+    Group,
+    GroupWish,
+)
+from lakelog.model.topic import Topic
+from lakelog.storage.store import HotBatch
+
+Ranges = Sequence[tuple[int, int]]
+"""Offsets as (first, end) pairs, the end not included; ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeAsk:
+    """One call for messages. A repeat with the same owner and request id gets the leases of the first try again."""
+
+    topic: str
+    group: str
+    owner: str
+    max_messages: int = 1
+    lease_ms: int = DEFAULT_LEASE_MS
+    wait_seconds: float = 0.0
+    request_id: str | None = None
+    member_id: str | None = None
+    generation: int | None = None
+    isolates: bool = False
+    """The owner runs a suspect alone and says so with an extend (`alone`): only then its end counts as a failure."""
+    repeat: bool = False
+    """The call was sent before, with the same request id, and its answer was lost: the journals are read first, because
+    another server may have granted its leases."""
+    answers: Sequence[Answer] = ()
+    """What the owner says about leases that it holds, decided together with the take. A call with answers does not wait
+    for messages: it returns as soon as the answers are decided."""
+    wish: GroupWish = field(default_factory=GroupWish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A stored batch, whole, and which of its offsets are meant (ascending)."""
+
+    shelved: Shelved
+    offsets: Sequence[int]
+
+    @property
+    def batch(self) -> HotBatch:
+        return self.shelved.hot
+
+    @property
+    def decoded(self) -> pa.RecordBatch:
+        """The batch decoded, which happens once, however many leases hold parts of it."""
+        return self.shelved.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """Messages of one partition that the owner holds until `expires_ms`, in the order in which to run them."""
+
+    token: int
+    partition: int
+    expires_ms: int
+    suspect: bool
+    """Its last owner was lost with it in hand: run it alone."""
+    offsets: Sequence[int]
+    deliveries: Mapping[int, int]
+    """By offset; one that is not here is delivered for the first time."""
+    failures: Mapping[int, int]
+    """By offset; one that is not here has never failed."""
+    pieces: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """What a call for messages got; no lease when there was nothing in time, or the assignment changed."""
+
+    topic: Topic
+    group: Group
+    leases: Sequence[Leased]
+    generation: int | None = None
+    """The group's generation, for a call that named a member."""
+    has_waited: bool = False
+    """There was nothing when the call came."""
+    answered: Sequence[Answered | LakelogError] | None = None
+    """The outcomes of the call's answers, in order; None for a call without answers."""
+
+
+class Verb(StrEnum):
+    """What an owner says about leased messages."""
+
+    ACK = "ack"
+    ACK_THROUGH = "ack_through"
+    """All of the lease up to and including the offset."""
+    NACK = "nack"
+    RELEASE = "release"
+    """Given back without counting as a failure: the owner shuts down."""
+    FAIL = "fail"
+    """A nack that is never tried again: straight to the dead letters."""
+    DISCARD = "discard"
+    EXTEND = "extend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One thing that an owner says. Without a token, the owner's lease that holds the first offset is meant.
+
+    An extend needs no offsets. `delay_ms` overrides the retry policy for a nack, and delays a release.
+    """
+
+    verb: Verb
+    partition: int
+    token: int | None = None
+    ranges: Ranges = ()
+    delay_ms: int | None = None
+    reason: str = ""
+    traceback: str | None = None
+    """Of a nack or fail; a dead letter that it makes keeps at most `MAX_TRACEBACK_BYTES` of it."""
+    lease_ms: int = DEFAULT_LEASE_MS
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What became of an answer: `expires_ms` for an extend; `dead` says which messages it made dead letters."""
+
+    expires_ms: int | None = None
+    dead: Sequence[int] = ()
+    retry_in_ms: int | None = None
+    """Of a nack: the time until the next attempt; of several messages, until the first one."""
+    max_attempts: int | None = None
+    """Of a nack: the failures after which the group's retry policy gives a message up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAsk:
+    """`member_id` None: one is made up. Joining again with the same id changes topics and settings, not identity.
+
+    `replaces`: all other members leave in the same change, and their calls are refused from then on.
+    """
+
+    group: str
+    topics: Sequence[str]
+    member_id: str | None = None
+    session_ms: int = DEFAULT_SESSION_MS
+    client_host: str = ""
+    replaces: bool = False
+    wish: GroupWish = field(default_factory=GroupWish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A member's view: what it is to read in this generation. `revoked` is what a cursor group wants back first."""
+
+    member_id: str
+    generation: int
+    assigned: Mapping[str, Sequence[int]]
+    """Partitions by topic name."""
+    revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    heartbeat_ms: int = 10_000
+    skipped_at_start: Mapping[str, int] = field(default_factory=dict)
+    """In the answer to a join: the topics in which this join gave the group its first position, and how many existing
+    messages lie before that position. A topic that the group already reads is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInfo:
+    member_id: str
+    client_host: str
+    topics: Sequence[str]
+    assigned: Mapping[str, Sequence[int]]
+    session_ms: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersInfo:
+    """State is `empty`, `stable` or `rebalancing` (a cursor group waits for partitions to be given up)."""
+
+    state: str
+    generation: int
+    members: Sequence[MemberInfo]
+    idle: Sequence[str]
+    """Members without a partition."""
+    rebalances: int
+    last_rebalance_ms: int | None
+    """When the assignment last changed."""
+    rebalancing_ms: int
+    """How long, in all, partitions waited for their next member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProgress:
+    """How far a group is in one partition, what it is doing there, and why unfinished messages wait, if they do."""
+
+    topic: str
+    partition: int
+    committed: int
+    frontier: int
+    log_start: int
+    high_watermark: int
+    epoch: int
+    lag: int
+    """Messages that are not finished: not yet considered, skipped, leased or waiting."""
+    leased: int
+    waiting: int
+    skipped: int
+    acked: int
+    dead: int
+    discarded: int
+    filtered: int
+    expired: int
+    cut: int
+    status: str
+    """See `lakelog.engine.groups.reasons.Status`."""
+    oldest_ms: int | None = None
+    """When the oldest unfinished message was appended."""
+    next_due_ms: int | None = None
+    leases: Sequence[LeaseInfo] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseInfo:
+    """Who holds what."""
+
+    token: int
+    owner: str
+    offsets: Ranges
+    granted_ms: int
+    expires_ms: int
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """A group as it is listed."""
+
+    group: Group
+    status: str
+    lag: int
+    oldest_ms: int | None
+    """When the oldest unfinished message was appended; for one in a cold segment, when that segment begins."""
+    members: int
+    dead_letters: int
+    """At most `lakelog.engine.groups.summaries.MAX_DEAD_LETTERS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """All that `describe` tells."""
+
+    group: Group
+    status: str
+    """The one of its partitions' that matters most; see `lakelog.engine.groups.reasons`."""
+    members: MembersInfo
+    progress: Sequence[PartitionProgress]
+    dead_letters: int
+    """How many there are now: those redriven or discarded are left out."""

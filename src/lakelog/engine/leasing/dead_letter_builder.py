@@ -1,0 +1,41 @@
+"""Dead letters as they are written: the message's own bytes go with them, so that retention cannot take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakelog.batches import encode
+from lakelog.coordinator.leasing import Death
+from lakelog.engine.leasing.batch_cache import Shelf
+from lakelog.model.group import MAX_REASON_BYTES
+from lakelog.model.topic import Topic
+from lakelog.model.tracebacks import cut_traceback
+from lakelog.storage.groups import NewDeadLetter
+
+
+class Letters:
+    """Finds the messages of deaths, and makes dead letters of them."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def write(self, topic: Topic, partition: int, deaths: Sequence[Death]) -> list[NewDeadLetter]:
+        offsets = sorted(death.offset for death in deaths)
+        payloads: dict[int, bytes] = {}
+        for piece in await self._shelf.pieces(topic, partition, offsets):
+            batch = piece.decoded
+            for offset in piece.offsets:
+                payloads[offset] = encode(batch.slice(offset - piece.batch.base, 1))
+        return [
+            NewDeadLetter(
+                offset=death.offset,
+                epoch=death.epoch,
+                deliveries=death.deliveries,
+                failures=death.failures,
+                reason=death.reason.encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore"),
+                owner=death.owner,
+                payload=payloads.get(death.offset),
+                traceback=cut_traceback(death.traceback) or None if death.traceback else None,
+            )
+            for death in deaths
+        ]

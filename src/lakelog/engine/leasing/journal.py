@@ -1,0 +1,232 @@
+"""One ledger: a group's progress in one partition as this process knows it, and what is being asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lakelog.coordinator.leasing import (
+    Config,
+    Granted,
+    Operation,
+    Reply,
+    Seek,
+    SkipTo,
+    State,
+    Step,
+    Take,
+    begin,
+    decode_state,
+    replay,
+)
+from lakelog.engine.clock import Clock
+from lakelog.engine.leasing.partition_stop import Stop, concerns_one_partition, stop_after
+from lakelog.errors import LakelogError, OutcomeUnknown
+from lakelog.model.group import Group, Reading
+from lakelog.model.topic import Topic
+from lakelog.reporting import log_event
+from lakelog.storage.groups import JournalEntry, JournalRead
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One operation, on its way."""
+
+    operation: Operation
+    done: asyncio.Future[Reply]
+    tries: int = 0
+    reads: int = 0
+    """How often the log was read for it."""
+    is_unknown: bool = False
+    """A commit of it was lost: it may have been written."""
+    until_ms: int | None = None
+    """When the lease ends that may have been granted so: until then it is found by its request."""
+
+    def lost(self, reply: Reply | LakelogError) -> None:
+        """The commit that was to make this reply true may have been written. A refusal writes nothing."""
+        if not isinstance(reply, LakelogError):
+            self.is_unknown = True
+        if isinstance(reply, Granted):
+            self.until_ms = reply.until_ms
+
+    def is_search(self) -> bool:
+        """Whether it looks for a lease of a repeated call, which another server may have granted a moment ago."""
+        return isinstance(self.operation, Take) and self.operation.is_search
+
+    def refuse(self, error: LakelogError) -> None:
+        """After a lost commit the refusal is no proof that nothing was changed: a second decision sees other facts."""
+        if not self.done.done():
+            self.done.set_exception(OutcomeUnknown.after(error) if self.is_unknown else error)
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """One group in one partition. `state` is None when it has to be read (again)."""
+
+    group: Group
+    reading: Reading
+    topic: Topic
+    partition: int
+    version: int = 0
+    since_snapshot: int = 0
+    state: State | None = None
+    seen_at: float = 0.0
+    busy: bool = False
+    not_before: float = 0.0
+    """After a conflict: when to decide again."""
+    stop: Stop | None = None
+    """The last error that concerned this group and partition alone, until messages are handed out here again."""
+    asked: deque[Asked] = field(default_factory=deque)
+    drops: int = 0
+    """How often what is known here was dropped: a journal that was read before does not count."""
+    awaiting_log: list[Asked] = field(default_factory=list)
+    """Operations for which the log is being read; they are asked again afterwards."""
+    changed: Callable[[Ledger], None] | None = None
+    """Called after each commit, by whoever hands out messages here."""
+    _config: tuple[int, Config] | None = None
+
+    def beginning(self) -> State:
+        """Return the state before the first decision."""
+        return begin(self.reading.start(self.partition), last_token=token_before(self.group, self.topic))
+
+    def config(self) -> Config:
+        """The group's settings, as decisions need them; made anew when they change."""
+        group = self.group
+        if self._config is None or self._config[0] != group.version:
+            settings = group.settings
+            self._config = (
+                group.version,
+                Config(
+                    order=settings.order,
+                    retries=settings.retries,
+                    dead_letter=settings.dead_letter,
+                    window=settings.window,
+                    paused=group.is_paused(self.topic.name),
+                ),
+            )
+        return self._config[1]
+
+    @property
+    def pid(self) -> int:
+        return self.topic.pid(self.partition)
+
+    @property
+    def frontier(self) -> int:
+        """Of a state that was read."""
+        assert self.state is not None
+        return self.state.frontier
+
+    @property
+    def cell(self) -> int:
+        return self.topic.cells[self.partition]
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is to be handed out here now."""
+        return self.stop is not None and not self.stop.is_over()
+
+    def drop(self) -> None:
+        """Forgets what was read of the journal, and that the partition was stopped."""
+        self.state = self.stop = None
+        self.version = self.since_snapshot = 0
+        self.drops += 1
+        if self.changed:
+            self.changed(self)
+
+    def stopped(self, error: LakelogError, clock: Clock) -> None:
+        """Nothing is handed out here for a while."""
+        if self.stop is None:
+            place = f"Group '{self.group.name}' stopped in topic '{self.topic.name}', partition {self.partition}"
+            fields: dict[str, str | int] = {
+                "group": self.group.name,
+                "topic": self.topic.name,
+                "partition": self.partition,
+            }
+            log_event(_log, logging.WARNING, "partition_stopped", f"{place}: {error}", **fields)
+        self.stop = stop_after(error, clock.now_ms() if clock.known else 0)
+
+    def due_in_ms(self, clock: Clock) -> int | None:
+        """When something happens here by itself; None if nothing will, or nothing is known."""
+        due = self.state.next_due_ms() if self.state is not None else None
+        return None if due is None else due - clock.now_ms()
+
+    def is_suspect_due(self, clock: Clock) -> bool:
+        """Or will be with the next decision, because a lease is over."""
+        due = self.state.first_lost_ms() if self.state is not None else None
+        return due is not None and due <= clock.now_ms()
+
+
+def token_before(group: Group, topic: Topic) -> int:
+    """Return the token before the first lease of a group in a partition: when the later of the two was created, in µs.
+
+    A group or topic that is deleted and created again must not give out a token that was given out before, or a late
+    answer would reach another lease. Tokens rise by one with each lease, which takes longer than a microsecond. So all
+    tokens given out until now are below the present time in microseconds, and a group that is created now begins above
+    them. A clock that is set back breaks that only if it goes back by nearly the whole life of the deleted group. Until
+    the year 2255 tokens are below 2**53, and exact where numbers are floats.
+    """
+    return round(max(group.created_at, topic.created_at).timestamp() * 1_000_000)
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A ledger's share of one commit: what was asked, and what was decided."""
+
+    ledger: Ledger
+    asked: list[Asked]
+    step: Step | None = None
+    entry: JournalEntry | None = None
+
+
+def replayed(state: State, read: JournalRead, since_snapshot: int = 0) -> tuple[State, int]:
+    for row in read.rows:
+        if row.snapshot:
+            state, since_snapshot = decode_state(row.body), 0
+        else:
+            replay(state, row.body)
+            since_snapshot += 1
+    return state, since_snapshot
+
+
+def alive(ledger: Ledger) -> list[Asked]:
+    """What is asked now, without those who gave up."""
+    asked = [each for each in ledger.asked if not each.done.done()]
+    ledger.asked.clear()
+    return asked
+
+
+def reply_to(turn: Turn) -> list[tuple[Operation, Reply]]:
+    """Answers everybody; what was decided for those who are no longer there is returned."""
+    assert turn.step is not None
+    if turn.ledger.stop and any(map(_moves_on, turn.asked)):
+        turn.ledger.stop = None
+    gone = []
+    for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
+        if asked.done.done():
+            if not isinstance(reply, LakelogError):
+                gone.append((asked.operation, reply))
+        elif isinstance(reply, LakelogError):
+            asked.refuse(reply)
+        else:
+            asked.done.set_result(reply)
+    return gone
+
+
+def fail(turn: Turn, error: LakelogError, clock: Clock) -> None:
+    """Refuses what was asked. An error that concerns this group and partition alone stops it for a while."""
+    turn.ledger.state = None if turn.step else turn.ledger.state
+    if concerns_one_partition(error):
+        turn.ledger.stopped(error, clock)
+    for asked in turn.asked:
+        asked.refuse(error)
+    turn.asked, turn.entry = [], None
+
+
+def _moves_on(asked: Asked) -> bool:
+    """Return whether deciding the operation ends a stop: its messages were read, or were left behind."""
+    return isinstance(asked.operation, Take | Seek | SkipTo) and not asked.is_search()

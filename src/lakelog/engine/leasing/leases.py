@@ -1,0 +1,332 @@
+"""Leases: consume, and what owners say about what they hold. The desks hand out, the ledgers decide."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from lakelog.coordinator.leasing import GiveBack, Granted, Return, Take
+from lakelog.engine.groups.reasons import told
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership
+from lakelog.engine.leasing.dispatcher import Desk
+from lakelog.engine.leasing.journal import Ledger
+from lakelog.engine.leasing.matching import Ask, Got, Room
+from lakelog.engine.leasing.partition_stop import concerns_one_partition
+from lakelog.engine.leasing.pending_answers import Said, check_lease_ms
+from lakelog.engine.log.topics import Topics
+from lakelog.errors import (
+    InvalidRequest,
+    LakelogError,
+    LeaseLost,
+    OutcomeForgotten,
+    OutcomeUnknown,
+    StaleGeneration,
+    TopicNotFound,
+)
+from lakelog.model import limits
+from lakelog.model.group import (
+    MAX_OWNER_BYTES,
+    Group,
+    GroupKind,
+    GroupWish,
+    Order,
+    Reading,
+)
+from lakelog.model.topic import Scope, Topic
+
+MAX_REQUEST_BYTES = 200
+KEEP_DESKS = 2000
+_LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
+
+
+class GroupFinder(Protocol):
+    """What is needed of `Groups`."""
+
+    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
+
+    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading: ...
+
+    def is_current(self, group: Group) -> bool: ...
+
+
+class MemberFinder(Protocol):
+    """What is needed of `Members`."""
+
+    async def membership(self, group: Group, member_id: str) -> Membership: ...
+
+    def seen(self, group: Group, member_id: str) -> None: ...
+
+
+class Leases:
+    """The verbs of owners; one per engine."""
+
+    def __init__(self, room: Room, topics: Topics, groups: GroupFinder, members: MemberFinder) -> None:
+        self._room = room
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._desks: dict[tuple[int, int], Desk] = {}
+
+    async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
+        """Waits for messages, and leases them to the owner. Its answers are decided first, in the same commit."""
+        _check_ask(ask)
+        if not ask.answers:
+            return await self._take(scope, ask, lambda: None)
+        ask = replace(ask, wait_seconds=0.0)
+        try:
+            said = await self._said(scope, ask.topic, ask.group, ask.owner, ask.answers)
+        except LakelogError as refusal:
+            consumed = await self._take(scope, ask, lambda: None)
+            return replace(consumed, answered=[refusal] * len(ask.answers))
+        try:
+            consumed = await self._take(scope, ask, said.submit)
+        except OutcomeUnknown:
+            # What may have been leased must not stay unknown: the caller repeats the call.
+            await said.outcomes()
+            raise
+        except LakelogError:
+            # Comes again with the next call; the outcomes of the answers do not wait for that.
+            consumed = Consumed(topic=said.topic, group=said.group, leases=[])
+        return replace(consumed, answered=await said.outcomes())
+
+    async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:
+        """`begin` is called in the same turn of the loop in which messages are asked for."""
+        deadline = time.monotonic() + ask.wait_seconds
+        while True:
+            topic = await self._topics.find(scope, ask.topic)
+            try:
+                consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()), begin)
+                if consumed is not None:
+                    return consumed
+                # By now it is known how far retention went.
+            except TopicNotFound:
+                if (await self._topics.refresh(scope, ask.topic)).incarnation == topic.incarnation:
+                    # Present, but its heads are missing: whoever made it died in between.
+                    await self._topics.ensure_heads(topic)
+
+    async def _consume(
+        self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float, begin: Callable[[], None]
+    ) -> Consumed | None:
+        """None: all that was handed out, retention had taken."""
+        wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
+        group = await self._groups.resolve(scope, ask.group, wish, create=True)
+        reading = await self._groups.reading(group, topic, ask.wish)
+        desk = self._desk(group, reading, topic)
+        member = await self._member(group, ask)
+        own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
+        place = Ask(
+            Take(
+                owner=ask.owner,
+                max_messages=ask.max_messages,
+                lease_ms=ask.lease_ms,
+                request=ask.request_id or "",
+                isolates=ask.isolates,
+                generation=member.generation if member else None,
+            ),
+            asyncio.get_running_loop().create_future(),
+            own=own,
+            strict=member is not None and group.settings.order is Order.PARTITION,
+            is_repeat=ask.repeat and ask.request_id is not None,
+            answered=frozenset(each.partition for each in ask.answers if each.partition < topic.partitions),
+        )
+        watched = self._watch(group, desk, place, member)
+        begin()
+        try:
+            got = await desk.ask(place, seconds)
+        finally:
+            watched()
+        if member is not None:
+            member = await self._members.membership(group, member.member_id)
+        consumed = await self._consumed(group, topic, ask, got, member.generation if member else None)
+        if got and not consumed.leases:
+            return None
+        return replace(consumed, has_waited=place.has_waited) if place.has_waited else consumed
+
+    async def answer(
+        self,
+        scope: Scope,
+        topic: str,
+        group: str,
+        owner: str,
+        answers: Sequence[Answer],
+        *,
+        generation: int | None = None,
+    ) -> list[Answered | LakelogError]:
+        """What the owner says about its leases: one outcome each, in order."""
+        _check_owner(owner)
+        said = await self._said(scope, topic, group, owner, answers, generation)
+        return await said.outcomes()
+
+    async def _said(
+        self,
+        scope: Scope,
+        topic: str,
+        group: str,
+        owner: str,
+        answers: Sequence[Answer],
+        generation: int | None = None,
+    ) -> Said:
+        found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
+        its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
+        reading = await self._groups.reading(its, found)
+        return Said(self._room.ledgers, found, its, reading, owner, answers, generation)
+
+    # Desks ------------------------------------------------------------------------------------------------------------
+
+    def _desk(self, group: Group, reading: Reading, topic: Topic) -> Desk:
+        place = (group.group_id, topic.incarnation)
+        desk = self._desks.get(place)
+        if desk is None:
+            self._make_room()
+            desk = self._desks[place] = Desk(self._room, topic, partial(self._renew, group))
+        desk.refresh(group, reading, topic)
+        return desk
+
+    async def _renew(self, group: Group, desk: Desk) -> Group:
+        """The desk hears how the group and its reading are now."""
+        now = await self._groups.resolve(group.scope, group.name, create=False)
+        desk.refresh(now, await self._groups.reading(now, desk.topic), desk.topic)
+        return now
+
+    def _make_room(self) -> None:
+        if len(self._desks) < KEEP_DESKS:
+            return
+        idle = sorted((desk.used_at, place) for place, desk in self._desks.items() if desk.is_idle)
+        for _, place in idle[: KEEP_DESKS // 10]:
+            self._desks.pop(place).close()
+
+    def close(self) -> None:
+        for desk in self._desks.values():
+            desk.close()
+
+    # Members ----------------------------------------------------------------------------------------------------------
+
+    async def _member(self, group: Group, ask: ConsumeAsk) -> Membership | None:
+        if ask.member_id is None:
+            return None
+        self._members.seen(group, ask.member_id)
+        member = await self._members.membership(group, ask.member_id)
+        if ask.generation is not None and ask.generation < member.generation:
+            raise StaleGeneration(
+                f"The group is at generation {member.generation}; heartbeat, and ask with that one.",
+                generation=member.generation,
+            )
+        return member
+
+    def _watch(self, group: Group, desk: Desk, place: Ask, member: Membership | None) -> Callable[[], None]:
+        """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
+        tasks: dict[asyncio.Task[None], None] = {}
+
+        async def look() -> None:
+            now = await self._renew(group, desk)
+            if member is not None:
+                present = await self._members.membership(now, member.member_id)
+                if present.assigned != member.assigned:
+                    desk.dismiss(place)
+                else:
+                    # Members that are not involved go on.
+                    place.take = replace(place.take, generation=present.generation)
+
+        def changed(_: int) -> None:
+            task = asyncio.get_running_loop().create_task(look())
+            tasks[task] = None
+            task.add_done_callback(_ended(tasks, desk, place))
+
+        self._room.waiters.watch(-group.group_id, changed)
+        if not self._groups.is_current(group):
+            # Since it was looked for, and nobody watched yet.
+            changed(0)
+
+        def stop() -> None:
+            self._room.waiters.unwatch(-group.group_id, changed)
+            for task in tasks:
+                task.cancel()
+
+        return stop
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    async def _consumed(
+        self, group: Group, topic: Topic, ask: ConsumeAsk, got: Got, generation: int | None
+    ) -> Consumed:
+        leases = [await self._leased_or_stopped(ledger, granted, ask.owner) for ledger, granted in got]
+        return Consumed(
+            topic=topic,
+            group=group,
+            leases=[lease for lease in leases if lease is not None and lease.offsets],
+            generation=generation,
+        )
+
+    async def _leased_or_stopped(self, ledger: Ledger, granted: Granted, owner: str) -> Leased | None:
+        """None: its messages could not be read, as those of a damaged segment. The lease goes back."""
+        try:
+            return await self._leased(ledger, granted, owner)
+        except LakelogError as error:
+            if not concerns_one_partition(error):
+                raise
+            self._room.ledgers.stop(ledger, told(error, ledger.group, ledger.topic.name, ledger.partition))
+            return None
+
+    async def _leased(self, ledger: Ledger, granted: Granted, owner: str) -> Leased:
+        offsets: Sequence[int] = granted.offsets
+        try:
+            pieces = await self._room.shelf.pieces(ledger.topic, ledger.partition, offsets)
+            if sum(len(piece.offsets) for piece in pieces) < len(offsets):
+                offsets = [offset for piece in pieces for offset in piece.offsets]
+                await self._cut(ledger, owner, granted, offsets)
+        except (LeaseLost, OutcomeForgotten):
+            offsets, pieces = [], []
+        except BaseException:
+            self._room.ledgers.release(ledger, owner, granted)
+            raise
+        return Leased(
+            token=granted.token,
+            partition=ledger.partition,
+            expires_ms=granted.until_ms,
+            suspect=granted.suspect,
+            offsets=offsets,
+            deliveries=granted.deliveries,
+            failures=granted.failures,
+            pieces=pieces,
+        )
+
+    async def _cut(self, ledger: Ledger, owner: str, granted: Granted, readable: Sequence[int]) -> None:
+        """Gives back the rest of a lease, whose messages retention took meanwhile: they are counted as cut.
+
+        Before the owner is told: while they are open, it could not ack a later one of the same key.
+        """
+        left = sorted(set(granted.offsets) - set(readable))
+        ranges = [(offset, offset + 1) for offset in left]
+        await self._room.ledgers.ask(
+            ledger, GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED)
+        )
+
+
+def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
+    def ended(task: asyncio.Task[None]) -> None:
+        tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            # The group or the member is gone: the next call hears why.
+            desk.dismiss(place)
+
+    return ended
+
+
+def _check_ask(ask: ConsumeAsk) -> None:
+    _check_owner(ask.owner)
+    check_lease_ms(ask.lease_ms)
+    if not 1 <= ask.max_messages <= limits.MAX_BATCH_MESSAGES:
+        raise InvalidRequest(f"`max_messages` is 1 to {limits.MAX_BATCH_MESSAGES}.")
+    if not 0 <= ask.wait_seconds <= limits.MAX_WAIT_MS / 1000:
+        raise InvalidRequest(f"A consume waits 0 to {limits.MAX_WAIT_MS} ms.")
+    if ask.request_id is not None and not 0 < len(ask.request_id.encode()) <= MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"A request id has 1 to {MAX_REQUEST_BYTES} bytes.")
+
+
+def _check_owner(owner: str) -> None:
+    if not 0 < len(owner.encode()) <= MAX_OWNER_BYTES or not owner.isprintable():
+        raise InvalidRequest(f"`owner` names the consumer: 1 to {MAX_OWNER_BYTES} bytes of printable text.")

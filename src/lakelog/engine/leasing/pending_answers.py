@@ -1,0 +1,118 @@
+"""What one owner says about its leases in one call: made into operations, submitted together, and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakelog.coordinator.leasing import Done, Extend, GiveBack, Operation, Reply, Return, Settle
+from lakelog.engine.leasing.consuming import Answer, Answered, Verb
+from lakelog.engine.leasing.journals import Ledgers
+from lakelog.engine.log.topics import no_partition
+from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.model.group import MAX_LEASE_MS, MAX_REASON_BYTES, MIN_LEASE_MS, Group, Reading
+from lakelog.model.topic import Topic
+
+
+@dataclass(slots=True, eq=False)
+class Said:
+    """The answers of one call, to one group and topic."""
+
+    ledgers: Ledgers
+    topic: Topic
+    group: Group
+    reading: Reading
+    owner: str
+    answers: Sequence[Answer]
+    generation: int | None = None
+    _replies: list[asyncio.Future[Reply] | LakelogError] = field(default_factory=list)
+
+    def submit(self) -> None:
+        """Puts the answers in line, in order; once."""
+        if not self._replies:
+            self._replies = [self._submit(each) for each in self.answers]
+
+    async def outcomes(self) -> list[Answered | LakelogError]:
+        """One for each answer, in order, when all of them are decided."""
+        self.submit()
+        waiting = [each for each in self._replies if not isinstance(each, LakelogError)]
+        if waiting:
+            await asyncio.wait(waiting)
+        return [_answered(each) for each in self._replies]
+
+    def _submit(self, answer: Answer) -> asyncio.Future[Reply] | LakelogError:
+        try:
+            if not 0 <= answer.partition < self.topic.partitions:
+                raise no_partition(self.topic, answer.partition)
+            ledger = self.ledgers.ledger(self.group, self.reading, self.topic, answer.partition)
+            return self.ledgers.submit(ledger, _operation(self.owner, answer, self.generation))
+        except LakelogError as refusal:
+            return refusal
+
+
+def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | LakelogError:
+    if isinstance(reply, LakelogError):
+        return reply
+    refusal = reply.exception()
+    if isinstance(refusal, LakelogError):
+        return refusal
+    done = reply.result()
+    assert isinstance(done, Done)
+    return Answered(
+        expires_ms=done.until_ms, dead=done.dead, retry_in_ms=done.retry_in_ms, max_attempts=done.max_attempts
+    )
+
+
+_RETURNS: Mapping[Verb, Return] = {
+    Verb.NACK: Return.COUNTED,
+    Verb.RELEASE: Return.UNCOUNTED,
+    Verb.FAIL: Return.FATAL,
+}
+
+
+def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
+    verb, token, ranges = answer.verb, answer.token, answer.ranges
+    if verb is Verb.EXTEND:
+        check_lease_ms(answer.lease_ms)
+        offset = ranges[0][0] if ranges else None
+        if token is None and offset is None:
+            raise InvalidRequest("An extend names a token, or a message of the lease.")
+        return Extend(
+            owner=owner,
+            token=token,
+            lease_ms=answer.lease_ms,
+            offset=offset,
+            alone=answer.alone,
+            generation=generation,
+        )
+    if not ranges:
+        raise InvalidRequest("Say which messages: an offset, or offsets.")
+    if any(first < 0 or end <= first for first, end in ranges):
+        raise InvalidRequest("A range of offsets goes from its first to its last, both at least 0.")
+    if verb in _RETURNS:
+        if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
+            raise InvalidRequest("A delay is 0 to 604800000 ms, a week.")
+        return GiveBack(
+            owner=owner,
+            token=token,
+            ranges=ranges,
+            kind=_RETURNS[verb],
+            delay_ms=answer.delay_ms,
+            reason=answer.reason[:MAX_REASON_BYTES],
+            traceback=answer.traceback,
+            generation=generation,
+        )
+    return Settle(
+        owner=owner,
+        token=token,
+        ranges=ranges,
+        discard=verb is Verb.DISCARD,
+        through=verb is Verb.ACK_THROUGH,
+        generation=generation,
+    )
+
+
+def check_lease_ms(lease_ms: int) -> None:
+    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
+        raise InvalidRequest(f"`lease_ms` is {MIN_LEASE_MS} to {MAX_LEASE_MS}.")

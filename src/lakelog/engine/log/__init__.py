@@ -1,0 +1,1 @@
+"""The log: publish, commit, reserve idempotency keys, fetch, and the directory of topics."""

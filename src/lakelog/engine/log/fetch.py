@@ -1,0 +1,149 @@
+"""Fetch: batches of one partition from a position on, waiting for the first one if asked to.
+
+Batches are handed on whole, as stored; the first may begin before `start` and the last may end behind `until`. A reader
+takes only what is in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.engine.waiters import Waiters
+from lakelog.errors import InvalidRequest, OffsetOutOfRange
+from lakelog.model import limits
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import HeadState, HotBatch, PartitionStore, Read
+
+_LOOK_EVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Messages from `start` up to, not including, `until`, which is where to read on."""
+
+    topic: Topic
+    partition: int
+    start: int
+    until: int
+    log_start: int
+    high_watermark: int
+    batches: Sequence[HotBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """How much at most, and how long to wait while there is nothing."""
+
+    max_messages: int = 1000
+    max_bytes: int = limits.MAX_FETCH_BYTES
+    wait_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_messages <= limits.MAX_BATCH_MESSAGES:
+            raise InvalidRequest(f"The limit is 1 to {limits.MAX_BATCH_MESSAGES} messages.")
+        if not 0 <= self.wait_seconds <= limits.MAX_WAIT_MS / 1000:
+            raise InvalidRequest(f"A fetch waits 0 to {limits.MAX_WAIT_MS} ms.")
+
+
+class Fetcher:
+    """Reads any partition; one per engine."""
+
+    def __init__(self, topics: Topics, extents: Extents, waiters: Waiters) -> None:
+        self._topics = topics
+        self._extents = extents
+        self._cells = extents.cells
+        self._waiters = waiters
+
+    async def fetch(
+        self, scope: Scope, name: str, partition: int, position: Position, wanted: FetchLimits | None = None
+    ) -> Fetched:
+        wanted = wanted or FetchLimits()
+        topic = await self._topics.find(scope, name, partition=partition)
+        if not 0 <= partition < topic.partitions:
+            raise no_partition(topic, partition)
+        pid = topic.pid(partition)
+        deadline = time.monotonic() + wanted.wait_seconds
+        start = await self._resolve(self._cells[topic.cells[partition]], pid, position)
+        has_waited = False
+        while True:
+            with self._waiters.waiting(pid) as grown:
+                read = await self._read(topic, partition, start, wanted)
+                left = deadline - time.monotonic()
+                if read is None:
+                    rest = replace(wanted, wait_seconds=max(left, 0.0))
+                    return await self.fetch(scope, name, partition, _anew(name, position, has_waited), rest)
+                if read.batches or left <= 0:
+                    return _fetched(topic, partition, start, read, wanted)
+                has_waited = True
+                try:
+                    await asyncio.wait_for(grown.wait(), min(left, _LOOK_EVERY_SECONDS))
+                except TimeoutError:
+                    continue
+
+    async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> Read | None:
+        """None if the topic was made anew; `TopicNotFound` if it is gone. A missing head of a present topic is made."""
+        store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
+        while True:
+            try:
+                read = await self._extents.read(
+                    store, pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes
+                )
+            except OffsetOutOfRange:
+                # A deleted topic's log start is at its end: the offset may well be one of the topic as it is now.
+                if await self._is_another(topic):
+                    return None
+                raise
+            if read is not None and read.head.state is not HeadState.DELETED:
+                return read
+            if await self._is_another(topic):
+                return None
+            await self._topics.ensure_heads(topic)
+
+    async def _is_another(self, topic: Topic) -> bool:
+        return (await self._topics.refresh(topic.scope, topic.name)).incarnation != topic.incarnation
+
+    async def _resolve(self, store: PartitionStore, pid: int, position: Position) -> int:
+        if isinstance(position, AtOffset):
+            return position.offset
+        if isinstance(position, AtTime):
+            return await self._extents.offset_at_time(store, pid, position.time)
+        heads = await store.heads_read([pid])
+        if not heads:
+            return 0
+        if isinstance(position, Earliest):
+            return heads[0].log_start
+        if isinstance(position, Latest):
+            return max(heads[0].log_start, heads[0].next_offset - position.back)
+        raise InvalidRequest(f"Unknown position {position!r}.")
+
+
+def _anew(name: str, position: Position, has_waited: bool) -> Position:
+    """Where to read in a topic that was made anew: where the caller said, unless that was found in the old one."""
+    if not has_waited:
+        return position
+    if isinstance(position, AtOffset) and position.offset:
+        raise OffsetOutOfRange(
+            f"Topic '{name}' was deleted and made anew; its offsets begin at 0 again.",
+            offset=position.offset,
+            log_start=0,
+        )
+    return Earliest()
+
+
+def _fetched(topic: Topic, partition: int, start: int, read: Read, wanted: FetchLimits) -> Fetched:
+    end = read.batches[-1].end if read.batches else start
+    return Fetched(
+        topic=topic,
+        partition=partition,
+        start=start,
+        until=min(end, start + wanted.max_messages),
+        log_start=read.head.log_start,
+        high_watermark=read.head.next_offset,
+        batches=read.batches,
+    )

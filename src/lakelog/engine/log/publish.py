@@ -1,0 +1,444 @@
+"""Publish: choose the partition, reserve idempotency keys, hand the parts to the committer, answer per message.
+
+A refusal that says the topic changed (recreated, more partitions, heads not there yet) is definite, so that what it
+refused is decided again with the topic as it is now. A lost answer of PostgreSQL is never repeated here: only the
+caller can make that safe, with its sequence or its idempotency key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from lakelog.batches import body_hash, key_hash, partition_of
+from lakelog.engine.log.committer import Committer, Outcome, Part
+from lakelog.engine.log.reserver import Reserver
+from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.errors import (
+    EpochChanged,
+    IdempotencyConflict,
+    InvalidRequest,
+    LakelogError,
+    SequenceRefused,
+    Unavailable,
+)
+from lakelog.model.message import Message, fault_of, message_id, partition_of_id
+from lakelog.model.position import Receipt
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import Payload, Refusal, Reservation, Verdict
+
+_TRIES = 5
+_MESSAGE_OVERHEAD = 200
+_MAX_TURNS = 10_000
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """A producer's number for a batch into one partition: the same again is a retry, the next one continues."""
+
+    producer: bytes
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """An encoded and validated batch for one partition."""
+
+    partition: int
+    payload: Payload
+    numbered: Numbered | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameReceipt:
+    """Where the first message of a frame is; the others follow it."""
+
+    incarnation: int
+    partition: int
+    offset: int
+    count: int
+    duplicate: bool = False
+
+
+class Submitted(NamedTuple):
+    """A message that waits for its commit."""
+
+    topic: Topic
+    partition: int
+    done: asyncio.Future[Outcome]
+
+    def receipt(self, outcome: Outcome) -> Receipt | None:
+        """Return the place of the message. None: nothing was written, because the topic is no longer what it was."""
+        if outcome.refusal is not None:
+            return None
+        return Receipt(
+            id=message_id(self.topic.incarnation, self.partition, outcome.base),
+            partition=self.partition,
+            offset=outcome.base,
+            duplicate=outcome.duplicate,
+        )
+
+
+@dataclass(slots=True)
+class _Round(Generic[Answer]):
+    """One try for the items that have no answer yet."""
+
+    topic: Topic
+    answers: dict[int, Answer | LakelogError] = field(default_factory=dict)
+    changed: dict[int, Refusal] = field(default_factory=dict)
+    """Items that were refused because the topic is no longer what it was: nothing of them is written."""
+
+
+class Publisher:
+    """Publishes into any topic; one per engine."""
+
+    def __init__(
+        self, topics: Topics, committers: dict[int, Committer], reservers: dict[tuple[int, bool], Reserver]
+    ) -> None:
+        self._topics = topics
+        self._committers = committers
+        self._reservers = reservers
+        self._turns: dict[int, int] = {}
+
+    async def messages(
+        self,
+        scope: Scope,
+        name: str,
+        messages: Sequence[Message],
+        *,
+        numbered: Numbered | None = None,
+        epoch: int | None = None,
+    ) -> list[Receipt | LakelogError]:
+        """A receipt or a refusal for each message; all or nothing per partition."""
+        if len(messages) == 1 and (answer := await self._one(scope, name, messages[0], numbered, epoch)):
+            return [answer]
+        faults = {index: fault for index, message in enumerate(messages) if (fault := fault_of(message))}
+        if numbered:
+            if any(message.partition is None for message in messages):
+                # Another server, or this one after partitions were added, might choose another and not find it there.
+                raise InvalidRequest("A sequence counts batches into one partition: give each message's partition.")
+            if any(message.idempotency_key is not None for message in messages):
+                raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
+            if faults:
+                # A numbered batch is one unit: a retry must find all of it or nothing.
+                raise next(iter(faults.values()))
+
+        async def once(topic: Topic, indexes: Sequence[int]) -> _Round[Receipt]:
+            return await self._messages_once(topic, {index: messages[index] for index in indexes}, numbered, epoch)
+
+        good = [index for index in range(len(messages)) if index not in faults]
+        highest = max((message.partition or 0 for message in messages), default=0)
+        topic = await self._topics.find(scope, name, partition=highest)
+        answers = await self._until_settled(topic, dict.fromkeys(good, epoch), once)
+        return [faults.get(index) or answers[index] for index in range(len(messages))]
+
+    async def frames(self, scope: Scope, name: str, frames: Sequence[Frame]) -> list[FrameReceipt | LakelogError]:
+        """A receipt or a refusal for each frame."""
+
+        async def once(topic: Topic, indexes: Sequence[int]) -> _Round[FrameReceipt]:
+            return await self._frames_once(topic, {index: frames[index] for index in indexes})
+
+        epochs = {index: frame.epoch for index, frame in enumerate(frames)}
+        highest = max((frame.partition for frame in frames), default=0)
+        topic = await self._topics.find(scope, name, partition=highest)
+        answers = await self._until_settled(topic, epochs, once)
+        return [answers[index] for index in range(len(frames))]
+
+    async def _one(
+        self, scope: Scope, name: str, message: Message, numbered: Numbered | None, epoch: int | None
+    ) -> Receipt | LakelogError | None:
+        """The short way for one plain message, at half the cost. None: nothing was written, go the long way."""
+        submitted = self.submit_one(scope, name, message, numbered, epoch)
+        if submitted is None:
+            return None
+        try:
+            return submitted.receipt(await submitted.done)
+        except LakelogError as error:
+            return error
+
+    def submit_one(
+        self, scope: Scope, name: str, message: Message, numbered: Numbered | None = None, epoch: int | None = None
+    ) -> Submitted | None:
+        """Submit one plain message into a topic that is in the cache. None: nothing was done, call `messages`."""
+        partition = message.partition
+        topic = self._topics.cached(scope, name)
+        if (
+            topic is None
+            or message.idempotency_key is not None
+            or (numbered and partition is None)
+            or fault_of(message)
+        ):
+            return None
+        if partition is None:
+            partition = self._choose(topic, message)
+        if not 0 <= partition < topic.partitions or (epoch is not None and epoch > topic.epoch):
+            return None
+        part = Part(
+            pid=topic.pid(partition),
+            epoch=topic.epoch if epoch is None else epoch,
+            size=_size(message),
+            messages=(message,),
+            producer=(numbered.producer, numbered.sequence) if numbered else None,
+        )
+        return Submitted(topic, partition, self._committers[topic.cells[partition]].submit(part))
+
+    def take_turns(self, topic: Topic, count: int) -> int:
+        """The turn of the first of the topic's next `count` messages without a key: turn n is partition n's, modulo.
+
+        Counted per topic, because callers that alternate between topics would always meet the same partitions.
+        """
+        if len(self._turns) >= _MAX_TURNS:
+            self._turns.clear()
+        turn = self._turns.get(topic.incarnation)
+        if turn is None:
+            turn = secrets.randbelow(1 << 16)
+        self._turns[topic.incarnation] = turn + count
+        return turn
+
+    async def _until_settled(
+        self,
+        topic: Topic,
+        epochs: dict[int, int | None],
+        once: Callable[[Topic, Sequence[int]], Awaitable[_Round[Answer]]],
+    ) -> dict[int, Answer | LakelogError]:
+        """Tries again what was refused because the topic changed. `epochs` are those that callers chose partitions by.
+
+        A caller's epoch goes to the store as it is: whether a numbered batch is a retry is looked at there before its
+        epoch, because a retry that was told to choose anew would be written twice.
+        """
+        answers: dict[int, Answer | LakelogError] = {}
+        refused: LakelogError
+        try:
+            for _ in range(_TRIES):
+                if any(_is_ahead(epoch, topic) for epoch in epochs.values()):
+                    topic = await self._topics.refresh(topic.scope, topic.name)
+                    # The store would take an epoch that never was for the newest one, and shut all others out.
+                    ahead = [index for index, epoch in epochs.items() if _is_ahead(epoch, topic)]
+                    answers.update(dict.fromkeys(ahead, _epoch_changed(topic)))
+                found = await once(topic, [index for index in epochs if index not in answers])
+                answers.update(found.answers)
+                epochs = {index: epochs[index] for index in found.changed}
+                if not epochs:
+                    return answers
+                topic = await self._topics.refresh(topic.scope, topic.name)
+                answers.update(_outdated(found, topic, epochs))
+                if Refusal.MISSING in found.changed.values():
+                    await self._topics.ensure_heads(topic)
+            refused = Unavailable(
+                f"Topic '{topic.name}' kept changing while this was published; try again.", topic=topic.name
+            )
+        except LakelogError as error:
+            if not answers:
+                raise
+            # Some of it went in: raised for all, the error would say that nothing did.
+            refused = error
+        return {**dict.fromkeys(epochs, refused), **answers}
+
+    async def _messages_once(
+        self, topic: Topic, messages: dict[int, Message], numbered: Numbered | None, epoch: int | None
+    ) -> _Round[Receipt]:
+        found: _Round[Receipt] = _Round(topic)
+        chosen: dict[int, int] = {}
+        for index, message in messages.items():
+            partition = self._choose(topic, message)
+            if 0 <= partition < topic.partitions:
+                chosen[index] = partition
+            else:
+                found.answers[index] = no_partition(topic, partition)
+        hashes = await self._reserve(topic, messages, chosen, found)
+        parts = _parts(topic, messages, chosen, hashes)
+        if numbered and len(parts) > 1:
+            raise InvalidRequest(
+                "A sequence counts batches into one partition, and these messages go to several: "
+                "give each message's partition, or use idempotency keys."
+            )
+        for part, _ in parts:
+            part.producer = (numbered.producer, numbered.sequence) if numbered else None
+            part.epoch = topic.epoch if epoch is None else epoch
+        outcomes = await self._commit(topic, [part for part, _ in parts])
+        for (part, indexes), outcome in zip(parts, outcomes, strict=True):
+            _answer_messages(found, part, indexes, outcome)
+        return found
+
+    async def _frames_once(self, topic: Topic, frames: dict[int, Frame]) -> _Round[FrameReceipt]:
+        found: _Round[FrameReceipt] = _Round(topic)
+        parts: dict[int, Part] = {}
+        for index, frame in frames.items():
+            if not 0 <= frame.partition < topic.partitions:
+                found.answers[index] = no_partition(topic, frame.partition)
+                continue
+            producer = (frame.numbered.producer, frame.numbered.sequence) if frame.numbered else None
+            parts[index] = Part(
+                pid=topic.pid(frame.partition),
+                epoch=topic.epoch if frame.epoch is None else frame.epoch,
+                size=len(frame.payload.data),
+                payload=frame.payload,
+                producer=producer,
+            )
+        outcomes = await self._commit(topic, list(parts.values()))
+        for index, outcome in zip(parts, outcomes, strict=True):
+            frame = frames[index]
+            if isinstance(outcome, LakelogError):
+                found.answers[index] = outcome
+            elif isinstance(outcome.refusal, Refusal):
+                found.changed[index] = outcome.refusal
+            elif outcome.refusal is not None:
+                found.answers[index] = _sequence_refused(topic, frame.partition, outcome.refusal)
+            else:
+                found.answers[index] = FrameReceipt(
+                    incarnation=topic.incarnation,
+                    partition=frame.partition,
+                    offset=outcome.base,
+                    count=frame.payload.count,
+                    duplicate=outcome.duplicate,
+                )
+        return found
+
+    def _choose(self, topic: Topic, message: Message) -> int:
+        if message.partition is not None:
+            return message.partition
+        if message.key is not None:
+            return partition_of(message.key, topic.partitions)
+        return self.take_turns(topic, 1) % topic.partitions
+
+    async def _reserve(
+        self, topic: Topic, messages: dict[int, Message], chosen: dict[int, int], found: _Round[Receipt]
+    ) -> dict[int, bytes]:
+        """Hashes of idempotency keys, by message; messages move to the partition that their key's first use chose."""
+        wanted: dict[tuple[int, bool], dict[int, Reservation]] = defaultdict(dict)
+        for index, partition in chosen.items():
+            text = messages[index].idempotency_key
+            if text is None:
+                continue
+            hashed = key_hash(text)
+            home = topic.slot_cell(hashed)
+            reservation = Reservation(
+                incarnation=topic.incarnation,
+                key_hash=hashed,
+                body_hash=body_hash(messages[index]),
+                partition=partition,
+            )
+            # The message's own durable commit makes the reservation durable too, if both are in one cell. Another
+            # server may have chosen another partition before: only a one-cell topic can be sure.
+            wanted[home, len(set(topic.cells)) > 1][index] = reservation
+        hashes: dict[int, bytes] = {}
+        for place, reservations in wanted.items():
+            held = await self._reservers[place].reserve(list(reservations.values()))
+            for (index, mine), winner in zip(reservations.items(), held, strict=True):
+                if winner.body_hash != mine.body_hash:
+                    found.answers[index] = _conflict(topic.name, messages[index].idempotency_key or "")
+                    del chosen[index]
+                elif winner.partition >= topic.partitions:
+                    # It was added since this topic was read.
+                    found.changed[index] = Refusal.MISSING
+                    del chosen[index]
+                else:
+                    chosen[index] = winner.partition
+                    hashes[index] = mine.key_hash
+        return hashes
+
+    async def _commit(self, topic: Topic, parts: Sequence[Part]) -> list[Outcome | LakelogError]:
+        futures = [self._committers[topic.cells[partition_of_id(part.pid)]].submit(part) for part in parts]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        results: list[Outcome | LakelogError] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, LakelogError):
+                raise outcome
+            results.append(outcome)
+        return results
+
+
+def _parts(
+    topic: Topic, messages: dict[int, Message], chosen: dict[int, int], hashes: dict[int, bytes]
+) -> list[tuple[Part, list[int]]]:
+    """One part per partition, and a part of its own for each repeat of an idempotency key within the call."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    repeats: dict[bytes, int] = defaultdict(int)
+    for index, partition in chosen.items():
+        repeat = 0
+        if index in hashes:
+            repeat = repeats[hashes[index]]
+            repeats[hashes[index]] += 1
+        groups[repeat, partition].append(index)
+    parts = []
+    for (_, partition), indexes in groups.items():
+        share = [messages[index] for index in indexes]
+        part = Part(
+            pid=topic.pid(partition),
+            epoch=topic.epoch,
+            size=sum(_size(message) for message in share),
+            messages=share,
+            key_hashes={place: hashes[index] for place, index in enumerate(indexes) if index in hashes},
+        )
+        parts.append((part, indexes))
+    return parts
+
+
+def _answer_messages(
+    found: _Round[Receipt], part: Part, indexes: Sequence[int], outcome: Outcome | LakelogError
+) -> None:
+    topic, partition = found.topic, partition_of_id(part.pid)
+    if isinstance(outcome, LakelogError):
+        found.answers.update(dict.fromkeys(indexes, outcome))
+    elif isinstance(outcome.refusal, Refusal):
+        found.changed.update(dict.fromkeys(indexes, outcome.refusal))
+    elif outcome.refusal is not None:
+        found.answers.update(dict.fromkeys(indexes, _sequence_refused(topic, partition, outcome.refusal)))
+    else:
+        offset = outcome.base
+        for place, index in enumerate(indexes):
+            earlier = part.duplicates.get(place)
+            at = offset if earlier is None else earlier
+            offset += earlier is None
+            found.answers[index] = Receipt(
+                id=message_id(topic.incarnation, partition, at),
+                partition=partition,
+                offset=at,
+                duplicate=outcome.duplicate or earlier is not None,
+            )
+
+
+def _size(message: Message) -> int:
+    return len(message.value or b"") + len(message.key or b"") + _MESSAGE_OVERHEAD
+
+
+def _is_ahead(epoch: int | None, topic: Topic) -> bool:
+    return epoch is not None and epoch > topic.epoch
+
+
+def _epoch_changed(topic: Topic) -> EpochChanged:
+    return EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
+
+
+def _outdated(found: _Round[Answer], topic: Topic, epochs: dict[int, int | None]) -> dict[int, LakelogError]:
+    """Those whose callers have to choose anew, because they chose for a topic that is another one now."""
+    recreated = topic.incarnation != found.topic.incarnation
+    return {
+        index: _epoch_changed(topic)
+        for index, refusal in found.changed.items()
+        if epochs[index] is not None and (recreated or refusal is Refusal.EPOCH)
+    }
+
+
+def _sequence_refused(topic: Topic, partition: int, verdict: Verdict) -> SequenceRefused:
+    if verdict is Verdict.UNKNOWN_PRODUCER:
+        detail = "This partition does not know the producer (any more): begin with a new producer id, at sequence 0."
+    else:
+        detail = "The sequence does not continue the producer's last batch here; an earlier batch is missing."
+    return SequenceRefused(detail, topic=topic.name, partition=partition, reason=verdict.name.lower())
+
+
+def _conflict(topic: str, key: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"Idempotency key {key[:120]!r} was used in topic {topic!r} for a message with other content. "
+        "Use a new key for a new message.",
+        topic=topic,
+        idempotency_key=key,
+    )

@@ -1,0 +1,1 @@
+"""The engine, over stores in memory."""

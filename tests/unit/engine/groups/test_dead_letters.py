@@ -1,0 +1,443 @@
+"""Dead letters: pages over cells, filters, redrives that happen once and not for ever, repaired values, discards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from lakelog.batches import decode, encode, from_messages, to_messages
+from lakelog.engine.groups import dead_letters as module
+from lakelog.engine.groups.dead_letters import DeadLetters
+from lakelog.engine.groups.redrive import DeadLetter
+from lakelog.errors import (
+    DeadLetterNotFound,
+    GroupNotFound,
+    InvalidFilter,
+    InvalidRequest,
+    RedriveRefused,
+    TooLarge,
+    TopicNotFound,
+)
+from lakelog.model.group import Group
+from lakelog.model.limits import MAX_MESSAGE_BYTES
+from lakelog.model.message import Message
+from lakelog.model.repair import Repair
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import CommitStatus, DeadLetterKey, JournalEntry, NewDeadLetter
+from lakelog.storage.store import Append, Appended, Payload, Refused
+from tests.unit.engine.group_support import World, ms
+
+BORN = datetime(2025, 12, 31, tzinfo=UTC)
+LATER = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+class Morgue(World):
+    """A world with dead letters in a topic of two partitions, each in a cell of its own."""
+
+    scope_: Scope
+    topic_: Topic
+    group: Group
+
+    async def open(self) -> DeadLetters:
+        self.scope_, self.topic_ = await self.topic()
+        self.group, _ = await self.joined(self.scope_, self.topic_)
+        self.grown: list[tuple[int, int]] = []
+        self._versions = dict.fromkeys((0, 1), 0)
+        grew = {cell: lambda pid, cell=cell: self.grown.append((cell, pid)) for cell in self.cells}
+        self.dead = DeadLetters(self.catalog, self.cells, self.topics, self.groups, grew)
+        return self.dead
+
+    async def die(
+        self, partition: int, *messages: Message | None, reason: str = "timeout", epoch: int = 0
+    ) -> list[str]:
+        """Publishes messages and gives them up at once; their ids. None: its bytes are gone."""
+        topic = self.topic_
+        store = self.cells[topic.cells[partition]]
+        written = [message or Message(value=b"gone") for message in messages]
+        payload = Payload(data=encode(from_messages(written)), count=len(written))
+        (answer,) = await store.append([Append(pid=topic.pid(partition), epoch=topic.epoch, payloads=[payload])])
+        assert isinstance(answer, Appended)
+        offsets = range(answer.base, answer.base + len(messages))
+        await self.bury(partition, zip(offsets, messages, strict=True), reason, epoch)
+        return [f"{topic.incarnation}-{partition}-{offset}" for offset in offsets]
+
+    async def bury(self, partition: int, dying: object, reason: str, epoch: int = 0) -> None:
+        self._versions[partition] += 1
+        now = ms(self.clock.now)
+        letters = [
+            NewDeadLetter(
+                offset=offset,
+                epoch=epoch,
+                deliveries=5,
+                failures=4,
+                reason=reason,
+                owner="ann",
+                payload=None if message is None else encode(from_messages([message])),
+                traceback=f"in pay\n{reason}",
+            )
+            for offset, message in dying  # type: ignore[attr-defined]
+        ]
+        entry = JournalEntry(
+            group_id=self.group.group_id,
+            pid=self.topic_.pid(partition),
+            version=self._versions[partition],
+            snapshot=True,
+            body=b"",
+            not_before_ms=now,
+            not_after_ms=now,
+            dead_letters=letters,
+        )
+        (answer,) = await self.cells[self.topic_.cells[partition]].groups.journals_commit([entry])
+        assert answer.status is CommitStatus.OK
+
+    async def last(self, partition: int, offset: int) -> list[Message]:
+        store = self.cells[self.topic_.cells[partition]]
+        read = await store.read(self.topic_.pid(partition), offset, max_messages=1000, max_bytes=1 << 20)
+        assert read is not None
+        return [message for batch in read.batches for message in to_messages(decode(batch.payload))]
+
+
+def text(value: str, **fields: object) -> Message:
+    return Message(value=value.encode(), **fields)  # type: ignore[arg-type]
+
+
+async def ids(world: Morgue, **options: object) -> list[str]:
+    page = await world.dead.list(world.scope_, "billing", **options)  # type: ignore[arg-type]
+    return [letter.id for letter in page.letters]
+
+
+async def test_a_dead_letter_tells_all_about_its_message() -> None:
+    world = Morgue()
+    dead = await world.open()
+    message = text("v", key=b"k", headers={"a": "b"}, content_type="text/plain", correlation_id="c", created_at=BORN)
+    (name,) = await world.die(1, message, reason="no route")
+    (letter,) = (await dead.list(world.scope_, "billing")).letters
+    assert letter.message == message
+    assert (letter.id, letter.topic, letter.partition, letter.offset) == (name, "orders", 1, 0)
+    assert (letter.error, letter.deliveries, letter.failures, letter.owner) == ("no route", 5, 4, "ann")
+    assert (letter.state, letter.at_ms, letter.lineage, letter.redriven_to) == ("dead", ms(world.clock.now), None, None)
+    assert letter.traceback == "in pay\nno route"
+    assert await ids(world, where="error like '%pay%'") == [], "filters do not search tracebacks"
+    assert await dead.find(world.scope_, "billing", name) == letter
+    assert (await world.groups.describe(world.scope_, "billing")).dead_letters == 1
+
+
+async def test_what_is_not_there_is_not_found() -> None:
+    world = Morgue()
+    dead = await world.open()
+    (name,) = await world.die(0, text("a"))
+    incarnation = world.topic_.incarnation
+    for other in (f"{incarnation}-0-1", f"{incarnation}-1-0", f"{incarnation}-9-0", f"{incarnation + 1}-0-0"):
+        with pytest.raises(DeadLetterNotFound):
+            await dead.find(world.scope_, "billing", other)
+    with pytest.raises(DeadLetterNotFound):
+        await dead.find(world.scope_, "billing", f"{incarnation}-0-{10**30}")
+    with pytest.raises(InvalidRequest):
+        await dead.find(world.scope_, "billing", "x")
+    with pytest.raises(GroupNotFound):
+        await dead.find(world.scope_, "nobody", name)
+    await world.groups.resolve(world.scope_, "scoring", create=True)
+    with pytest.raises(DeadLetterNotFound):
+        await dead.find(world.scope_, "scoring", name)
+
+
+async def test_pages_go_through_all_cells_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAGE", 2)
+    world = Morgue()
+    dead = await world.open()
+    expected = await world.die(0, *map(text, "abcde")) + await world.die(1, *map(text, "vwxyz"))
+    assert sorted(await ids(world)) == sorted(expected)
+    found: list[str] = []
+    after: str | None = None
+    for _ in range(10):
+        page = await dead.list(world.scope_, "billing", after=after, limit=3)
+        found += [letter.id for letter in page.letters]
+        after = page.after
+        if after is None:
+            break
+    assert found == await ids(world)
+    for bad in ("x", "1-2-3", "-1-2-3-4", "1-2-3-99999999999999999999"):
+        with pytest.raises(InvalidRequest):
+            await dead.list(world.scope_, "billing", after=bad)
+    for limit in (0, 1001):
+        with pytest.raises(InvalidRequest):
+            await dead.list(world.scope_, "billing", limit=limit)
+
+
+async def test_a_page_ends_where_enough_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_LOOKED_AT", 3)
+    world = Morgue()
+    dead = await world.open()
+    names = await world.die(0, *map(text, "abcde"))
+    first = await dead.list(world.scope_, "billing", where="value = 'e'")
+    assert first.letters == [] and first.after is not None
+    second = await dead.list(world.scope_, "billing", where="value = 'e'", after=first.after)
+    assert [letter.id for letter in second.letters] == [names[4]]
+
+
+async def test_a_filter_sees_the_message_and_what_became_of_it() -> None:
+    world = Morgue()
+    await world.open()
+    (one,) = await world.die(0, Message(value=b'{"total": 7}', key=b"k", headers={"source": "web"}), reason="timeout 1")
+    (two,) = await world.die(1, text("x"), reason="refused")
+    (bare,) = await world.die(1, None, reason="timeout 2")
+    assert await ids(world, where="error like 'timeout%'") == [one, bare]
+    assert await ids(world, where="value.total > 5 and key = 'k' and headers.source = 'web'") == [one]
+    assert await ids(world, where="failures = 4 and deliveries = 5 and partition = 1 and offset = 0") == [two]
+    assert await ids(world, where="value is null") == [bare]
+    assert await ids(world, topic="orders", where="key is null") == [two, bare]
+    assert await ids(world, state="redriven") == []
+    with pytest.raises(InvalidFilter):
+        await ids(world, where="what")
+    with pytest.raises(TopicNotFound):
+        await ids(world, topic="refunds")
+    with pytest.raises(InvalidRequest):
+        await ids(world, state="alive")
+
+
+async def test_a_redrive_appends_to_the_same_partition_for_its_group_alone() -> None:
+    """S14: each dead letter moves exactly once, and keeps key, headers and lineage."""
+    world = Morgue()
+    dead = await world.open()
+    message = text(
+        "v",
+        key=b"k",
+        headers={"a": "b"},
+        content_type="text/plain",
+        correlation_id="c",
+        created_at=BORN,
+        expires_at=LATER,
+        idempotency_key="once",
+    )
+    (name,) = await world.die(1, message)
+    done = await dead.redrive(world.scope_, "billing", message_ids=[name])
+    assert (done.redriven, done.refused, done.ids, done.has_more) == (1, 0, [name], False)
+    assert (await dead.find(world.scope_, "billing", name)).traceback == "in pay\ntimeout", "the old letter keeps it"
+    (again,) = await world.last(1, 1)
+    assert (again.value, again.key, again.headers) == (b"v", b"k", {"a": "b"})
+    assert (again.content_type, again.correlation_id, again.created_at) == ("text/plain", "c", BORN)
+    assert (again.target_group, again.lineage, again.expires_at) == ("billing", f"{name}#1", None)
+    assert world.grown == [(world.topic_.cells[1], world.topic_.pid(1))]
+    letter = await dead.find(world.scope_, "billing", name)
+    assert (letter.state, letter.redriven_to) == ("redriven", f"{world.topic_.incarnation}-1-1")
+    assert await ids(world) == []
+    assert await ids(world, state="redriven") == [name]
+    with pytest.raises(RedriveRefused, match="redriven already as"):
+        await dead.redrive(world.scope_, "billing", message_ids=[name])
+    assert (await dead.redrive(world.scope_, "billing")).redriven == 0
+    assert len(await world.last(1, 1)) == 1
+
+
+async def test_a_dry_run_only_counts() -> None:
+    world = Morgue()
+    dead = await world.open()
+    names = await world.die(0, *(text(f"{n}") for n in range(15)))
+    done = await dead.redrive(world.scope_, "billing", where="offset > 1", dry_run=True)
+    assert (done.redriven, done.refused, done.ids) == (13, 0, names[2:12])
+    assert world.grown == []
+    assert len(await ids(world)) == 15
+
+
+async def test_a_redrive_by_filter_goes_page_by_page_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAGE", 2)
+    world = Morgue()
+    dead = await world.open()
+    await world.die(0, *map(text, "abcde"))
+    await world.die(1, *map(text, "vwxyz"), reason="other")
+    done = await dead.redrive(world.scope_, "billing", where="error = 'timeout'", limit=3)
+    assert (done.redriven, done.has_more) == (3, True)
+    done = await dead.redrive(world.scope_, "billing", topic="orders", where="error = 'timeout'", limit=2)
+    assert (done.redriven, done.has_more) == (2, False)
+    assert [message.value for message in await world.last(0, 5)] == [b"a", b"b", b"c", b"d", b"e"]
+    assert len(await ids(world)) == 5
+    for limit in (0, 10_001):
+        with pytest.raises(InvalidRequest):
+            await dead.redrive(world.scope_, "billing", limit=limit)
+    with pytest.raises(InvalidRequest):
+        await dead.redrive(world.scope_, "billing", message_ids=["1-0-0"], where="key = 'a'")
+
+
+async def test_what_dies_again_and_again_is_not_sent_round_for_ever() -> None:
+    world = Morgue()
+    dead = await world.open()
+    (first,) = await world.die(0, text("v"))
+    name = first
+    for number in (1, 2, 3):
+        await dead.redrive(world.scope_, "billing", message_ids=[name])
+        (message,) = await world.last(0, number)
+        assert message.lineage == f"{first}#{number}"
+        await world.bury(0, [(number, message)], "again")
+        name = f"{world.topic_.incarnation}-0-{number}"
+    letter = await dead.find(world.scope_, "billing", name)
+    assert letter.redrives == 3
+    with pytest.raises(RedriveRefused, match="3 times"):
+        await dead.redrive(world.scope_, "billing", message_ids=[name])
+    done = await dead.redrive(world.scope_, "billing")
+    assert (done.redriven, done.refused, done.refusals[0][0]) == (0, 1, name)
+    assert (await dead.redrive(world.scope_, "billing", force=True)).redriven == 1
+    assert (await world.last(0, 4))[0].lineage == f"{first}#4"
+
+
+async def test_those_that_are_refused_do_not_hide_those_behind_them() -> None:
+    world = Morgue()
+    dead = await world.open()
+    await world.die(0, text("worn", lineage="1-0-0#3"), text("worn", lineage="1-0-1#3"), text("good"), text("good"))
+    done = await dead.redrive(world.scope_, "billing", limit=1)
+    assert (done.redriven, done.refused, done.has_more) == (1, 2, True)
+
+
+async def test_a_lineage_that_is_not_ours_does_not_count() -> None:
+    world = Morgue()
+    dead = await world.open()
+    (name,) = await world.die(0, text("v", lineage="staged-7"))
+    await dead.redrive(world.scope_, "billing", message_ids=[name])
+    assert (await world.last(0, 1))[0].lineage == f"{name}#1"
+
+
+async def test_repaired_values_take_the_place_of_the_old() -> None:
+    world = Morgue()
+    dead = await world.open()
+    one, two, bare = await world.die(0, text("a", key=b"k"), text("b"), None)
+    done = await dead.redrive(world.scope_, "billing", repaired={one: Repair(value=b"A"), bare: Repair(value=b"found")})
+    assert (done.redriven, done.ids) == (2, [one, bare])
+    assert [(message.value, message.key) for message in await world.last(0, 3)] == [(b"A", b"k"), (b"found", None)]
+    assert await ids(world) == [two]
+    with pytest.raises(TooLarge):
+        await dead.redrive(world.scope_, "billing", repaired={two: Repair(value=b"x" * (MAX_MESSAGE_BYTES + 1))})
+    (gone,) = await world.die(0, None)
+    with pytest.raises(RedriveRefused, match="repaired"):
+        await dead.redrive(world.scope_, "billing", message_ids=[gone])
+
+
+async def test_repaired_headers_take_the_place_of_the_old_and_the_rest_stays() -> None:
+    """S14"""
+    world = Morgue()
+    dead = await world.open()
+    one, bare = await world.die(0, text("a", key=b"k", headers={"h": "1"}), None)
+    done = await dead.redrive(world.scope_, "billing", repaired={one: Repair(headers={"h": "2"})})
+    assert done.redriven == 1
+    (message,) = await world.last(0, 2)
+    assert (message.value, message.key, message.headers, message.lineage) == (b"a", b"k", {"h": "2"}, f"{one}#1")
+    with pytest.raises(RedriveRefused, match="repaired value"):
+        await dead.redrive(world.scope_, "billing", repaired={bare: Repair(headers={"h": "2"})})
+
+
+async def test_how_often_one_may_be_redriven_can_be_said() -> None:
+    """S14: the loop guard."""
+    world = Morgue()
+    dead = await world.open()
+    (name,) = await world.die(0, text("worn", lineage="1-0-0#3"))
+    with pytest.raises(RedriveRefused, match="3 times already"):
+        await dead.redrive(world.scope_, "billing", message_ids=[name])
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=4, dry_run=True)).redriven == 1
+    with pytest.raises(RedriveRefused):
+        await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=2)
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[name], max_redrives=0, force=True)).redriven == 1
+
+
+async def test_of_several_that_are_named_the_good_ones_go() -> None:
+    world = Morgue()
+    dead = await world.open()
+    one, two = await world.die(0, text("a"), text("b"))
+    await dead.discard(world.scope_, "billing", message_ids=[one])
+    missing = f"{world.topic_.incarnation}-1-5"
+    done = await dead.redrive(world.scope_, "billing", message_ids=[missing, two, one, two])
+    assert (done.redriven, done.refused, done.ids) == (1, 2, [two])
+    assert {name for name, _ in done.refusals} == {missing, one}
+    with pytest.raises(DeadLetterNotFound):
+        await dead.redrive(world.scope_, "billing", message_ids=[missing])
+
+
+async def test_two_redrives_at_once_append_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S14: the second finds what the first has moved, and moves only the rest."""
+    world = Morgue()
+    dead = await world.open()
+    one, two, three = await world.die(0, *map(text, "abc"))
+    groups = world.cells[world.topic_.cells[0]].groups
+    redrive = groups.dead_redrive
+
+    async def overtaken(
+        group_id: int, keys: Sequence[DeadLetterKey], append: Append
+    ) -> tuple[Appended | Refused | None, list[bool]]:
+        monkeypatch.setattr(groups, "dead_redrive", redrive)
+        await dead.redrive(world.scope_, "billing", message_ids=[two])
+        return await redrive(group_id, keys, append)
+
+    monkeypatch.setattr(groups, "dead_redrive", overtaken)
+    done = await dead.redrive(world.scope_, "billing")
+    assert (done.redriven, done.refused, done.ids) == (2, 1, [one, three])
+    assert "meanwhile" in done.refusals[0][1]
+    assert [message.value for message in await world.last(0, 3)] == [b"b", b"a", b"c"]
+
+
+async def test_a_redrive_goes_on_when_partitions_were_added_and_stops_when_the_topic_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Morgue()
+    dead = await world.open()
+    one, two = await world.die(0, text("a"), text("b"))
+    groups = world.cells[world.topic_.cells[0]].groups
+    redrive = groups.dead_redrive
+
+    async def during(change: object, *args: object) -> tuple[Appended | Refused | None, list[bool]]:
+        monkeypatch.setattr(groups, "dead_redrive", redrive)
+        await change  # type: ignore[misc]
+        return await redrive(*args)  # type: ignore[arg-type]
+
+    grow = world.topics.alter(world.scope_, "orders", partitions=3)
+    monkeypatch.setattr(groups, "dead_redrive", lambda *args: during(grow, *args))
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[one])).redriven == 1
+    drop = world.topics.delete(world.scope_, "orders")
+    monkeypatch.setattr(groups, "dead_redrive", lambda *args: during(drop, *args))
+    with pytest.raises(TopicNotFound):
+        await dead.redrive(world.scope_, "billing", message_ids=[two])
+
+
+async def test_what_dies_during_the_call_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAGE", 1)
+    world = Morgue()
+    dead = await world.open()
+    await world.die(0, text("a"), text("b"))
+    groups = world.cells[world.topic_.cells[0]].groups
+    redrive = groups.dead_redrive
+
+    async def dying(*args: object) -> tuple[Appended | Refused | None, list[bool]]:
+        world.clock.pass_by(seconds=1)
+        answer = await redrive(*args)  # type: ignore[arg-type]
+        await world.die(0, text("new"))
+        return answer
+
+    monkeypatch.setattr(groups, "dead_redrive", dying)
+    assert (await dead.redrive(world.scope_, "billing")).redriven == 2
+    assert len(await ids(world)) == 2
+
+
+async def test_discarded_is_for_good() -> None:
+    world = Morgue()
+    dead = await world.open()
+    one, two = await world.die(0, text("a"), text("b"))
+    (three,) = await world.die(1, text("c"))
+    assert await dead.discard(world.scope_, "billing", where="value = 'a'") == 1
+    assert await dead.discard(world.scope_, "billing", message_ids=[one, two]) == 1
+    assert await ids(world) == [three]
+    assert await ids(world, state="discarded") == [one, two]
+    with pytest.raises(RedriveRefused, match="discarded already"):
+        await dead.redrive(world.scope_, "billing", message_ids=[one], force=True)
+    with pytest.raises(DeadLetterNotFound):
+        await dead.discard(world.scope_, "billing", message_ids=[f"{world.topic_.incarnation}-1-9"])
+    assert await dead.discard(world.scope_, "billing", limit=5) == 1
+    assert world.grown == []
+
+
+async def test_the_newest_death_of_a_message_is_meant_by_its_id() -> None:
+    world = Morgue()
+    dead = await world.open()
+    (name,) = await world.die(0, text("a"), reason="first")
+    await world.bury(0, [(0, text("a"))], "second", epoch=1)
+    letter: DeadLetter = await dead.find(world.scope_, "billing", name)
+    assert (letter.epoch, letter.error) == (1, "second")
+    assert (await dead.redrive(world.scope_, "billing", message_ids=[name])).redriven == 1
+    (left,) = (await dead.list(world.scope_, "billing")).letters
+    assert (left.id, left.epoch) == (name, 0)

@@ -1,0 +1,68 @@
+"""A batch of the batch cache: what is decoded of it, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lakelog.batches import decode, encode, from_messages, key_hashes
+from lakelog.coordinator.leasing import Fate
+from lakelog.engine.leasing import cached_batch as module
+from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.model.message import Message
+from lakelog.storage.store import HotBatch
+
+AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def hot(messages: list[Message], base: int = 100) -> HotBatch:
+    payload = encode(from_messages(messages))
+    return HotBatch(base=base, count=len(messages), appended_at=AT, epoch=0, bytes_end=0, payload=payload)
+
+
+def messages(count: int) -> list[Message]:
+    return [
+        Message(value=b"value %d " % number * 20, key=b"key %d" % number if number % 3 else None)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_keys_are_those_of_the_whole_batch(count: int) -> None:
+    batch = hot(messages(count))
+    assert list(Shelved(batch, 0).keys) == key_hashes(decode(batch.payload))
+    without = hot([Message(value=b"v")] * count)
+    assert list(Shelved(without, 0).keys) == [0] * count
+
+
+@pytest.mark.parametrize("count", [3, 500])
+def test_times_of_expiry_and_target_groups_are_found_by_offset(count: int) -> None:
+    some = messages(count)
+    some[1] = Message(value=b"v", expires_at=AT)
+    some[2] = Message(value=b"v", target_group="billing")
+    shelved = Shelved(hot(some), 0)
+    assert shelved.expires == {101: 1_767_268_800_123}
+    assert shelved.targets == {102: "billing"} and shelved.fates("billing", None) == {}
+    assert shelved.fates("audit", None) == {102: Fate.FILTERED}
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_the_size_is_that_of_the_decoded_batch(count: int) -> None:
+    batch = hot(messages(count))
+    decoded = decode(batch.payload)
+    padding = 64 * len(decoded.columns) * 3
+    assert 0 <= Shelved(batch, 0).size - module._OVERHEAD_BYTES - decoded.nbytes <= padding
+
+
+def test_a_batch_is_decoded_once_and_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(payload: bytes) -> object:
+        calls.append(payload)
+        return decode(payload)
+
+    monkeypatch.setattr(module, "decode", counted)
+    shelved = Shelved(hot(messages(500)), 0)
+    assert calls == []
+    assert shelved.batch is shelved.batch and len(calls) == 1

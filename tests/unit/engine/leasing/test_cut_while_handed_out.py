@@ -1,0 +1,56 @@
+"""What retention takes while it is handed out: the owner hears of the rest, and the rest stays its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.model.group import GroupWish
+from lakelog.model.position import Earliest
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from tests.unit.engine.support import publish, started, text
+
+ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=9, wish=GroupWish(start=Earliest()))
+
+
+async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_their_keys() -> None:
+    """The server knows the log, but not how far it was cut, and did not read the messages itself."""
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as one, started(catalog, store) as other:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await one.topics.create(scope, "orders", partitions=1)
+        for value in "abc":
+            await publish(one, scope, "orders", text(value, key=b"k"))
+        first = (await one.leases.consume(scope, ASK)).leases[0]
+        assert list(first.offsets) == [0, 1, 2]
+        assert not (await other.leases.consume(scope, ASK)).leases
+        back = Answer(verb=Verb.RELEASE, partition=0, token=first.token, ranges=[(0, 3)])
+        assert await other.leases.answer(scope, "orders", "billing", "ann", [back]) == [Answered()]
+        await store.log_start_raise([(topic.pid(0), 1)])
+        told = (await other.leases.consume(scope, ASK)).leases[0]
+        assert list(told.offsets) == [1, 2]
+        await other._ledgers.drain()
+        ack = Answer(verb=Verb.ACK, partition=0, token=told.token, ranges=[(1, 3)])
+        assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
+        progress = (await one.groups.lag(scope, "billing"))[0]
+        assert (progress.committed, progress.cut) == (3, 1)
+
+
+async def test_S16_the_committed_offset_that_is_told_does_not_fall_when_what_was_cut_is_handed_out() -> None:
+    """The server that decides did not hear of the cut, the one that is asked for the lag did."""
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as one, started(catalog, store) as other:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await one.topics.create(scope, "orders", partitions=1)
+        await publish(one, scope, "orders", *map(text, "abc"))
+        first = (await one.leases.consume(scope, replace(ASK, max_messages=1))).leases[0]
+        ack = Answer(verb=Verb.ACK, partition=0, token=first.token, ranges=[(0, 1)])
+        assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
+        await store.log_start_raise([(topic.pid(0), 3)])
+        before = (await other.groups.lag(scope, "billing"))[0]
+        assert (before.log_start, before.cut, before.lag) == (3, 2, 0)
+        second = (await one.leases.consume(scope, replace(ASK, max_messages=1))).leases[0]
+        assert list(second.offsets) == [1]
+        after = (await other.groups.lag(scope, "billing"))[0]
+        assert (after.leased, after.cut) == (1, 1)
+        assert before.committed <= after.committed == 1

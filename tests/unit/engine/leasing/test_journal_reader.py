@@ -1,0 +1,83 @@
+"""Progress for those who only look: what the whole journal gives, and only what is new is read for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from lakelog.coordinator.leasing import encode_state
+from lakelog.engine import Engine
+from lakelog.engine.leasing import decider, journal_reader
+from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, Verb
+from lakelog.engine.leasing.journal_reader import States
+from lakelog.model.group import GroupWish
+from lakelog.model.position import Earliest
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.groups import JournalAsk, JournalRead
+from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from tests.unit.engine.support import publish, started, text
+
+ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=3, wish=GroupWish(start=Earliest()))
+
+
+async def worked(engine: Engine, scope: Scope) -> None:
+    """Some messages; one of each lease is acked, one given back, one still in hand."""
+    await publish(engine, scope, "orders", *map(text, "abc"))
+    (lease,) = (await engine.leases.consume(scope, ASK)).leases
+    said = {Verb.ACK: lease.offsets[0], Verb.NACK: lease.offsets[1]}
+    answers = [Answer(verb=verb, partition=0, token=lease.token, ranges=[(at, at + 1)]) for verb, at in said.items()]
+    await engine.leases.answer(scope, "orders", "billing", "ann", answers)
+
+
+async def seen(looker: States, engine: Engine, scope: Scope, topic: Topic) -> bytes:
+    group = await engine.groups.resolve(scope, "billing", create=False)
+    reading = await engine.groups.reading(group, topic)
+    (state,) = await looker.read(group, topic, reading, [0])
+    found = encode_state(state)
+    # It is the caller's own.
+    state.frontier += 1000
+    return found
+
+
+@pytest.mark.parametrize("every", [3, 1000], ids=["with snapshots between", "without"])
+async def test_S14_who_looks_again_sees_what_the_whole_journal_says(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    monkeypatch.setattr(decider, "SNAPSHOT_EVERY", every)
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders", partitions=1)
+        looker = States({0: store})
+        for _ in range(12):
+            await worked(engine, scope)
+            both = await asyncio.gather(*(seen(looker, engine, scope, topic) for _ in range(2)))
+            assert {*both} == {await seen(States({0: store}), engine, scope, topic)}
+
+
+async def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, store = MemoryCatalog(), MemoryStore()
+    rows = []
+    right = store.groups.journals_read
+
+    async def counted(asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        found = await right(asks)
+        rows.append(len(found[0].rows))
+        return found
+
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders", partitions=1)
+        for _ in range(5):
+            await worked(engine, scope)
+        looker = States({0: store})
+        monkeypatch.setattr(store.groups, "journals_read", counted)
+        for _ in range(2):
+            await seen(looker, engine, scope, topic)
+        assert rows[0] > 9 and rows[1] == 0
+        monkeypatch.setattr(journal_reader, "KEEP", 0)
+        for _ in range(2):
+            await seen(looker, engine, scope, topic)
+        assert rows[2] == 0 and rows[3] == rows[0], "and not more of it is kept than there is room for"
