@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.against import compare
-from benchmarks.harness import OURS, Benchmark, Plan, Report, run, to_stderr, verdicts
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, BenchmarkReport, run, to_stderr, verdicts
 from tests.kit.size import Size
 
 _MODULES = (
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _plan(benchmark: Benchmark, arguments: argparse.Namespace) -> Plan:
+def _plan(benchmark: Benchmark, arguments: argparse.Namespace) -> BenchmarkPlan:
     given = {name: getattr(arguments, name) for name in ("rounds", "messages", "seconds", "flames")}
     stated = {name: value for name, value in given.items() if value is not None}
     return replace(benchmark.plans[Size(arguments.size)], with_peers=not arguments.no_peers, **stated)
@@ -115,7 +115,7 @@ def _target(benchmark: Benchmark, name: str) -> str:
     return f"{name} <= {target:g}" if name.endswith(("_ms", "_us")) else f">= {target:g} x {name}"
 
 
-def _print(benchmark: Benchmark, report: Report) -> None:
+def _print(benchmark: Benchmark, report: BenchmarkReport) -> None:
     console = Console()
     table = Table(title=f"{report.name}: {benchmark.about}")
     for column in ("", report.unit, "ours against it", "each round"):

@@ -11,9 +11,9 @@ from typing import Any
 import lakelog
 from benchmarks import redis_streams
 from benchmarks.corpus import Corpus
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import filled_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
 
@@ -21,16 +21,16 @@ CONCURRENCY = 256
 OPTIONS = {"concurrency": CONCURRENCY, "batch_size": CONCURRENCY}
 _LIMIT_SECONDS = 300.0
 
-LegsOf = Callable[[Stage, Plan], AbstractContextManager[Mapping[str, Leg]]]
+LegsOf = Callable[[Environment, BenchmarkPlan], AbstractContextManager[Mapping[str, Leg]]]
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes["concurrency"] = CONCURRENCY
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes["concurrency"] = CONCURRENCY
     with (
-        stage.serve() as served,
+        environment.serve() as served,
         filled_topic(served, plan.corpus, plan.messages) as topic,
-        stage.redis() as redis,
+        environment.redis() as redis,
     ):
 
         def ours() -> Measured:
@@ -51,9 +51,9 @@ def alone(handler: Callable[..., Any]) -> LegsOf:
     """Return the leg of a worker with this handler, 256 at a time, without a peer."""
 
     @contextmanager
-    def legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-        stage.notes["concurrency"] = CONCURRENCY
-        with stage.serve() as served, filled_topic(served, plan.corpus, plan.messages) as topic:
+    def legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+        environment.notes["concurrency"] = CONCURRENCY
+        with environment.serve() as served, filled_topic(served, plan.corpus, plan.messages) as topic:
             yield {OURS: lambda: asyncio.run(worked(served.url, topic.name, plan.messages, OPTIONS, handler))}
 
     return legs
@@ -79,7 +79,7 @@ async def _worked_redis(port: int, corpus: Corpus, messages: int) -> Measured:
     async with redis_streams.Redis.open(port) as reading, redis_streams.Redis.open(port) as acking:
         await redis_streams.begin(acking, [b"bench"])
         await redis_streams.fill(acking, corpus, messages)
-        worker = redis_streams.Worker(reading, acking, b"bench", _nothing, CONCURRENCY)
+        worker = redis_streams.RedisWorker(reading, acking, b"bench", _nothing, CONCURRENCY)
         start = perf_counter()
         running = asyncio.create_task(worker.run())
         await _until(lambda: worker.acked >= messages)
@@ -98,8 +98,8 @@ async def _until(reached: Callable[[], bool]) -> None:
 
 
 PLANS = {
-    Size.CI: Plan(size=Size.CI, rounds=1, messages=5_000, seconds=0),
-    Size.FULL: Plan(size=Size.FULL, rounds=3, messages=100_000, seconds=0),
+    Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=5_000, seconds=0),
+    Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=100_000, seconds=0),
 }
 
 BENCHMARK = Benchmark(

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import filled_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.held_snapshot import held_snapshot
 from benchmarks.lease_consumers import Consumer, fresh_group, nothing, transport_to
 from tests.kit.size import Size
@@ -26,12 +26,12 @@ WARM_SECONDS = 1.0
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes |= {"owners": OWNERS, "messages_a_lease": BATCH}
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes |= {"owners": OWNERS, "messages_a_lease": BATCH}
 
     def leg(*, held: bool) -> Measured:
         with (
-            stage.serve() as served,
+            environment.serve() as served,
             filled_topic(served, plan.corpus, MESSAGES) as topic,
             held_snapshot(served.database) if held else nullcontext(),
         ):
@@ -82,8 +82,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=2),
-        Size.FULL: Plan(size=Size.FULL, rounds=2, messages=0, seconds=60),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=2),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=2, messages=0, seconds=60),
     },
     targets={"undisturbed": 0.85},
 )

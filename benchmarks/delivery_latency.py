@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks import pacing, redis_streams
-from benchmarks.environment import Stage
+from benchmarks import paced_publisher, redis_streams
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.latency_receiver import ByHandler, FromRedis, measured, receiving
 from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
@@ -20,16 +20,16 @@ _GROUP = "bench"
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes |= {"messages_a_second": RATE, "servers": 2}
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes |= {"messages_a_second": RATE, "servers": 2}
     seconds = plan.seconds + WARM_SECONDS
-    with stage.serve() as here, stage.serve_on(here.database) as there, stage.redis() as redis:
+    with environment.serve() as here, environment.serve_on(here.database) as there, environment.redis() as redis:
 
         def ours() -> Measured:
             with fresh_topic(here) as topic:
                 what = ByHandler(groups=[fresh_group()], warm_seconds=WARM_SECONDS, url=there.url, topic=topic.name)
                 with receiving(what) as receiver:
-                    sent = pacing.publish(here.url, topic.name, plan.corpus, RATE, seconds)
+                    sent = paced_publisher.publish(here.url, topic.name, plan.corpus, RATE, seconds)
                     return measured(receiver.outcome(), sent, figure="p50_ms")
 
         legs: dict[str, Leg] = {OURS: ours}
@@ -39,7 +39,7 @@ def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
         yield legs
 
 
-def redis_leg(port: int, plan: Plan, groups: list[str], rate: float) -> Measured:
+def redis_leg(port: int, plan: BenchmarkPlan, groups: list[str], rate: float) -> Measured:
     """The same pace through a Redis stream: one group by handlers, several in batches, as ours."""
     by_batch = len(groups) > 1
     what = FromRedis(groups=groups, warm_seconds=WARM_SECONDS, port=port, by_batch=by_batch)
@@ -50,7 +50,7 @@ def redis_leg(port: int, plan: Plan, groups: list[str], rate: float) -> Measured
 
     asyncio.run(begin())
     with receiving(what) as receiver:
-        sent = pacing.add_to_redis(port, plan.corpus, rate, plan.seconds + WARM_SECONDS)
+        sent = paced_publisher.add_to_redis(port, plan.corpus, rate, plan.seconds + WARM_SECONDS)
         return measured(receiver.outcome(), sent * len(groups), figure="p99_ms" if by_batch else "p50_ms")
 
 
@@ -60,8 +60,8 @@ BENCHMARK = Benchmark(
     unit="ms (p50)",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=1),
-        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=20),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=1),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=0, seconds=20),
     },
     targets={OURS: 5, "p99_ms": 20},
     less_is_better=True,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import psycopg
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic, produce
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
@@ -21,17 +21,21 @@ where n.nspname = 'lakelog' and c.relkind in ('r', 'm')
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     messages = plan.messages
 
     def ours() -> Measured:
-        with stage.serve() as served, fresh_topic(served) as topic, psycopg.connect(served.database) as connection:
+        with (
+            environment.serve() as served,
+            fresh_topic(served) as topic,
+            psycopg.connect(served.database) as connection,
+        ):
             empty = _bytes(connection)
             produce(topic, plan.corpus, messages)
             return Measured(figure=_bytes(connection) / messages, notes={"empty_bytes": empty})
 
     def insert() -> Measured:
-        with stage.peer_database() as url, PlainTable.open(url, plan.corpus) as plain:
+        with environment.peer_database() as url, PlainTable.open(url, plan.corpus) as plain:
             plain.insert(messages)
             return Measured(figure=plain.bytes_on_disk() / messages, notes={"empty_bytes": 0})
 
@@ -51,8 +55,8 @@ BENCHMARK = Benchmark(
     unit="bytes/message",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=50_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=1, messages=1_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=50_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=1, messages=1_000_000, seconds=0),
     },
     targets={OURS: 100},
     less_is_better=True,

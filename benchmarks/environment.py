@@ -47,8 +47,8 @@ class Served:
     """With all rights, if the server asks for tokens."""
 
 
-class Stage:
-    """`with Stage() as stage, stage.serve() as served: …`"""
+class Environment:
+    """`with Stage() as environment, environment.serve() as served: …`"""
 
     settings = SETTINGS
 
@@ -126,7 +126,7 @@ class Stage:
         finally:
             process.kill9()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Environment:
         try:
             self.cluster.start()
         except BaseException:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from benchmarks import paced_publisher
 from benchmarks.delivery_latency import WARM_SECONDS, redis_leg
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.latency_receiver import ByBatch, measured, receiving
 from benchmarks.lease_consumers import fresh_group
 from tests.kit.size import Size
@@ -19,10 +19,10 @@ RATE = 3000
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes |= {"messages_a_second": RATE, "groups": GROUPS}
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes |= {"messages_a_second": RATE, "groups": GROUPS}
     seconds = plan.seconds + WARM_SECONDS
-    with stage.serve() as served, stage.redis() as redis:
+    with environment.serve() as served, environment.redis() as redis:
 
         def ours() -> Measured:
             groups = [fresh_group() for _ in range(GROUPS)]
@@ -46,8 +46,8 @@ BENCHMARK = Benchmark(
     unit="ms (p99)",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=1),
-        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=20),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=1),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=0, seconds=20),
     },
     targets={OURS: 60},
     less_is_better=True,

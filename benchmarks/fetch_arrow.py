@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from benchmarks.corpus import PARTITIONS
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import filled_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     corpus = plan.corpus
     with (
-        stage.serve() as served,
+        environment.serve() as served,
         filled_topic(served, corpus, plan.messages) as topic,
-        stage.peer_database() as url,
+        environment.peer_database() as url,
         PlainTable.open(url, corpus) as plain,
     ):
         plain.copy_in(plan.messages)
@@ -47,8 +47,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=1_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=5, messages=1_000_000, seconds=0),
     },
     targets={OURS: 800_000},
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import cpu, flame
 from benchmarks.corpus import PARTITIONS, Corpus, corpus
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from tests.kit.size import Size
 
 OURS = "ours"
@@ -28,7 +28,7 @@ BUSY = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BenchmarkPlan:
     """How much a run does. `messages` is per leg where a leg is counted, `seconds` where it is timed."""
 
     size: Size
@@ -57,7 +57,7 @@ class Measured:
 
 
 Leg = Callable[[], Measured]
-Legs = Callable[[Stage, Plan], AbstractContextManager[Mapping[str, Leg]]]
+Legs = Callable[[Environment, BenchmarkPlan], AbstractContextManager[Mapping[str, Leg]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +72,13 @@ class Benchmark:
     about: str
     unit: str
     legs: Legs
-    plans: Mapping[Size, Plan]
+    plans: Mapping[Size, BenchmarkPlan]
     targets: Mapping[str, float]
     less_is_better: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class BenchmarkReport:
     """What is printed."""
 
     name: str
@@ -89,36 +89,36 @@ class Report:
     conditions: Mapping[str, Any]
 
 
-def run(benchmark: Benchmark, plan: Plan, progress: Callable[[str], None]) -> Report:
+def run(benchmark: Benchmark, plan: BenchmarkPlan, progress: Callable[[str], None]) -> BenchmarkReport:
     made = plan.corpus
-    with Stage() as stage:
-        conditions = _conditions(plan, stage, made)
+    with Environment() as environment:
+        conditions = _conditions(plan, environment, made)
         if conditions["load_before"] > BUSY:
             progress(f"the machine is busy (load {conditions['load_before']}): these figures are not worth quoting")
-        with benchmark.legs(stage, plan) as made_legs:
+        with benchmark.legs(environment, plan) as made_legs:
             legs = {name: leg for name, leg in made_legs.items() if plan.with_peers or name == OURS}
             measured: dict[str, list[Measured]] = {name: [] for name in legs}
             for number, (name, leg) in _alternate(plan.rounds, legs):
-                stage.settle()
+                environment.settle()
                 flames = plan.flames if name == OURS else None
-                with flame.drawn(flames, benchmark.name, stage.servers) if flames else nullcontext():
-                    result = _metered(leg, stage, plan)
+                with flame.drawn(flames, benchmark.name, environment.servers) if flames else nullcontext():
+                    result = _metered(leg, environment, plan)
                 measured[name].append(result)
                 figure = f"{result.figure:,.0f} {benchmark.unit} {_text(result)}"
                 progress(f"round {number} of {plan.rounds}: {name} {figure}")
         # A peer that is not installed is known only now.
-        conditions |= stage.notes
+        conditions |= environment.notes
     return _report(benchmark, measured, conditions)
 
 
-def _metered(leg: Leg, stage: Stage, plan: Plan) -> Measured:
+def _metered(leg: Leg, environment: Environment, plan: BenchmarkPlan) -> Measured:
     """Run the leg, and note the processor time that each part used per message."""
-    before = cpu.used(stage.servers, stage.cluster.process)
+    before = cpu.used(environment.servers, environment.cluster.process)
     result = leg()
     messages = result.messages or plan.messages
     if not messages:
         return result
-    used = cpu.used(stage.servers, stage.cluster.process).per_message(before, messages)
+    used = cpu.used(environment.servers, environment.cluster.process).per_message(before, messages)
     return replace(result, notes={**result.notes, **used})
 
 
@@ -128,7 +128,9 @@ def _alternate(rounds: int, legs: Mapping[str, Leg]) -> Iterator[tuple[int, tupl
             yield number, item
 
 
-def _report(benchmark: Benchmark, measured: Mapping[str, list[Measured]], conditions: dict[str, Any]) -> Report:
+def _report(
+    benchmark: Benchmark, measured: Mapping[str, list[Measured]], conditions: dict[str, Any]
+) -> BenchmarkReport:
     figures = {name: statistics.median(one.figure for one in legs) for name, legs in measured.items()}
     ours = figures.pop(OURS)
     ratios = {name: (theirs / ours if benchmark.less_is_better else ours / theirs) for name, theirs in figures.items()}
@@ -136,7 +138,7 @@ def _report(benchmark: Benchmark, measured: Mapping[str, list[Measured]], condit
     for name, legs in measured.items():
         for note in legs[0].notes:
             conditions.setdefault(note, {})[name] = round(statistics.median(one.notes[note] for one in legs), 3)
-    return Report(
+    return BenchmarkReport(
         name=benchmark.name,
         unit=benchmark.unit,
         ours=round(ours, 3),
@@ -146,7 +148,7 @@ def _report(benchmark: Benchmark, measured: Mapping[str, list[Measured]], condit
     )
 
 
-def verdicts(benchmark: Benchmark, report: Report) -> dict[str, bool]:
+def verdicts(benchmark: Benchmark, report: BenchmarkReport) -> dict[str, bool]:
     """Each target, and whether this run reached it."""
     reached = {}
     for name, target in benchmark.targets.items():
@@ -164,13 +166,13 @@ def verdicts(benchmark: Benchmark, report: Report) -> dict[str, bool]:
     return reached
 
 
-def _conditions(plan: Plan, stage: Stage, made: Corpus) -> dict[str, Any]:
+def _conditions(plan: BenchmarkPlan, environment: Environment, made: Corpus) -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "cpu": _cpu(),
-        "fsync_us": fsync_us(stage.cluster.folder),
-        "postgresql": stage.version,
-        "postgresql_settings": dict(stage.settings),
+        "fsync_us": fsync_us(environment.cluster.folder),
+        "postgresql": environment.version,
+        "postgresql_settings": dict(environment.settings),
         "messages": plan.messages,
         "seconds": plan.seconds,
         "rounds": plan.rounds,

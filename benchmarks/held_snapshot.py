@@ -11,9 +11,9 @@ from contextlib import contextmanager, nullcontext
 
 import psycopg
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.load import HttpBatches, generate
 from tests.kit.size import Size
 
@@ -23,11 +23,11 @@ MESSAGES = 100
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes |= {"connections": CONNECTIONS, "messages_a_request": MESSAGES}
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes |= {"connections": CONNECTIONS, "messages_a_request": MESSAGES}
 
     def publish(*, held: bool) -> Measured:
-        with stage.serve() as served, fresh_topic(served) as topic:
+        with environment.serve() as served, fresh_topic(served) as topic:
             load = HttpBatches(
                 connections=CONNECTIONS,
                 seconds=plan.seconds,
@@ -62,8 +62,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=2),
-        Size.FULL: Plan(size=Size.FULL, rounds=2, messages=0, seconds=60),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=2),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=2, messages=0, seconds=60),
     },
     targets={"undisturbed": 0.7},
 )

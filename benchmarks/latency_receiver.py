@@ -62,7 +62,7 @@ class FromRedis(Receive, frozen=True, kw_only=True):
 AnyReceive = ByHandler | ByBatch | FromRedis
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ReceivedLatencies(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     p50_ms: float
     p99_ms: float
@@ -75,9 +75,9 @@ class Receiving:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReceivedLatencies:
         output, _ = self._process.communicate(timeout=60)
-        return msgspec.json.decode(output, type=Outcome)
+        return msgspec.json.decode(output, type=ReceivedLatencies)
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def receiving(what: AnyReceive) -> Iterator[Receiving]:
                 process.kill()
 
 
-def measured(outcome: Outcome, expected: int, *, figure: str) -> Measured:
+def measured(outcome: ReceivedLatencies, expected: int, *, figure: str) -> Measured:
     """The named figure of an outcome; nothing may be missing."""
     assert outcome.count == expected, f"{outcome.count} of {expected} messages came"
     notes = {"p50_ms": outcome.p50_ms, "p99_ms": outcome.p99_ms, "max_ms": outcome.max_ms}
@@ -117,16 +117,16 @@ class _Ages:
         if sent - self._first >= self._warm_ns:
             self._taken.append(now - sent)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReceivedLatencies:
         taken = sorted(self._taken)
 
         def at(share: float) -> float:
             return taken[math.ceil(len(taken) * share) - 1] / 1e6
 
-        return Outcome(count=self.count, p50_ms=at(0.5), p99_ms=at(0.99), max_ms=at(1.0))
+        return ReceivedLatencies(count=self.count, p50_ms=at(0.5), p99_ms=at(0.99), max_ms=at(1.0))
 
 
-async def _receive(what: AnyReceive) -> Outcome:
+async def _receive(what: AnyReceive) -> ReceivedLatencies:
     ages = _Ages(what.warm_seconds)
     async with AsyncExitStack() as stack:
         if isinstance(what, ByHandler):
@@ -190,7 +190,7 @@ async def _from_redis(what: FromRedis, ages: _Ages, stack: AsyncExitStack) -> No
             _run_beside(stack, redis_streams.consume(reading, group.encode(), ages.add, BATCH))
             continue
         acking = await stack.enter_async_context(redis_streams.Redis.open(what.port))
-        _run_beside(stack, redis_streams.Worker(reading, acking, group.encode(), handle, CONCURRENCY).run())
+        _run_beside(stack, redis_streams.RedisWorker(reading, acking, group.encode(), handle, CONCURRENCY).run())
 
 
 def _run_beside(stack: AsyncExitStack, work: Any) -> None:

@@ -31,14 +31,14 @@ from lakelog.wire.frames import MEDIA_TYPE, PublishFrame, write_publish
 WARM_SECONDS = 1.0
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class LoadSpec(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What to generate. Answers of the first second are not counted."""
 
     connections: int
     seconds: float
 
 
-class HttpSingle(Load, frozen=True, kw_only=True):
+class HttpSingle(LoadSpec, frozen=True, kw_only=True):
     """One message a request, as JSON; without a token if that is None."""
 
     port: int
@@ -46,7 +46,7 @@ class HttpSingle(Load, frozen=True, kw_only=True):
     token: str | None
 
 
-class HttpBatches(Load, frozen=True, kw_only=True):
+class HttpBatches(LoadSpec, frozen=True, kw_only=True):
     """Small numbered batches, one for each partition in a request: what an SDK's producer sends."""
 
     port: int
@@ -55,13 +55,13 @@ class HttpBatches(Load, frozen=True, kw_only=True):
     messages: int
 
 
-class RedisSingle(Load, frozen=True, kw_only=True):
+class RedisSingle(LoadSpec, frozen=True, kw_only=True):
     """XADD of one message."""
 
     port: int
 
 
-class InsertSingle(Load, frozen=True, kw_only=True):
+class InsertSingle(LoadSpec, frozen=True, kw_only=True):
     """INSERT and commit of one row."""
 
     database: str
@@ -70,7 +70,7 @@ class InsertSingle(Load, frozen=True, kw_only=True):
 AnyLoad = HttpSingle | HttpBatches | RedisSingle | InsertSingle
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     """`requests` and `seconds` are those that are measured; `answered` has the ones before them, too."""
 
     requests: int
@@ -85,7 +85,7 @@ def generate(load: AnyLoad, *, messages: int = 1) -> Measured:
     """Runs the load in a process of its own; the figure is messages a second."""
     argv = [sys.executable, "-m", "benchmarks.load", msgspec.json.encode(load).decode()]
     done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=load.seconds + 120, check=True)
-    outcome = msgspec.json.decode(done.stdout, type=Outcome)
+    outcome = msgspec.json.decode(done.stdout, type=LoadResult)
     notes = {"p50_ms": outcome.p50_ms, "p99_ms": outcome.p99_ms, "max_ms": outcome.max_ms}
     rate = outcome.requests * messages / outcome.seconds
     return Measured(figure=rate, notes=notes, messages=outcome.answered * messages)
@@ -110,13 +110,13 @@ class _Tally:
             self._last = now
         return now if now < self._until else None
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> LoadResult:
         taken = sorted(self._taken)
 
         def at(share: float) -> float:
             return taken[min(len(taken) - 1, math.ceil(len(taken) * share) - 1)] * 1000
 
-        return Outcome(
+        return LoadResult(
             requests=len(taken),
             seconds=self._last - self._from,
             answered=self._answered,
@@ -240,7 +240,7 @@ def _batch_requests(load: HttpBatches, made: Corpus, start: int) -> Iterator[byt
         yield _post(load.topic, MEDIA_TYPE, write_publish(frames))
 
 
-async def _over_tcp(load: HttpSingle | HttpBatches | RedisSingle, made: Corpus) -> Outcome:
+async def _over_tcp(load: HttpSingle | HttpBatches | RedisSingle, made: Corpus) -> LoadResult:
     whole = _redis_whole if isinstance(load, RedisSingle) else _http_whole
     if isinstance(load, HttpBatches):
         sources = [_batch_requests(load, made, number) for number in range(load.connections)]
@@ -260,7 +260,7 @@ async def _over_tcp(load: HttpSingle | HttpBatches | RedisSingle, made: Corpus) 
     return tally.outcome()
 
 
-async def _over_sql(load: InsertSingle, made: Corpus) -> Outcome:
+async def _over_sql(load: InsertSingle, made: Corpus) -> LoadResult:
     rows = itertools.cycle(enumerate(zip(made.keys, made.values, strict=True)))
     now = datetime.now(UTC)
     connections = [await asyncpg.connect(load.database) for _ in range(load.connections)]
@@ -281,7 +281,7 @@ async def _over_sql(load: InsertSingle, made: Corpus) -> Outcome:
     return tally.outcome()
 
 
-async def _run(load: AnyLoad) -> Outcome:
+async def _run(load: AnyLoad) -> LoadResult:
     made = corpus(CI_DISTINCT)
     if isinstance(load, InsertSingle):
         return await _over_sql(load, made)

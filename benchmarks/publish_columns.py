@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic, tables
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
@@ -17,11 +17,11 @@ _WARM = 5_000
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     corpus = plan.corpus
     chunk = min(CHUNK, len(corpus))
-    stage.notes["chunk_messages"] = chunk
-    with stage.serve() as served, stage.peer_database() as url, PlainTable.open(url, corpus) as plain:
+    environment.notes["chunk_messages"] = chunk
+    with environment.serve() as served, environment.peer_database() as url, PlainTable.open(url, corpus) as plain:
 
         def ours(messages: int = plan.messages) -> Measured:
             with fresh_topic(served) as topic:
@@ -41,8 +41,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=2_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=100_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=5, messages=2_000_000, seconds=0),
     },
     targets={OURS: 600_000},
 )

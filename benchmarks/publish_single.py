@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.load import HttpSingle, InsertSingle, RedisSingle, generate
 from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
@@ -16,14 +16,14 @@ CONNECTIONS = 64
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes["connections"] = CONNECTIONS
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes["connections"] = CONNECTIONS
     seconds = plan.seconds
     with (
-        stage.serve(authenticate=True) as served,
-        stage.peer_database() as url,
+        environment.serve(authenticate=True) as served,
+        environment.peer_database() as url,
         PlainTable.open(url, plan.corpus) as plain,
-        stage.redis() as redis,
+        environment.redis() as redis,
     ):
 
         def ours() -> Measured:
@@ -48,8 +48,8 @@ BENCHMARK = Benchmark(
     unit="requests/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=1),
-        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=10),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=1),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=0, seconds=10),
     },
     targets={OURS: 10_000, "insert": 0.8, "p99_ms": 10},
 )

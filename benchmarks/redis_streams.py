@@ -132,7 +132,7 @@ async def consume(redis: Redis, group: bytes, look: Callable[[Any], None], batch
             redis.call(b"XACK", STREAM, group, *(identity for identity, _ in found))
 
 
-class Worker:
+class RedisWorker:
     """Gives each message of the stream to a handler, so many at a time; a slot is free when its XACK is answered."""
 
     def __init__(self, reading: Redis, acking: Redis, group: bytes, handler: Handler, concurrency: int) -> None:

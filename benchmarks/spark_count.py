@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks.environment import Stage
-from benchmarks.harness import OURS, Benchmark, Leg, Plan
+from benchmarks.environment import Environment
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg
 from benchmarks.spark_lake import TOPIC, spark_lake
 from tests.kit.size import Size
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     from lakelog.spark import topic
 
-    with spark_lake(stage, plan, cold_share=1.0) as lake:
+    with spark_lake(environment, plan, cold_share=1.0) as lake:
         legs: dict[str, Leg] = {
             OURS: lambda: lake.count(lambda: topic(lake.spark, TOPIC, url=lake.url), lake.cold),
             "parquet": lambda: lake.count(lambda: lake.spark.read.parquet(*lake.files), lake.cold),
@@ -32,8 +32,8 @@ BENCHMARK = Benchmark(
     unit="ms",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=7, messages=8_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=7, messages=8_000_000, seconds=0),
     },
     targets={"parquet": 0.5},
     less_is_better=True,

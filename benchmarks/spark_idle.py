@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
-from benchmarks.environment import Served, Stage
+from benchmarks.environment import Environment, Served
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.spark_streams import session, streaming
 from tests.kit.size import Size
 
@@ -19,34 +19,34 @@ SETTLE_SECONDS = 5.0
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     streams = STREAMS if plan.size is Size.FULL else CI_STREAMS
-    stage.notes["streams"] = streams
-    with stage.serve() as served, session(configured=True) as spark, ExitStack() as stack:
-        without = _rate(stage, served, plan)
+    environment.notes["streams"] = streams
+    with environment.serve() as served, session(configured=True) as spark, ExitStack() as stack:
+        without = _rate(environment, served, plan)
         for number in range(streams):
             topic = stack.enter_context(fresh_topic(served))
             stack.enter_context(streaming(spark, served.url, topic.name, f"idle-{number}"))
 
         def ours() -> Measured:
-            return Measured(figure=_rate(stage, served, plan), notes={"without_streams": without})
+            return Measured(figure=_rate(environment, served, plan), notes={"without_streams": without})
 
         yield {OURS: ours}
 
 
-def _rate(stage: Stage, served: Served, plan: Plan) -> float:
+def _rate(environment: Environment, served: Served, plan: BenchmarkPlan) -> float:
     """Transactions a second in the server's database. PostgreSQL counts them a second or so late."""
     if plan.size is Size.FULL:
         time.sleep(SETTLE_SECONDS)
-    before, start = _transactions(stage, served), time.monotonic()
+    before, start = _transactions(environment, served), time.monotonic()
     time.sleep(plan.seconds)
-    return (_transactions(stage, served) - before) / (time.monotonic() - start)
+    return (_transactions(environment, served) - before) / (time.monotonic() - start)
 
 
-def _transactions(stage: Stage, served: Served) -> int:
+def _transactions(environment: Environment, served: Served) -> int:
     name = urlsplit(served.database).path.lstrip("/")
     statement = f"select xact_commit + xact_rollback from pg_stat_database where datname = '{name}'"
-    [(count,)] = stage.cluster.execute(statement)
+    [(count,)] = environment.cluster.execute(statement)
     return int(count)
 
 
@@ -56,8 +56,8 @@ BENCHMARK = Benchmark(
     unit="transactions/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=2),
-        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=20),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=2),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=0, seconds=20),
     },
     targets={OURS: 50},
     less_is_better=True,

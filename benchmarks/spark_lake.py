@@ -14,9 +14,9 @@ import pyarrow as pa
 
 import lakelog
 from benchmarks.corpus import PARTITIONS
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import tables
-from benchmarks.harness import Measured, Plan, to_stderr
+from benchmarks.harness import BenchmarkPlan, Measured, to_stderr
 from tests.kit.cold import tier_by_hand
 from tests.kit.spark import local_session
 
@@ -55,29 +55,29 @@ class SparkLake:
 
 
 @contextmanager
-def spark_session(stage: Stage) -> Iterator[SparkSession]:
+def spark_session(environment: Environment) -> Iterator[SparkSession]:
     """On all cores, with a JVM that compiles all it can: no savings for a quick start."""
     with local_session(_SESSION, quick=False) as spark:
-        stage.notes["spark"] = f"{spark.version}, local[2]"
+        environment.notes["spark"] = f"{spark.version}, local[2]"
         yield spark
 
 
 @contextmanager
-def spark_lake(stage: Stage, plan: Plan, *, cold_share: float = COLD_SHARE) -> Iterator[SparkLake]:
+def spark_lake(environment: Environment, plan: BenchmarkPlan, *, cold_share: float = COLD_SHARE) -> Iterator[SparkLake]:
     with tempfile.TemporaryDirectory(prefix="lakelog-store-") as folder:
         store = f"file://{folder}"
-        with stage.serve({"LAKELOG_OBJECT_STORE": store}) as served, lakelog.connect(served.url) as log:
+        with environment.serve({"LAKELOG_OBJECT_STORE": store}) as served, lakelog.connect(served.url) as log:
             topic = log.topic(TOPIC)
             topic.create(partitions=PARTITIONS)
             cold = int(plan.messages * cold_share)
             _fill(topic, plan, cold)
             segments = tier_by_hand(log, TOPIC)
-            stage.notes["segments"] = len(segments)
-            stage.notes["segment_bytes_per_message"] = round(sum(one.bytes for one in segments) / cold, 1)
+            environment.notes["segments"] = len(segments)
+            environment.notes["segment_bytes_per_message"] = round(sum(one.bytes for one in segments) / cold, 1)
             cold_ends = {info.partition: info.high_watermark for info in topic.describe().partition_list}
             _fill(topic, plan, plan.messages - cold)
             to_stderr(f"{cold:,} messages in {len(segments)} segments, {plan.messages - cold:,} hot")
-            with spark_session(stage) as spark:
+            with spark_session(environment) as spark:
                 yield SparkLake(
                     spark=spark,
                     url=served.url,
@@ -88,7 +88,7 @@ def spark_lake(stage: Stage, plan: Plan, *, cold_share: float = COLD_SHARE) -> I
                 )
 
 
-def _fill(topic: Any, plan: Plan, messages: int) -> None:
+def _fill(topic: Any, plan: BenchmarkPlan, messages: int) -> None:
     corpus = plan.corpus
     for table in tables(corpus, messages, len(corpus)):
         topic.publish_columns(table.append_column("content_type", pa.repeat("application/json", table.num_rows)))

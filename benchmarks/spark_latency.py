@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import lakelog
-from benchmarks.environment import Served, Stage
+from benchmarks.environment import Environment, Served
 from benchmarks.filled_topics import fresh_topic
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.spark_streams import session, streaming
 from tests.kit.size import Size
 from tests.kit.waiting import eventually
@@ -24,16 +24,16 @@ WARM_SECONDS = 20.0
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    stage.notes["messages_of_a_call"] = COUNT
-    with stage.serve() as served:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    environment.notes["messages_of_a_call"] = COUNT
+    with environment.serve() as served:
         yield {
             OURS: lambda: _measure(served, plan, configured=True),
             "without_configure": lambda: _measure(served, plan, configured=False),
         }
 
 
-def _measure(served: Served, plan: Plan, *, configured: bool) -> Measured:
+def _measure(served: Served, plan: BenchmarkPlan, *, configured: bool) -> Measured:
     warm = WARM_SECONDS if plan.size is Size.FULL else 1.0
     with (
         session(configured=configured) as spark,
@@ -50,7 +50,7 @@ def _measure(served: Served, plan: Plan, *, configured: bool) -> Measured:
     )
 
 
-def _publish(topic: Any, plan: Plan, seconds: float) -> list[tuple[float, int]]:
+def _publish(topic: Any, plan: BenchmarkPlan, seconds: float) -> list[tuple[float, int]]:
     """When each call began, by the clock that Spark uses too, and how many messages were sent with it and before."""
     values = plan.corpus.objects[:COUNT]
     calls: list[tuple[float, int]] = []
@@ -89,8 +89,8 @@ BENCHMARK = Benchmark(
     unit="ms (p50)",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=0, seconds=3),
-        Size.FULL: Plan(size=Size.FULL, rounds=3, messages=0, seconds=30),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=0, seconds=3),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=3, messages=0, seconds=30),
     },
     targets={OURS: 100},
     less_is_better=True,

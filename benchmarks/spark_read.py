@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks.environment import Stage
-from benchmarks.harness import OURS, Benchmark, Leg, Plan
+from benchmarks.environment import Environment
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg
 from benchmarks.spark_lake import TOPIC, SparkLake, spark_lake
 from tests.kit.size import Size
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
-    with spark_lake(stage, plan) as lake:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
+    with spark_lake(environment, plan) as lake:
         legs = _made(lake)
         for leg in legs.values():
             # A JVM that has not compiled yet measures itself.
@@ -43,8 +43,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=5, messages=8_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=5, messages=8_000_000, seconds=0),
     },
     targets={"parquet": 0.9, "source/parquet": 0.5},
 )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from benchmarks.environment import Stage
+from benchmarks.environment import Environment
 from benchmarks.filled_topics import fresh_topic, tables
-from benchmarks.harness import OURS, Benchmark, Leg, Measured, Plan
+from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.spark_lake import spark_session
 from tests.kit.size import Size
 
@@ -26,15 +26,15 @@ _WARM = 2
 
 
 @contextmanager
-def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
+def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
     with (
         tempfile.TemporaryDirectory(prefix="lakelog-spark-write-") as folder,
-        stage.serve() as served,
-        spark_session(stage) as spark,
+        environment.serve() as served,
+        spark_session(environment) as spark,
     ):
         _write_source(Path(folder) / "source", plan)
         frame = spark.read.parquet(str(Path(folder) / "source"))
-        stage.notes["tasks"] = frame.rdd.getNumPartitions()
+        environment.notes["tasks"] = frame.rdd.getNumPartitions()
 
         def into_topic(url: str) -> Measured:
             with fresh_topic(served) as topic:
@@ -56,7 +56,7 @@ def _legs(stage: Stage, plan: Plan) -> Iterator[Mapping[str, Leg]]:
         yield legs
 
 
-def _write_source(folder: Path, plan: Plan) -> None:
+def _write_source(folder: Path, plan: BenchmarkPlan) -> None:
     """The messages as files, so that neither leg pays for making them up."""
     folder.mkdir()
     share = -(-plan.messages // _FILES)
@@ -66,7 +66,7 @@ def _write_source(folder: Path, plan: Plan) -> None:
                 writer.write_table(table)
 
 
-def _into_files(frame: DataFrame, plan: Plan, folder: Path) -> Measured:
+def _into_files(frame: DataFrame, plan: BenchmarkPlan, folder: Path) -> Measured:
     start = perf_counter()
     frame.write.parquet(str(folder))
     seconds = perf_counter() - start
@@ -80,8 +80,8 @@ BENCHMARK = Benchmark(
     unit="messages/s",
     legs=_legs,
     plans={
-        Size.CI: Plan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
-        Size.FULL: Plan(size=Size.FULL, rounds=7, messages=2_000_000, seconds=0),
+        Size.CI: BenchmarkPlan(size=Size.CI, rounds=1, messages=40_000, seconds=0),
+        Size.FULL: BenchmarkPlan(size=Size.FULL, rounds=7, messages=2_000_000, seconds=0),
     },
     targets={"parquet": 0.8},
 )

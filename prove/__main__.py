@@ -6,7 +6,7 @@ import argparse
 import sys
 from importlib import import_module
 
-from prove.commands import Command
+from prove.commands import ProveCommand
 
 _MODULES = (
     "prove.check_command",
@@ -20,7 +20,7 @@ _MODULES = (
 
 
 def main() -> int:
-    commands: list[Command] = [each for name in _MODULES for each in _commands(name)]
+    commands: list[ProveCommand] = [each for name in _MODULES for each in _commands(name)]
     parser = argparse.ArgumentParser(prog="scripts/prove", description="Proves what Lakelog promises, or refutes it.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in commands:
@@ -30,7 +30,7 @@ def main() -> int:
     return chosen.run(arguments)
 
 
-def _commands(module: str) -> tuple[Command, ...]:
+def _commands(module: str) -> tuple[ProveCommand, ...]:
     """A module has one as `COMMAND`, or several as `COMMANDS`."""
     found = import_module(module)
     return getattr(found, "COMMANDS", None) or (found.COMMAND,)

@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judgement import Judgement, Verdict, judge
-from prove.commands import Command
+from prove.checker.judgement import CheckVerdict, Judgement, judge
+from prove.commands import ProveCommand
 from prove.history.loading import open_run
 
 SPARK_FROM = 2_000_000
 """Rows from which on Spark is used unasked: below it is slower, as it takes ten seconds to begin."""
-EXIT = {Verdict.VALID: 0, Verdict.INVALID: 1, Verdict.UNKNOWN: 2}
+EXIT = {CheckVerdict.VALID: 0, CheckVerdict.INVALID: 1, CheckVerdict.UNKNOWN: 2}
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -50,12 +50,12 @@ def run(arguments: Namespace) -> int:
     return EXIT[overall(judged)]
 
 
-def overall(judged: Mapping[str, Judgement]) -> Verdict:
+def overall(judged: Mapping[str, Judgement]) -> CheckVerdict:
     """The worst; of nothing, nothing is known."""
     verdicts = {each.verdict for each in judged.values()}
-    if Verdict.INVALID in verdicts:
-        return Verdict.INVALID
-    return Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts or not verdicts else Verdict.VALID
+    if CheckVerdict.INVALID in verdicts:
+        return CheckVerdict.INVALID
+    return CheckVerdict.UNKNOWN if CheckVerdict.UNKNOWN in verdicts or not verdicts else CheckVerdict.VALID
 
 
 def as_json(judged: Mapping[str, Judgement]) -> str:
@@ -81,10 +81,10 @@ def show(judged: Mapping[str, Judgement], *, seconds: float) -> None:
     says = {each.name: each.says for each in INVARIANTS}
     for name, each in judged.items():
         # A promise that the run never touched is not broken, and not proved either.
-        verdict = each.verdict.value if each.rows or each.verdict is not Verdict.VALID else "not touched"
+        verdict = each.verdict.value if each.rows or each.verdict is not CheckVerdict.VALID else "not touched"
         shown = str(each.violations[0]) if each.violations else each.doubts[0] if each.doubts else says[name]
         table.add_row(name, verdict, f"{each.rows:,}", f"{each.seconds:.2f}", Text(shown))
     console.print(table)
 
 
-COMMAND = Command(name="check", about="Judges the run that a folder holds.", arguments=arguments, run=run)
+COMMAND = ProveCommand(name="check", about="Judges the run that a folder holds.", arguments=arguments, run=run)

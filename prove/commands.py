@@ -15,7 +15,7 @@ import msgspec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class ProveCommand:
     """A module has one as `COMMAND`. `run` returns the exit status: 0 valid, 1 invalid, 2 unknown."""
 
     name: str

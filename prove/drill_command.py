@@ -20,20 +20,20 @@ from rich.table import Table
 from prove.check_command import EXIT, overall, show
 from prove.checker import l3_publish_success as l3
 from prove.checker import l4_postgres_recovery as l4
-from prove.checker.invariant import Fault, Run
-from prove.checker.judgement import Judgement, Verdict, judge_tables
+from prove.checker.invariant import FaultInterval, RunInfo
+from prove.checker.judgement import CheckVerdict, Judgement, judge_tables
 from prove.checker.row_matching import Array
 from prove.checker.timing import MS, SECOND
-from prove.commands import Command, in_folder, say, seeded, write_json
+from prove.commands import ProveCommand, in_folder, say, seeded, write_json
 from prove.history.file_reader import FileReader
 from prove.history.loading import open_run
-from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
-from prove.lab.laboratory import Laboratory, Wish
-from prove.lab.schedule import DRILL, Entry
-from prove.lab.sizes import Size
-from prove.lab.topology import Scene
+from prove.history.tables import CallOutcome, SampleKind, TableColumns, Tables, columns, joined, text_id
+from prove.lab.laboratory import Laboratory, RunRequest
+from prove.lab.schedule import DRILL, ScheduledFault
+from prove.lab.sizes import RunSize
+from prove.lab.topology import Topology
 from prove.lab.verdict import L3_SHARE, conclude, first_tried
-from prove.lab.workload import CURSOR_GROUP, ORDERS, Staff
+from prove.lab.workload import CURSOR_GROUP, ORDERS, Workload
 
 EVERY_SECONDS = 10.0
 RESTART = "postgres killed"
@@ -42,7 +42,7 @@ APART_SECONDS = 25.0
 RATE = 600.0
 
 
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresReturn(msgspec.Struct, frozen=True, kw_only=True):
     """One return of PostgreSQL: seconds until every partition was published to and consumed from; -1 for never."""
 
     cell: str
@@ -51,7 +51,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     consumed: float
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class DrillFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What `drill.json` has."""
 
     verdict: str
@@ -65,38 +65,39 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     p99_seconds: float
     """Of those that were ok at last, from the first try."""
     longest_seconds: float
-    returns: tuple[Returned, ...]
+    returns: tuple[PostgresReturn, ...]
 
 
-class Drillers(Staff):
+class DrillWorkload(Workload):
     """Producers, two lease groups and a cursor group on one topic: nobody who loads the machine for other reasons."""
 
-    def __init__(self, scene: Scene, size: Size, seed: int) -> None:
-        super().__init__(scene, size, seed)
+    def __init__(self, topology: Topology, size: RunSize, seed: int) -> None:
+        super().__init__(topology, size, seed)
         self.groups = tuple(group for group in self.groups if group.topic == ORDERS)
         self.partitions = {ORDERS: size.partitions}
 
-    def hire(self) -> None:
-        size, crew = self._size, self._scene.crew
+    def start(self) -> None:
+        size, clients = self._size, self._topology.clients
         half = max(1, size.producers // 2)
         for role in ("producer", "numbered"):
             make = self._producer(role, ORDERS, size.rate / 2 / half, numbered=role == "numbered", bad=0.0)
-            crew.hire(role, "producer", half, make)
+            clients.start_role(role, "producer", half, make)
         for group in self.groups:
-            crew.hire(group.name, "worker", group.workers, self._worker(group))
-        crew.hire(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
+            clients.start_role(group.name, "worker", group.workers, self._worker(group))
+        clients.start_role(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
 
 
-def entries(seed: int, *, minutes: float, restarts: int) -> list[Entry]:
+def entries(seed: int, *, minutes: float, restarts: int) -> list[ScheduledFault]:
     """Servers by chance, then the cells in turn."""
     chance = random.Random(seed)
     kills = int(60 * minutes / EVERY_SECONDS)
     found = [
-        Entry(at=2.0 + EVERY_SECONDS * number, kind=DRILL, seed=chance.randrange(1 << 30)) for number in range(kills)
+        ScheduledFault(at=2.0 + EVERY_SECONDS * number, kind=DRILL, seed=chance.randrange(1 << 30))
+        for number in range(kills)
     ]
     begin = 60 * minutes + 2 * EVERY_SECONDS
     return found + [
-        Entry(
+        ScheduledFault(
             at=begin + APART_SECONDS * number,
             kind=RESTART,
             seed=chance.randrange(1 << 30),
@@ -123,20 +124,26 @@ def _drilled(asked: Namespace, folder: Path) -> int:
     size = _size(planned)
     repeat = f"scripts/prove drill --minutes {asked.minutes:g} --restarts {asked.restarts} --seed {seed}"
     say(f"drill, seed {seed}: {len(planned)} faults in {size.load_seconds:.0f} s; {folder}")
-    wish = Wish(
-        size=size, seed=seed, folder=folder, staff=Drillers, entries=planned, drill_seconds=60 * asked.minutes, say=say
+    request = RunRequest(
+        size=size,
+        seed=seed,
+        folder=folder,
+        workload=DrillWorkload,
+        entries=planned,
+        drill_seconds=60 * asked.minutes,
+        say=say,
     )
-    played = Laboratory(wish).play()
-    concluded = conclude(played, size, seed, repeat)
+    finished = Laboratory(request).run()
+    concluded = conclude(finished, size, seed, repeat)
     tables, known = _tables(folder)
     returns = returned(tables, known)
     judged = {**concluded.judged, **judge_returns(returns, known)}
     verdict = overall(judged)
-    if verdict is Verdict.VALID and concluded.status == 2:
-        verdict = Verdict.UNKNOWN
+    if verdict is CheckVerdict.VALID and concluded.status == 2:
+        verdict = CheckVerdict.UNKNOWN
     figures = _figures(tables, known, returns, (verdict, seed, asked.minutes))
     write_json(folder / "drill.json", figures)
-    show(judged, seconds=sum(played.seconds.values()))
+    show(judged, seconds=sum(finished.seconds.values()))
     for note in concluded.summary.notes:
         say(f"! {note}")
     _show(figures)
@@ -144,10 +151,10 @@ def _drilled(asked: Namespace, folder: Path) -> int:
     return EXIT[verdict]
 
 
-def _size(planned: Sequence[Entry]) -> Size:
+def _size(planned: Sequence[ScheduledFault]) -> RunSize:
     """Every fault is to be noticed but a few: a server that nobody talks to just then may die unseen."""
     seconds = planned[-1].at + APART_SECONDS
-    return Size(
+    return RunSize(
         name="drill",
         messages=round(RATE * seconds / 4),
         faults=len(planned) * 3 // 4,
@@ -164,42 +171,42 @@ def _size(planned: Sequence[Entry]) -> Size:
 # What was measured ----------------------------------------------------------------------------------------------------
 
 
-def returned(tables: Tables, run: Run) -> list[Returned]:
+def returned(tables: Tables, run: RunInfo) -> list[PostgresReturn]:
     """After each restart. A call counts if it was begun after PostgreSQL was back."""
     return [_returned(tables, fault) for fault in run.faults if fault.kind == RESTART]
 
 
-def _returned(tables: Tables, fault: Fault) -> Returned:
-    partitions = np.unique(tables["attempt"].partition[tables["attempt"].outcome == Outcome.OK])
+def _returned(tables: Tables, fault: FaultInterval) -> PostgresReturn:
+    partitions = np.unique(tables["attempt"].partition[tables["attempt"].outcome == CallOutcome.OK])
     published, consumed = (_wait(tables[name], partitions, fault.ended_ns) for name in ("attempt", "delivery"))
     down = (fault.ended_ns - fault.began_ns) / SECOND
-    return Returned(cell=fault.about, down=down, published=published, consumed=consumed)
+    return PostgresReturn(cell=fault.about, down=down, published=published, consumed=consumed)
 
 
-def _wait(rows: Columns, partitions: Array, since_ns: int) -> float:
+def _wait(rows: TableColumns, partitions: Array, since_ns: int) -> float:
     """Seconds until the last of the partitions had its first call that was ok: each cell holds some of them."""
-    mine = rows.where((rows.outcome == Outcome.OK) & (rows.invoked_ns >= since_ns))
+    mine = rows.where((rows.outcome == CallOutcome.OK) & (rows.invoked_ns >= since_ns))
     served = [mine.completed_ns[mine.partition == each] for each in partitions]
     if not served or not all(len(each) for each in served):
         return -1.0
     return float(max(each.min() for each in served) - since_ns) / SECOND
 
 
-def judge_returns(returns: Sequence[Returned], run: Run) -> dict[str, Judgement]:
+def judge_returns(returns: Sequence[PostgresReturn], run: RunInfo) -> dict[str, Judgement]:
     """L4, of publishes and of consumes alike."""
     at = [fault.ended_ns for fault in run.faults if fault.kind == RESTART]
     rows = [
-        {"kind": int(Sample.SERVING), "at_ns": ended, "told": round(wait * SECOND) // MS}
+        {"kind": int(SampleKind.SERVING), "at_ns": ended, "told": round(wait * SECOND) // MS}
         for ended, each in zip(at, returns, strict=True)
         for wait in (each.published, each.consumed)
     ]
     return judge_tables(Tables(by_name={"sample": columns("sample", rows)}), run, invariants=[l4.INVARIANT])
 
 
-def _tables(folder: Path) -> tuple[Tables, Run]:
+def _tables(folder: Path) -> tuple[Tables, RunInfo]:
     """Publishes and deliveries on the topic: a drill is small enough for these."""
     source = open_run(folder)
-    found: dict[str, list[Columns]] = {"attempt": [], "delivery": []}
+    found: dict[str, list[TableColumns]] = {"attempt": [], "delivery": []}
     for path in source.files:
         for rows in FileReader(path, crashed=path.stem in source.crashed).chunks():
             if rows.name in found:
@@ -207,12 +214,14 @@ def _tables(folder: Path) -> tuple[Tables, Run]:
     return Tables(by_name={name: joined(name, parts) for name, parts in found.items()}), source.run
 
 
-def _figures(tables: Tables, run: Run, returns: Sequence[Returned], about: tuple[Verdict, int, float]) -> Figures:
+def _figures(
+    tables: Tables, run: RunInfo, returns: Sequence[PostgresReturn], about: tuple[CheckVerdict, int, float]
+) -> DrillFigures:
     verdict, seed, minutes = about
     tried = Tables(by_name={"attempt": first_tried(tables["attempt"], run.load_ns[0], 60 * minutes)})
     took = l3.took(tried, run)
     ok = took[took < l3.NEVER] / SECOND
-    return Figures(
+    return DrillFigures(
         verdict=verdict.value,
         seed=seed,
         minutes=minutes,
@@ -226,7 +235,7 @@ def _figures(tables: Tables, run: Run, returns: Sequence[Returned], about: tuple
     )
 
 
-def _show(figures: Figures) -> None:
+def _show(figures: DrillFigures) -> None:
     table = Table(title=f"drill: {figures.verdict}")
     for column in ("figure", "measured", "asked for"):
         table.add_column(column, justify="left" if column == "figure" else "right")
@@ -244,7 +253,7 @@ def _show(figures: Figures) -> None:
     Console().print(table)
 
 
-COMMAND = Command(
+COMMAND = ProveCommand(
     name="drill",
     about="Kills a server every 10 s, then PostgreSQL a few times: what clients notice (L3, L4).",
     arguments=arguments,

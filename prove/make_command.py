@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from prove.commands import Command
+from prove.commands import ProveCommand
 from prove.history.loading import HISTORY
 from prove.history.synthetic import ROWS_OF_A_MESSAGE, describe, make_partition
 
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-COMMAND = Command(
+COMMAND = ProveCommand(
     name="make",
     about="Makes a large history of a run that never was, and is valid: to measure how long `check` takes.",
     arguments=arguments,

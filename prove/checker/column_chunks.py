@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from prove.history.tables import TABLES, Columns, Tables
+from prove.history.tables import TABLES, TableColumns, Tables
 from prove.history.truth import from_arrow, to_arrow
 
 SCHEMA = "part int, name string, data binary"
@@ -32,14 +32,14 @@ def chunk(part: int, name: str, data: bytes) -> pa.RecordBatch:
     )
 
 
-def chunks(part: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+def chunks(part: int, columns: TableColumns) -> Iterator[pa.RecordBatch]:
     """Columns for one part."""
     for first in range(0, len(columns), _MOST):
         some = columns if len(columns) <= _MOST else columns.where(np.arange(first, min(first + _MOST, len(columns))))
         yield chunk(part, columns.name, _packed(some))
 
 
-def scattered(columns: Columns, parts: Array) -> Iterator[pa.RecordBatch]:
+def scattered(columns: TableColumns, parts: Array) -> Iterator[pa.RecordBatch]:
     """Columns for many parts; a row whose part is -1 goes nowhere."""
     if not len(parts):
         return
@@ -59,7 +59,7 @@ def arrived(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, bytes]]:
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> tuple[Tables, list[bytes]]:
     """All that came to a part, as tables; and the results that pass through it."""
-    found: dict[str, list[Columns]] = {}
+    found: dict[str, list[TableColumns]] = {}
     results = []
     for name, data in arrived(batches):
         if name == RESULT:
@@ -69,12 +69,12 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> tuple[Tables, list[bytes]]:
     return Tables(by_name={name: _one(name, found.pop(name)) for name in [*found]}), results
 
 
-def unpacked(name: str, data: bytes) -> Columns:
+def unpacked(name: str, data: bytes) -> TableColumns:
     with pa.ipc.open_stream(data) as stream:
         return from_arrow(name, stream.read_all())
 
 
-def _packed(columns: Columns) -> bytes:
+def _packed(columns: TableColumns) -> bytes:
     sink = pa.BufferOutputStream()
     table = to_arrow(columns)
     with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -82,9 +82,9 @@ def _packed(columns: Columns) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _one(name: str, parts: list[Columns]) -> Columns:
+def _one(name: str, parts: list[TableColumns]) -> TableColumns:
     """As one table. Columns may be fewer than the table has: a scope does not see all."""
     if len(parts) == 1:
         return parts[0]
     names = [each for each in TABLES[name] if each in parts[0].arrays]
-    return Columns(name, {each: np.concatenate([part.arrays.pop(each) for part in parts]) for each in names})
+    return TableColumns(name, {each: np.concatenate([part.arrays.pop(each) for part in parts]) for each in names})

@@ -9,14 +9,14 @@ from __future__ import annotations
 from enum import IntEnum
 from types import SimpleNamespace
 
-from prove.history.tables import Membership, Outcome, Reader, Verb
+from prove.history.tables import CallOutcome, MemberEvent, OwnerVerb, ReaderKind
 
 
 def _numbers(kind: type[IntEnum]) -> SimpleNamespace:
     return SimpleNamespace(**{each.name: int(each) for each in kind})
 
 
-OUTCOME = _numbers(Outcome)
-READER = _numbers(Reader)
-VERB = _numbers(Verb)
-MEMBERSHIP = _numbers(Membership)
+OUTCOME = _numbers(CallOutcome)
+READER = _numbers(ReaderKind)
+VERB = _numbers(OwnerVerb)
+MEMBERSHIP = _numbers(MemberEvent)

@@ -9,13 +9,13 @@ from enum import Enum
 import numpy as np
 
 from lakelog.model.group import Exponential, Order, RetryPolicy
-from prove.history.tables import Sample, Tables
+from prove.history.tables import SampleKind, Tables
 
 MOST = 20
 """Counter-examples that a check returns at most: one is enough to be wrong."""
 
 
-class Scope(Enum):
+class CheckScope(Enum):
     """What facts a check needs together. A large history is cut along these, and each part judged by itself."""
 
     VALUE = "value"
@@ -39,7 +39,7 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class GroupRules:
     """The group's settings, as far as they decide what is right."""
 
     retries: RetryPolicy = field(default_factory=Exponential)
@@ -60,7 +60,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class FaultInterval:
     """One fault, on the machine's monotonic clock."""
 
     kind: str
@@ -74,16 +74,16 @@ DATABASE_CLOCK_JUMPS = "clock of the database jumps"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class RunInfo:
     """What the laboratory knows about its own run, and the histories do not say."""
 
     names: Mapping[int, str] = field(default_factory=dict)
     """Texts by their `text_id`: topics, groups, owners, processes."""
-    rules: Mapping[tuple[int, int], Rules] = field(default_factory=dict)
+    rules: Mapping[tuple[int, int], GroupRules] = field(default_factory=dict)
     """By topic and group."""
     crashed: frozenset[int] = frozenset()
     """Processes that were killed and never came back; owners carry their process's name."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultInterval, ...] = ()
     load_ns: tuple[int, int] = (0, 0)
     """Between these times clients made load; the last fault ended before `healed_ns`."""
     healed_ns: int = 0
@@ -94,8 +94,8 @@ class Run:
     def name(self, number: int) -> str:
         return self.names.get(int(number), f"#{int(number) & (2**64 - 1):016x}")
 
-    def rules_of(self, topic: int, group: int) -> Rules:
-        return self.rules.get((int(topic), int(group)), Rules())
+    def rules_of(self, topic: int, group: int) -> GroupRules:
+        return self.rules.get((int(topic), int(group)), GroupRules())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Violation:
         return f"{self.invariant}: {self.what}" + (f" [{', '.join(self.calls)}]" if self.calls else "")
 
 
-def rows_of(table: str, *kinds: Sample) -> Callable[[Tables], int]:
+def rows_of(table: str, *kinds: SampleKind) -> Callable[[Tables], int]:
     """How many rows the table has; of samples, those of some kinds."""
 
     def count(tables: Tables) -> int:
@@ -132,10 +132,10 @@ class Invariant:
 
     name: str
     says: str
-    scope: Scope
-    check: Callable[[Tables, Run], list[Violation]]
-    doubt: Callable[[Tables, Run], str | None] = lambda tables, run: None
+    scope: CheckScope
+    check: Callable[[Tables, RunInfo], list[Violation]]
+    doubt: Callable[[Tables, RunInfo], str | None] = lambda tables, run: None
     about: Callable[[Tables], int] | None = None
     """How many rows of a scope it is about, where that is not all: a run that has none did not touch it."""
-    worst: Callable[[Tables, Run], float | None] = lambda tables, run: None
+    worst: Callable[[Tables, RunInfo], float | None] = lambda tables, run: None
     """Of a promise about time: how many seconds it took, where it took most."""

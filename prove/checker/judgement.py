@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prove.checker.catalog import INVARIANTS
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.scopes import Key, instances, placed
 from prove.history.loading import History, load
 from prove.history.tables import Tables
@@ -22,7 +22,7 @@ from prove.history.tables import Tables
 _T = TypeVar("_T")
 
 
-class Verdict(Enum):
+class CheckVerdict(Enum):
     """Of an invariant in a run."""
 
     VALID = "valid"
@@ -34,7 +34,7 @@ class Verdict(Enum):
 class Judgement:
     """What was found for one invariant. Where the verdict is *unknown*, the violations are suspicions only."""
 
-    verdict: Verdict
+    verdict: CheckVerdict
     violations: tuple[Violation, ...] = ()
     doubts: tuple[str, ...] = ()
     """Why nothing can be concluded, where that is so."""
@@ -46,7 +46,7 @@ class Judgement:
 
 
 @dataclass(kw_only=True)
-class Tally:
+class ViolationTally:
     """What was found for one invariant so far, in some of its instances."""
 
     violations: list[Violation] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Tally:
     rows: int = 0
     worst: float | None = None
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: ViolationTally) -> None:
         if other.violations or other.suspicions or other.doubts:
             self.violations = _few([*self.violations, *other.violations])
             self.suspicions = _few([*self.suspicions, *other.suspicions])
@@ -68,7 +68,7 @@ class Tally:
     def judgement(self, cut: Sequence[str]) -> Judgement:
         found, doubts = [*self.violations, *self.suspicions], (*cut[:MOST], *self.doubts)
         sure = self.violations and not cut
-        verdict = Verdict.INVALID if sure else Verdict.UNKNOWN if doubts else Verdict.VALID
+        verdict = CheckVerdict.INVALID if sure else CheckVerdict.UNKNOWN if doubts else CheckVerdict.VALID
         return Judgement(
             verdict=verdict,
             violations=tuple(_few(found)),
@@ -79,28 +79,28 @@ class Tally:
         )
 
 
-Tallies = dict[str, Tally]
+Tallies = dict[str, ViolationTally]
 
 
-def judge(source: Path | History, run: Run | None = None) -> dict[str, Judgement]:
+def judge(source: Path | History, run: RunInfo | None = None) -> dict[str, Judgement]:
     """By the invariants' names. `run` instead of what the folder says of itself."""
     history = load(source) if isinstance(source, Path) else source
     return judge_tables(history.tables, run or history.run, cut=history.cut)
 
 
 def judge_tables(
-    tables: Tables, run: Run, *, cut: Sequence[str] = (), invariants: Iterable[Invariant] = INVARIANTS
+    tables: Tables, run: RunInfo, *, cut: Sequence[str] = (), invariants: Iterable[Invariant] = INVARIANTS
 ) -> dict[str, Judgement]:
     """What is in memory. `cut` says what is missing of it."""
     return judgements(tallied(placed(tables), run, invariants), cut, invariants)
 
 
 def judgements(found: Tallies, cut: Sequence[str], invariants: Iterable[Invariant]) -> dict[str, Judgement]:
-    return {each.name: found.get(each.name, Tally()).judgement(cut) for each in invariants}
+    return {each.name: found.get(each.name, ViolationTally()).judgement(cut) for each in invariants}
 
 
 def tallied(
-    tables: Tables, run: Run, invariants: Iterable[Invariant], *, groups: Sequence[Key] | None = None
+    tables: Tables, run: RunInfo, invariants: Iterable[Invariant], *, groups: Sequence[Key] | None = None
 ) -> Tallies:
     """Judges tables that are placed already: a whole run, or a part that has whole instances."""
     found: Tallies = {}
@@ -110,7 +110,7 @@ def tallied(
             for each in checks:
                 tally = found.get(each.name)
                 if tally is None:
-                    tally = found[each.name] = Tally()
+                    tally = found[each.name] = ViolationTally()
                 tally.rows += rows if each.about is None else each.about(part)
                 _check(each, part, run, tally)
     return found
@@ -122,31 +122,31 @@ def assert_valid(judged: dict[str, Judgement]) -> None:
         f"{name} {each.verdict.value} ({len(each.violations)}): "
         + "; ".join([*each.doubts[:3], *map(str, each.violations[:5])])
         for name, each in judged.items()
-        if each.verdict is not Verdict.VALID
+        if each.verdict is not CheckVerdict.VALID
     ]
     if wrong:
         raise AssertionError("\n".join(wrong))
 
 
-def _by_scope(invariants: Iterable[Invariant]) -> Iterator[tuple[Scope, list[Invariant]]]:
+def _by_scope(invariants: Iterable[Invariant]) -> Iterator[tuple[CheckScope, list[Invariant]]]:
     ordered = sorted(invariants, key=lambda each: each.scope.value)
     return ((scope, list(those)) for scope, those in groupby(ordered, key=lambda each: each.scope))
 
 
-def _check(invariant: Invariant, tables: Tables, run: Run, tally: Tally) -> None:
+def _check(invariant: Invariant, tables: Tables, run: RunInfo, tally: ViolationTally) -> None:
     """Adds what one instance gives."""
     began = time.perf_counter()
     try:
         found = invariant.check(tables, run)
         doubt = invariant.doubt(tables, run)
-        tally.add(Tally(worst=invariant.worst(tables, run)))
+        tally.add(ViolationTally(worst=invariant.worst(tables, run)))
     except Exception as exc:
         # One check that cannot cope must neither pass for a proof, nor cost the others of a run of hours.
         found, doubt = [], f"the check failed: {type(exc).__name__}: {exc}"
     if doubt is not None:
-        tally.add(Tally(doubts=[doubt], suspicions=found))
+        tally.add(ViolationTally(doubts=[doubt], suspicions=found))
     elif found:
-        tally.add(Tally(violations=found))
+        tally.add(ViolationTally(violations=found))
     tally.seconds += time.perf_counter() - began
 
 

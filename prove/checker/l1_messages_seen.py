@@ -11,11 +11,11 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.enum_codes import OUTCOME, READER, VERB
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.row_matching import Array, beginnings, found_at, true_at
 from prove.checker.timing import MS, SECOND
 from prove.checker.violation_text import place, shown, some
-from prove.history.tables import Columns, Tables
+from prove.history.tables import TableColumns, Tables
 
 LIMIT_SECONDS = 60.0
 ANSWER_NS = 10 * SECOND
@@ -25,7 +25,7 @@ AGAIN_NS = 2 * SECOND
 _NEVER = np.iinfo(np.int64).max
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     deliveries, calls, final = tables["delivery"], tables["call"], tables["seen"]
     final = final.where(final.reader == READER.FINAL)
     asks = calls.where(calls.verb == VERB.CONSUME)
@@ -42,7 +42,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return (_unseen(tables, run, final, never, due) + found)[:MOST]
 
 
-def figure(tables: Tables, run: Run) -> float | None:
+def figure(tables: Tables, run: RunInfo) -> float | None:
     """So many seconds after the last fault the last message was given for the first time."""
     final = tables["seen"]
     final = final.where(final.reader == READER.FINAL)
@@ -51,7 +51,7 @@ def figure(tables: Tables, run: Run) -> float | None:
     return max(0.0, float(first.max() - run.healed_ns) / SECOND) if len(first) and run.healed_ns else None
 
 
-def _due(run: Run, asks: Columns, deliveries: Columns, limit: int) -> int:
+def _due(run: RunInfo, asks: TableColumns, deliveries: TableColumns, limit: int) -> int:
     due = max(run.healed_ns, run.load_ns[1]) + limit
     unknown = asks.where((asks.outcome == OUTCOME.INFO) | (asks.completed_ns == 0))
     if len(unknown) and len(deliveries):
@@ -60,18 +60,18 @@ def _due(run: Run, asks: Columns, deliveries: Columns, limit: int) -> int:
     return due
 
 
-def _sought(calls: Columns) -> int:
+def _sought(calls: TableColumns) -> int:
     seeks = calls.where((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL))
     return int(np.maximum(seeks.invoked_ns + ANSWER_NS, seeks.completed_ns).max()) if len(seeks) else 0
 
 
-def _start(progress: Columns) -> int:
+def _start(progress: TableColumns) -> int:
     """Before it nothing is the group's."""
     last = progress.start[progress.final]
     return int(last.min()) if len(last) else 0
 
 
-def _first_given(final: Columns, deliveries: Columns) -> Array:
+def _first_given(final: TableColumns, deliveries: TableColumns) -> Array:
     """When each message was given to somebody for the first time."""
     given = deliveries.where((deliveries.outcome == OUTCOME.OK) & (deliveries.completed_ns > 0))
     if not len(given):
@@ -85,7 +85,7 @@ def _first_given(final: Columns, deliveries: Columns) -> Array:
 
 
 def _late(
-    tables: Tables, run: Run, final: Columns, late: tuple[Array, Array], limits: tuple[int, int]
+    tables: Tables, run: RunInfo, final: TableColumns, late: tuple[Array, Array], limits: tuple[int, int]
 ) -> list[Violation]:
     (rows, first), (due, limit) = late, limits
     found: list[Violation] = []
@@ -98,7 +98,7 @@ def _late(
     return found
 
 
-def _busy_until(tables: Tables, run: Run, final: Columns, at: int) -> int:
+def _busy_until(tables: Tables, run: RunInfo, final: TableColumns, at: int) -> int:
     """When the last earlier message of its key, or of its partition where that is the order, was spoken of last."""
     deliveries, answers = tables["delivery"], tables["answer"]
     group = deliveries.group[0]
@@ -110,7 +110,7 @@ def _busy_until(tables: Tables, run: Run, final: Columns, at: int) -> int:
     return max((int(each.max()) for each in times if len(each)), default=0)
 
 
-def _unseen(tables: Tables, run: Run, final: Columns, never: Array, due: int) -> list[Violation]:
+def _unseen(tables: Tables, run: RunInfo, final: TableColumns, never: Array, due: int) -> list[Violation]:
     """More were never given to anybody than the group says that it has passed over."""
     progress = tables["progress"]
     last = progress.where(progress.final).sorted_by("completed_ns")
@@ -126,4 +126,6 @@ def _unseen(tables: Tables, run: Run, final: Columns, never: Array, due: int) ->
 
 _PASSED = ("filtered", "expired", "cut")
 
-INVARIANT = Invariant(name="L1", says="nothing is unseen 60 s after the last fault", scope=Scope.LEASE, check=check)
+INVARIANT = Invariant(
+    name="L1", says="nothing is unseen 60 s after the last fault", scope=CheckScope.LEASE, check=check
+)

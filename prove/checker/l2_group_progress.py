@@ -10,10 +10,10 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.enum_codes import OUTCOME, VERB
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.row_matching import Array, beginnings, differs, true_at
 from prove.checker.timing import SECOND, quiet
-from prove.history.tables import Columns, Tables
+from prove.history.tables import TableColumns, Tables
 
 LIMIT_SECONDS = 30.0
 SETTLE_NS = 10 * SECOND
@@ -33,7 +33,7 @@ _MOVES = (
 )
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["progress"]
     rows = rows.where((rows.outcome == OUTCOME.OK) & ~rows.final)
     limit = int(run.targets.get("L2", LIMIT_SECONDS) * SECOND)
@@ -52,7 +52,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def _stalls(rows: Columns, run: Run, limit: int) -> list[tuple[int, int, Columns]]:
+def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int, TableColumns]]:
     """Stretches longer than the limit with the same figures: from, to, and a sample with something to do."""
     rows = rows.sorted_by("topic", "partition", "completed_ns", "counter")
     moved = np.zeros(len(rows), np.bool_)
@@ -77,7 +77,7 @@ def _stalls(rows: Columns, run: Run, limit: int) -> list[tuple[int, int, Columns
     return found
 
 
-def _has_work(rows: Columns, run: Run) -> Array:
+def _has_work(rows: TableColumns, run: RunInfo) -> Array:
     """What waits holds up those behind it: all of them in a group of partition order, else those of its key."""
     ordered = run.rules_of(rows.topic[0], rows.group[0]).order is Order.PARTITION
     held_up = (rows.waiting > 0) & ((rows.skipped > 0) | ordered)
@@ -93,11 +93,11 @@ def _asked_from(tables: Tables, topic: int, began: int, ended: int) -> int:
     return int(min((each.min() for each in times if len(each)), default=ended))
 
 
-def _begins(rows: Columns, began: int) -> Array:
+def _begins(rows: TableColumns, began: int) -> Array:
     """When each call that was not over before was under way first."""
     going = rows.where((rows.completed_ns > began) | (rows.invoked_ns > began))
     times: Array = np.maximum(going.invoked_ns, began)
     return times
 
 
-INVARIANT = Invariant(name="L2", says="each group progresses in every quiet 30 s", scope=Scope.GROUP, check=check)
+INVARIANT = Invariant(name="L2", says="each group progresses in every quiet 30 s", scope=CheckScope.GROUP, check=check)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.row_matching import Array, differs
 from prove.checker.timing import MS, SECOND
 from prove.checker.violation_text import calls
-from prove.history.tables import Columns, Outcome, Tables
+from prove.history.tables import CallOutcome, TableColumns, Tables
 
 WITHIN_NS = 5 * SECOND
 NEVER = np.iinfo(np.int64).max
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     wanted = run.targets.get("L3")
     if wanted is None:
         return []
@@ -34,18 +34,18 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found
 
 
-def figure(tables: Tables, run: Run) -> float | None:
+def figure(tables: Tables, run: RunInfo) -> float | None:
     """The share of publishes that were ok within 5 s."""
     waits = took(tables, run)
     return float((waits <= WITHIN_NS).mean()) if len(waits) else None
 
 
-def took(tables: Tables, run: Run) -> Array:
+def took(tables: Tables, run: RunInfo) -> Array:
     """Nanoseconds of each publish from its first try until it was ok; `NEVER` where it never was."""
     return _publishes(tables, run)[2]
 
 
-def _publishes(tables: Tables, run: Run) -> tuple[Columns, Array, Array]:
+def _publishes(tables: Tables, run: RunInfo) -> tuple[TableColumns, Array, Array]:
     """The attempts in order, where each publish begins, and how long it took until it was ok."""
     rows = tables["attempt"]
     if not len(rows):
@@ -57,9 +57,9 @@ def _publishes(tables: Tables, run: Run) -> tuple[Columns, Array, Array]:
     fresh[1:] = differs(rows.topic[order], identity) | (identity[1:] == 0)
     firsts = np.flatnonzero(fresh)
     outcome, completed = rows.outcome[order], rows.completed_ns[order]
-    ok_at = np.minimum.reduceat(np.where(outcome == Outcome.OK, completed, NEVER), firsts)
+    ok_at = np.minimum.reduceat(np.where(outcome == CallOutcome.OK, completed, NEVER), firsts)
     killed = np.isin(rows.process[order], list(run.crashed)) & (completed == 0)
-    refused = np.logical_and.reduceat(outcome == Outcome.FAIL, firsts)
+    refused = np.logical_and.reduceat(outcome == CallOutcome.FAIL, firsts)
     unfinished = np.logical_or.reduceat(killed, firsts) & (ok_at == NEVER)
     counts = ~(refused | unfinished)
     began = rows.invoked_ns[order][firsts]
@@ -71,4 +71,6 @@ def _violation(what: str, *shown: str) -> Violation:
     return Violation(invariant="L3", what=what, calls=shown)
 
 
-INVARIANT = Invariant(name="L3", says="publishes are ok within 5 s of their first try", scope=Scope.RUN, check=check)
+INVARIANT = Invariant(
+    name="L3", says="publishes are ok within 5 s of their first try", scope=CheckScope.RUN, check=check
+)

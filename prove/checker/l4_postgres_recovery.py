@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.history.tables import Sample, Tables
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.history.tables import SampleKind, Tables
 
 LIMIT_SECONDS = 10.0
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
     limit = run.targets.get("L4", LIMIT_SECONDS)
     # Below 0: nothing was served at all.
-    late = (rows.kind == Sample.SERVING) & ((rows.told > 1000 * limit) | (rows.told < 0))
+    late = (rows.kind == SampleKind.SERVING) & ((rows.told > 1000 * limit) | (rows.told < 0))
     return [
         Violation(invariant="L4", what=f"PostgreSQL was back at {rows.at_ns[at]} ns, and {_said(int(rows.told[at]))}")
         for at in np.flatnonzero(late)[:MOST].tolist()
     ]
 
 
-def figure(tables: Tables, run: Run) -> float | None:
+def figure(tables: Tables, run: RunInfo) -> float | None:
     """The longest of these waits, in seconds."""
     rows = tables["sample"]
-    waits = rows.told[rows.kind == Sample.SERVING]
+    waits = rows.told[rows.kind == SampleKind.SERVING]
     return float(waits.max()) / 1000 if len(waits) else None
 
 
@@ -35,7 +35,7 @@ def _said(told: int) -> str:
 INVARIANT = Invariant(
     name="L4",
     says="serving within 10 s of PostgreSQL's return",
-    scope=Scope.RUN,
+    scope=CheckScope.RUN,
     check=check,
-    about=rows_of("sample", Sample.SERVING),
+    about=rows_of("sample", SampleKind.SERVING),
 )

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, some
 from prove.history.tables import Tables
 
 GRACE_MS = 2000
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     given = leases.given
     rows = abandoned(leases)
@@ -37,14 +37,14 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def worst(tables: Tables, run: Run) -> float | None:
+def worst(tables: Tables, run: RunInfo) -> float | None:
     """The longest that a message which was due waited, in seconds."""
     leases = leases_of(tables, run)
     waited = _waited_ms(leases, *_leased_again(leases, abandoned(leases)))
     return int(waited.max()) / 1000 if len(waited) else None
 
 
-def abandoned(leases: Leases) -> Array:
+def abandoned(leases: LeaseHistory) -> Array:
     """What dead owners had in hand and said nothing about: the first of each key."""
     given = leases.given
     if not leases.run.crashed or not len(given):
@@ -54,24 +54,24 @@ def abandoned(leases: Leases) -> Array:
     return rows[~leases.in_front(rows)[0]] if len(rows) else rows
 
 
-def _may_be_lost(leases: Leases) -> bool:
+def _may_be_lost(leases: LeaseHistory) -> bool:
     """Whether nothing else can have become of what nobody knows of: it was taken, it expired, or nobody looked."""
     end, last = leases.samples, leases.last
     return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
 
 
-def _grace_ms(run: Run) -> int:
+def _grace_ms(run: RunInfo) -> int:
     return int(run.targets.get("L5_ms", GRACE_MS))
 
 
-def _leased_again(leases: Leases, rows: Array) -> tuple[Array, Array]:
+def _leased_again(leases: LeaseHistory, rows: Array) -> tuple[Array, Array]:
     """Those of the rows that have a next lease, and that lease of each."""
     later = np.searchsorted(leases.codes, leases.codes[rows], "right")
     again = np.append(leases.given.offset, -1)[later] == leases.given.offset[rows]
     return rows[again], later[again]
 
 
-def _waited_ms(leases: Leases, rows: Array, later: Array) -> Array:
+def _waited_ms(leases: LeaseHistory, rows: Array, later: Array) -> Array:
     """How long each was due until it was leased again; 0 where nothing is certain."""
     given = leases.given
     due = leases.until_ms[rows].copy()
@@ -86,13 +86,13 @@ def _waited_ms(leases: Leases, rows: Array, later: Array) -> Array:
     return np.maximum(waited, 0)
 
 
-def _last_suspect_ms(leases: Leases, rows: Array) -> Array:
+def _last_suspect_ms(leases: LeaseHistory, rows: Array) -> Array:
     """When a suspect was leased last before each of these; 0 if none was."""
     times = np.sort(leases.granted_ms[leases.given.suspect])
     return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
 
 
-def _maybe_leased(leases: Leases, at_ms: Array, grace: int) -> Array:
+def _maybe_leased(leases: LeaseHistory, at_ms: Array, grace: int) -> Array:
     """Whether, in the time of grace before each of these, another may have been leased that nobody told of."""
     given = leases.given
     same = given.offset[1:] == given.offset[:-1]
@@ -104,7 +104,7 @@ def _maybe_leased(leases: Leases, at_ms: Array, grace: int) -> Array:
     return found
 
 
-def _faulty_ms(leases: Leases, due_ms: int, later: int) -> int:
+def _faulty_ms(leases: LeaseHistory, due_ms: int, later: int) -> int:
     """How long faults lasted between that time and the next lease."""
     given = leases.given
     # The database's clock and the machine's: what a call of that time says of both.
@@ -120,7 +120,7 @@ def _faulty_ms(leases: Leases, due_ms: int, later: int) -> int:
     return -(-stood // 1_000_000)
 
 
-def _violation(leases: Leases, row: int, what: str) -> Violation:
+def _violation(leases: LeaseHistory, row: int, what: str) -> Violation:
     given = leases.given
     what = f"{leases.owner(row)}, who is dead, had it by token {given.token[row]}; it {what}"
     return leases.wrong("L5", what, leases.call(given, row), offset=given.offset[row])
@@ -129,7 +129,7 @@ def _violation(leases: Leases, row: int, what: str) -> Violation:
 INVARIANT = Invariant(
     name="L5",
     says="a dead owner's message is leased again within its lease and two seconds more",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     worst=worst,

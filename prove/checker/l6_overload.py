@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.history.tables import Sample, Tables
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.history.tables import SampleKind, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
-    bare = np.flatnonzero((rows.kind == Sample.OVERLOAD) & (rows.told != 1))[:MOST].tolist()
-    large = np.flatnonzero((rows.kind == Sample.MEMORY) & (rows.told > rows.truth))[:MOST].tolist()
+    bare = np.flatnonzero((rows.kind == SampleKind.OVERLOAD) & (rows.told != 1))[:MOST].tolist()
+    large = np.flatnonzero((rows.kind == SampleKind.MEMORY) & (rows.told > rows.truth))[:MOST].tolist()
     found = [_violation(f"{run.name(rows.process[at])} was refused without Retry-After") for at in bare]
     found += [
         _violation(f"{run.name(rows.process[at])} has {rows.told[at]} bytes; its limit is {rows.truth[at]}")
@@ -20,10 +20,10 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def figure(tables: Tables, run: Run) -> float | None:
+def figure(tables: Tables, run: RunInfo) -> float | None:
     """The largest share that a server had of its limit."""
     rows = tables["sample"]
-    rows = rows.where((rows.kind == Sample.MEMORY) & (rows.truth > 0))
+    rows = rows.where((rows.kind == SampleKind.MEMORY) & (rows.truth > 0))
     return float((rows.told / rows.truth).max()) if len(rows) else None
 
 
@@ -34,7 +34,7 @@ def _violation(what: str) -> Violation:
 INVARIANT = Invariant(
     name="L6",
     says="overload answers 429 or 503 with Retry-After; memory stays bounded",
-    scope=Scope.RUN,
+    scope=CheckScope.RUN,
     check=check,
-    about=rows_of("sample", Sample.OVERLOAD, Sample.MEMORY),
+    about=rows_of("sample", SampleKind.OVERLOAD, SampleKind.MEMORY),
 )

@@ -2,7 +2,8 @@
 
 A figure is true if it lies between the least and the greatest true one from a second before to a second after it. The
 truth is known at samples only: the stretch reaches to the next sample on either side, and what lies between two samples
-may leave their range by as much as the truth moves from one to the next. A lag may do so by `Run.targets["L7"]`, too:
+may leave their range by as much as the truth moves from one to the next. A lag may do so
+by `RunInfo.targets["L7"]`, too:
 what is published within a second, all at once in the worst case. At the ends of a series nothing is judged.
 """
 
@@ -10,16 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import Array, beginnings, differs
 from prove.checker.timing import SECOND
-from prove.history.tables import Columns, Sample, Tables
+from prove.history.tables import SampleKind, TableColumns, Tables
 
 WITHIN_NS = SECOND
-_ALLOWED = {int(Sample.LAG): 0, int(Sample.OLDEST_AGE_MS): 1000}
+_ALLOWED = {int(SampleKind.LAG): 0, int(SampleKind.OLDEST_AGE_MS): 1000}
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
     rows = rows.where(np.isin(rows.kind, list(_ALLOWED)) & (rows.truth >= 0))
     if len(rows) < 3:
@@ -36,14 +37,14 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found
 
 
-def figure(tables: Tables, run: Run) -> float | None:
+def figure(tables: Tables, run: RunInfo) -> float | None:
     """The share of samples that were marked stale."""
     rows = tables["sample"]
     chosen = np.isin(rows.kind, list(_ALLOWED))
     return float(rows.stale[chosen].mean()) if chosen.any() else None
 
 
-def _doubtful(rows: Columns) -> Array:
+def _doubtful(rows: TableColumns) -> Array:
     """Samples with others on both sides that those two alone do not make right."""
     edge = differs(rows.kind, rows.topic, rows.group)
     inner = np.flatnonzero(~edge[1:] & ~edge[:-1]) + 1
@@ -56,7 +57,7 @@ def _doubtful(rows: Columns) -> Array:
     return doubtful
 
 
-def _judged(rows: Columns, at: int, series: slice, run: Run) -> list[Violation]:
+def _judged(rows: TableColumns, at: int, series: slice, run: RunInfo) -> list[Violation]:
     times = rows.at_ns[series]
     low = int(np.searchsorted(times, rows.at_ns[at] - WITHIN_NS, "right")) - 1
     high = int(np.searchsorted(times, rows.at_ns[at] + WITHIN_NS, "left"))
@@ -64,12 +65,12 @@ def _judged(rows: Columns, at: int, series: slice, run: Run) -> list[Violation]:
         return []
     truths = rows.truth[series][low : high + 1]
     slack = int(np.abs(np.diff(truths)).max()) + _ALLOWED[int(rows.kind[at])]
-    if rows.kind[at] == Sample.LAG:
+    if rows.kind[at] == SampleKind.LAG:
         slack += int(run.targets.get("L7", 0))
     least, most, told = int(truths.min()) - slack, int(truths.max()) + slack, int(rows.told[at])
     if least <= told <= most:
         return []
-    kind = "a lag" if rows.kind[at] == Sample.LAG else "an oldest age in ms"
+    kind = "a lag" if rows.kind[at] == SampleKind.LAG else "an oldest age in ms"
     what = f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was told to have {kind} of {told} at "
     what += f"{rows.at_ns[at]} ns; within a second it was {max(0, least)} to {most}"
     return [Violation(invariant="L7", what=what)]
@@ -78,7 +79,7 @@ def _judged(rows: Columns, at: int, series: slice, run: Run) -> list[Violation]:
 INVARIANT = Invariant(
     name="L7",
     says="reported lag and oldest age are true within 1 s, and else marked stale",
-    scope=Scope.GROUP,
+    scope=CheckScope.GROUP,
     check=check,
-    about=rows_of("sample", Sample.LAG, Sample.OLDEST_AGE_MS),
+    about=rows_of("sample", SampleKind.LAG, SampleKind.OLDEST_AGE_MS),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.history.tables import Sample, Tables
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.history.tables import SampleKind, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
-    short = np.flatnonzero((rows.kind == Sample.REPEAT) & (rows.told < rows.truth))[:MOST].tolist()
+    short = np.flatnonzero((rows.kind == SampleKind.REPEAT) & (rows.told < rows.truth))[:MOST].tolist()
     return [
         Violation(
             invariant="L8",
@@ -24,7 +24,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 INVARIANT = Invariant(
     name="L8",
     says="a consume repeated under its request id returns the leases of its first try, while they last",
-    scope=Scope.RUN,
+    scope=CheckScope.RUN,
     check=check,
-    about=rows_of("sample", Sample.REPEAT),
+    about=rows_of("sample", SampleKind.REPEAT),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.history.tables import Columns, Sample, Tables
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.history.tables import SampleKind, TableColumns, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
-    wrong = (rows.kind == Sample.BESIDE) & (rows.stale | (rows.told > rows.truth))
+    wrong = (rows.kind == SampleKind.BESIDE) & (rows.stale | (rows.told > rows.truth))
     held_up = np.flatnonzero(wrong)[:MOST].tolist()
     return [
         Violation(
@@ -21,7 +21,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     ]
 
 
-def _figure(rows: Columns, at: int) -> str:
+def _figure(rows: TableColumns, at: int) -> str:
     if rows.stale[at]:
         return f"a call failed, at {rows.at_ns[at]} ns"
     if rows.truth[at]:
@@ -32,7 +32,7 @@ def _figure(rows: Columns, at: int) -> str:
 INVARIANT = Invariant(
     name="L9",
     says="a group or partition that cannot be read, or only slowly, holds up no other",
-    scope=Scope.RUN,
+    scope=CheckScope.RUN,
     check=check,
-    about=rows_of("sample", Sample.BESIDE),
+    about=rows_of("sample", SampleKind.BESIDE),
 )

@@ -8,13 +8,13 @@ from functools import cache
 import numpy as np
 
 from prove.checker.row_matching import Array, true_at
-from prove.history.tables import Columns, Reader, Tables
+from prove.history.tables import ReaderKind, TableColumns, Tables
 
 
-class Picked(Columns):
+class Picked(TableColumns):
     """Rows of a table in an order; choosing among them again costs no more than choosing once."""
 
-    def __init__(self, table: Columns, rows: Array | None = None) -> None:
+    def __init__(self, table: TableColumns, rows: Array | None = None) -> None:
         self.name = table.name
         self._table, self._rows = table, rows
 
@@ -43,17 +43,17 @@ def pick(tables: Tables, name: str) -> Picked:
     return Picked(tables[name])
 
 
-def read_by(table: Picked, readers: tuple[Reader, ...]) -> Array:
+def read_by(table: Picked, readers: tuple[ReaderKind, ...]) -> Array:
     """Which rows of `seen` or `read` are of these readers."""
     return np.asarray(_wanted(readers)[table.reader])
 
 
 @cache
-def _wanted(readers: tuple[Reader, ...]) -> Array:
-    return np.array([reader in readers for reader in Reader])
+def _wanted(readers: tuple[ReaderKind, ...]) -> Array:
+    return np.array([reader in readers for reader in ReaderKind])
 
 
 def together(names: Collection[str], *parts: Picked) -> Picked:
     """Rows of several tables one after the other, with the columns that all of them have and somebody needs."""
     found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return Picked(Columns(parts[0].name, found))
+    return Picked(TableColumns(parts[0].name, found))

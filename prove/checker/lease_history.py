@@ -14,41 +14,41 @@ import numpy as np
 
 from lakelog.model.group import Order
 from prove.checker.enum_codes import OUTCOME, READER, VERB
-from prove.checker.invariant import Run, Violation
-from prove.checker.row_groups import NEVER, Array, Groups, Rows, looked_up, paired, running_least
+from prove.checker.invariant import RunInfo, Violation
+from prove.checker.row_groups import NEVER, Array, RowGroups, SortedRows, looked_up, paired, running_least
 from prove.checker.row_matching import found_at, true_at
-from prove.history.tables import Columns, Tables, Verb
+from prove.history.tables import OwnerVerb, TableColumns, Tables
 
 GAVE_UP_NS = 9_000_000_000
 """A server that is so slow answers with nothing, and gives back what comes after that."""
 
 
-def _verbs(*chosen: Verb) -> Array:
-    return np.array([verb in chosen for verb in Verb])
+def _verbs(*chosen: OwnerVerb) -> Array:
+    return np.array([verb in chosen for verb in OwnerVerb])
 
 
-FINISHING = _verbs(Verb.ACK, Verb.DISCARD, Verb.FAIL)
-RETURNING = _verbs(Verb.NACK, Verb.RELEASE, Verb.FAIL)
-SETTLING = _verbs(Verb.ACK, Verb.DISCARD)
+FINISHING = _verbs(OwnerVerb.ACK, OwnerVerb.DISCARD, OwnerVerb.FAIL)
+RETURNING = _verbs(OwnerVerb.NACK, OwnerVerb.RELEASE, OwnerVerb.FAIL)
+SETTLING = _verbs(OwnerVerb.ACK, OwnerVerb.DISCARD)
 
 
-def leases_of(tables: Tables, run: Run) -> Leases:
+def leases_of(tables: Tables, run: RunInfo) -> LeaseHistory:
     """Those of the scope; the same for all checks of it."""
     known = tables.__dict__.get("_leases")
-    if not isinstance(known, Leases) or known.run is not run:
-        known = tables.__dict__["_leases"] = Leases(tables, run)
+    if not isinstance(known, LeaseHistory) or known.run is not run:
+        known = tables.__dict__["_leases"] = LeaseHistory(tables, run)
     return known
 
 
-def doubt(tables: Tables, run: Run) -> str | None:
+def doubt(tables: Tables, run: RunInfo) -> str | None:
     """Why nothing can be concluded, if so: it is not known which position epoch a lease was in."""
     return leases_of(tables, run).seeks.doubt
 
 
-class Leases:
+class LeaseHistory:
     """One group in one partition, in order."""
 
-    def __init__(self, tables: Tables, run: Run) -> None:
+    def __init__(self, tables: Tables, run: RunInfo) -> None:
         self.run = run
         self._tables = {name: tables[name] for name in _TABLES}
         self.topic, self.partition, self.group = _place(self._tables)
@@ -62,13 +62,13 @@ class Leases:
         order = np.lexsort((delivery.invoked_ns, codes[0]))
         self._deliver(delivery, codes[0][order], order)
         order = np.lexsort((answer.invoked_ns[named], codes[1]))
-        self.said = Answers(answer, named[order], codes[1][order], self.codes)
+        self.said = AnswerHistory(answer, named[order], codes[1][order], self.codes)
         """What owners said about single messages, by offset and token, in the order in which they said it."""
         extends = true_at(~said & (answer.token >= 0))
         order = np.lexsort((answer.invoked_ns[extends], answer.token[extends]))
-        self.extends = Extends(answer, extends[order], self.given)
+        self.extends = ExtensionHistory(answer, extends[order], self.given)
 
-    def _deliver(self, delivery: Columns, codes: Array, order: Array) -> None:
+    def _deliver(self, delivery: TableColumns, codes: Array, order: Array) -> None:
         """Each lease of a message once; what the same owner was told of it again is in `again`."""
         same = np.zeros(len(codes), np.bool_)
         same[1:] = codes[1:] == codes[:-1]
@@ -78,16 +78,16 @@ class Leases:
             same &= owner == owner[first]
         self.codes = codes[~same]
         """Offset and token of each delivery as one number, rising."""
-        self.given = Rows(delivery, order[~same])
+        self.given = SortedRows(delivery, order[~same])
         """Deliveries by offset and token."""
-        self.again = Rows(delivery, order[same])
+        self.again = SortedRows(delivery, order[same])
         self.granted_ms: Array = self.given.expires_ms - self.given.lease_ms
 
     # Position epochs --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def seeks(self) -> Seeks:
-        return Seeks(self._tables["call"], self._tables["delivery"], self.samples, self.run)
+    def seeks(self) -> SeekHistory:
+        return SeekHistory(self._tables["call"], self._tables["delivery"], self.samples, self.run)
 
     @cached_property
     def epoch(self) -> Array:
@@ -95,16 +95,16 @@ class Leases:
         return self.seeks.before(self.given.invoked_ns)
 
     @cached_property
-    def messages(self) -> Groups:
+    def messages(self) -> RowGroups:
         """Deliveries by their message."""
-        return Groups(self.given.offset)
+        return RowGroups(self.given.offset)
 
     @cached_property
-    def turns(self) -> Groups:
+    def turns(self) -> RowGroups:
         """Deliveries by their message and position epoch."""
         if not self.seeks.count:
             return self.messages
-        return Groups(self.turn_codes(self.given.offset, self.epoch))
+        return RowGroups(self.turn_codes(self.given.offset, self.epoch))
 
     def turn_codes(self, offsets: Array, epochs: Array | int) -> Array:
         return offsets * (self.seeks.count + 1) + epochs
@@ -112,7 +112,7 @@ class Leases:
     # Consumes of unknown outcome --------------------------------------------------------------------------------------
 
     @cached_property
-    def unknown(self) -> Rows:
+    def unknown(self) -> SortedRows:
         """Consumes that may have leased messages which nobody was told of, in order."""
         call = self._tables["call"]
         consumes = true_at((call.verb == VERB.CONSUME) & (call.outcome != OUTCOME.FAIL))
@@ -121,7 +121,7 @@ class Leases:
         if len(slow):
             slow = slow[~_with_deliveries(call, slow, self._tables["delivery"])]
         found = np.concatenate((consumes[lost], slow))
-        return Rows(call, found[np.argsort(call.invoked_ns[found], kind="stable")])
+        return SortedRows(call, found[np.argsort(call.invoked_ns[found], kind="stable")])
 
     def unknown_before(self, times: Array) -> Array:
         """How many of them were made before: each may have taken a message."""
@@ -258,20 +258,20 @@ class Leases:
     # The end ----------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def letters(self) -> Rows:
+    def letters(self) -> SortedRows:
         dead = self._tables["dead"]
-        return Rows(dead, np.argsort(dead.offset, kind="stable"))
+        return SortedRows(dead, np.argsort(dead.offset, kind="stable"))
 
     def is_dead(self, offsets: Array) -> Array:
         """Whether there is a dead letter of them."""
         return found_at(self.letters.offset, offsets) >= 0
 
     @cached_property
-    def samples(self) -> Rows:
+    def samples(self) -> SortedRows:
         """How far the group was whenever it was asked, and at the end; by the time of asking, the end last."""
         progress = self._tables["progress"]
         told = true_at(progress.final | ((progress.outcome == OUTCOME.OK) & (progress.completed_ns != 0)))
-        return Rows(progress, told[np.lexsort((progress.invoked_ns[told], progress.final[told]))])
+        return SortedRows(progress, told[np.lexsort((progress.invoked_ns[told], progress.final[told]))])
 
     @property
     def last(self) -> int | None:
@@ -288,7 +288,7 @@ class Leases:
     def owner(self, row: int) -> str:
         return self.run.name(self.given.owner[row])
 
-    def call(self, rows: Rows, row: int) -> str:
+    def call(self, rows: SortedRows, row: int) -> str:
         return f"{self.run.name(rows.process[row])}-{rows.counter[row]}"
 
     def wrong(self, invariant: str, what: str, *calls: str, offset: int | None = None) -> Violation:
@@ -298,10 +298,10 @@ class Leases:
         return Violation(invariant=invariant, what=f"{where}: {what}", calls=calls, place=place)
 
 
-class Seeks:
+class SeekHistory:
     """The seeks of the group that may have happened, and began a position epoch."""
 
-    def __init__(self, call: Columns, delivery: Columns, samples: Rows, run: Run) -> None:
+    def __init__(self, call: TableColumns, delivery: TableColumns, samples: SortedRows, run: RunInfo) -> None:
         chosen = true_at((call.verb == VERB.SEEK) & (call.outcome != OUTCOME.FAIL))
         order = chosen[np.argsort(call.invoked_ns[chosen], kind="stable")]
         if len(order) and _is_first_position(call, int(order[0]), delivery, samples, len(order)):
@@ -335,7 +335,7 @@ class Seeks:
         return np.asarray(self._next_done[np.searchsorted(self._invoked, leased_ns, "right")] < answered_ns)
 
 
-def _is_first_position(call: Columns, row: int, delivery: Columns, samples: Rows, seeks: int) -> bool:
+def _is_first_position(call: TableColumns, row: int, delivery: TableColumns, samples: SortedRows, seeks: int) -> bool:
     """Whether this seek gave the group where it begins: that is epoch 0, and nothing was leased or told before."""
     if not len(samples) or samples.epoch.max() != seeks - 1 or call.completed_ns[row] == 0:
         return False
@@ -343,22 +343,22 @@ def _is_first_position(call: Columns, row: int, delivery: Columns, samples: Rows
     return bool(times.min(initial=NEVER) > call.completed_ns[row])
 
 
-class Told(Rows):
+class Told(SortedRows):
     """Rows of the answers, with what their outcomes mean."""
 
-    def __init__(self, answer: Columns, order: Array) -> None:
+    def __init__(self, answer: TableColumns, order: Array) -> None:
         super().__init__(answer, order)
         self.ok: Array = (self.outcome == OUTCOME.OK) & (self.completed_ns != 0)
         self.happened: Array = self.ok | (self.outcome != OUTCOME.FAIL) | (self.completed_ns == 0)
         """Whether it may have: all that was not refused."""
 
 
-class Answers(Told):
+class AnswerHistory(Told):
     """What was said about single messages, beside the deliveries that were meant."""
 
-    def __init__(self, answer: Columns, order: Array, codes: Array, delivered: Array) -> None:
+    def __init__(self, answer: TableColumns, order: Array, codes: Array, delivered: Array) -> None:
         super().__init__(answer, order)
-        self.leases = Groups(codes)
+        self.leases = RowGroups(codes)
         """By offset and token."""
         self._at = self.leases.find(delivered)
         self.delivery: Array = found_at(delivered, self.leases.codes)[self.leases.number]
@@ -375,12 +375,12 @@ class Answers(Told):
         return looked_up(self.leases.any(chosen), self._at, False)
 
 
-class Extends(Told):
+class ExtensionHistory(Told):
     """What made leases longer, by token, in the order in which it was said."""
 
-    def __init__(self, answer: Columns, order: Array, given: Rows) -> None:
+    def __init__(self, answer: TableColumns, order: Array, given: SortedRows) -> None:
         super().__init__(answer, order)
-        self.leases = Groups(self.token)
+        self.leases = RowGroups(self.token)
         self.at = self.leases.find(given.token)
         """For each delivery, where its lease is among them; -1 if it was never extended."""
 
@@ -388,7 +388,7 @@ class Extends(Told):
 _TABLES = ("delivery", "answer", "call", "progress", "dead", "seen", "cut")
 
 
-def _place(tables: dict[str, Columns]) -> tuple[int, int, int]:
+def _place(tables: dict[str, TableColumns]) -> tuple[int, int, int]:
     for name in ("delivery", "progress", "answer", "dead"):
         table = tables[name]
         if len(table):
@@ -397,7 +397,7 @@ def _place(tables: dict[str, Columns]) -> tuple[int, int, int]:
     return (int(seen.topic[0]), int(seen.partition[0]), 0) if len(seen) else (0, -1, 0)
 
 
-def _lease_codes(delivery: Columns, answer: Columns, named: Array) -> tuple[tuple[Array, Array], int]:
+def _lease_codes(delivery: TableColumns, answer: TableColumns, named: Array) -> tuple[tuple[Array, Array], int]:
     """Offset and token as one number, of deliveries and of answers."""
     tokens = np.concatenate((delivery.token, answer.token[named]))
     offsets = np.concatenate((delivery.offset, answer.offset[named]))
@@ -405,7 +405,7 @@ def _lease_codes(delivery: Columns, answer: Columns, named: Array) -> tuple[tupl
     return (codes[: len(delivery)], codes[len(delivery) :]), width
 
 
-def _with_deliveries(call: Columns, rows: Array, delivery: Columns) -> Array:
+def _with_deliveries(call: TableColumns, rows: Array, delivery: TableColumns) -> Array:
     """Whether these consumes brought something."""
     came = set(zip(delivery.process.tolist(), delivery.counter.tolist(), strict=True))
     asked = zip(call.process[rows].tolist(), call.counter[rows].tolist(), strict=True)

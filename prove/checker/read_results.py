@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Run, Violation
+from prove.checker.invariant import MOST, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick, read_by
 from prove.checker.row_matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.violation_text import call, place
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +57,13 @@ def final_read(tables: Tables) -> Picked:
     return found
 
 
-def answered(tables: Tables, readers: tuple[Reader, ...]) -> Picked:
+def answered(tables: Tables, readers: tuple[ReaderKind, ...]) -> Picked:
     """The reads that came back."""
     reads = pick(tables, "read")
     return reads.where(read_by(reads, readers) & (reads.outcome == OUTCOME.OK))
 
 
-def broken_inside(name: str, tables: Tables, run: Run, readers: tuple[Reader, ...]) -> list[Violation]:
+def broken_inside(name: str, tables: Tables, run: RunInfo, readers: tuple[ReaderKind, ...]) -> list[Violation]:
     """Calls whose messages of one partition have a gap, or come twice, or did not begin with the lowest."""
     seen = pick(tables, "seen")
     seen = seen.where(read_by(seen, readers))
@@ -80,7 +80,7 @@ def broken_inside(name: str, tables: Tables, run: Run, readers: tuple[Reader, ..
     return [_gap(name, seen, int(row), run) for row in suspects[:MOST]] + _turned(name, seen, begins, reads, run)
 
 
-def broken_start(name: str, reads: Picked, run: Run) -> list[Violation]:
+def broken_start(name: str, reads: Picked, run: RunInfo) -> list[Violation]:
     """Calls that did not begin where they were asked to. What lies below the log start is retired, not skipped."""
     if not len(reads):
         return []
@@ -104,14 +104,14 @@ def _retired(seen: Picked, rows: Array, reads: Picked) -> Array:
     return np.asarray(forward & (at >= 0) & (seen.offset[rows] <= reads.log_start[order[at]]))
 
 
-def _gap(name: str, seen: Picked, row: int, run: Run) -> Violation:
+def _gap(name: str, seen: Picked, row: int, run: RunInfo) -> Violation:
     before, after = int(seen.offset[row - 1]), int(seen.offset[row])
     how = f"returned offset {after} twice" if before == after else f"went from offset {before} to {after}"
     what = f"a {_kind(seen, row)} {how}"
     return Violation(invariant=name, what=what, calls=(call(run, seen, row),), place=place(run, seen, row))
 
 
-def _turned(name: str, seen: Picked, begins: Array, reads: Picked, run: Run) -> list[Violation]:
+def _turned(name: str, seen: Picked, begins: Array, reads: Picked, run: RunInfo) -> list[Violation]:
     reads = reads.where(reads.first >= 0)
     lowest = seen.where(begins)
     order = np.argsort(codes := mixed(lowest.process, lowest.counter))
@@ -126,4 +126,4 @@ def _turned(name: str, seen: Picked, begins: Array, reads: Picked, run: Run) -> 
 
 
 def _kind(table: Picked, row: int) -> str:
-    return f"{Reader(int(table.reader[row])).name.lower()} read"
+    return f"{ReaderKind(int(table.reader[row])).name.lower()} read"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from prove.checker.invariant import MOST
 from prove.checker.row_matching import found_at, true_at
-from prove.history.tables import Columns
+from prove.history.tables import TableColumns
 
 Array = npt.NDArray[Any]
 NEVER = np.iinfo(np.int64).max
@@ -17,10 +17,10 @@ NEVER = np.iinfo(np.int64).max
 _MOST_CODES = 2**62
 
 
-class Rows:
+class SortedRows:
     """Rows of a table in an order; a column is put in order when it is asked for."""
 
-    def __init__(self, table: Columns, order: Array) -> None:
+    def __init__(self, table: TableColumns, order: Array) -> None:
         self._table, self._order = table, order
 
     def __getattr__(self, name: str) -> Array:
@@ -34,7 +34,7 @@ class Rows:
         return len(self._order)
 
 
-class Groups:
+class RowGroups:
     """Rows that share a number, by that number in rising order; `number` says of each row which group it is in."""
 
     def __init__(self, codes: Array) -> None:

@@ -6,7 +6,7 @@ It does not look at other messages than acked ones, nor at whether retention was
 from __future__ import annotations
 
 from prove.checker.enum_codes import OUTCOME
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.read_results import ends_of, final_read
 from prove.checker.row_matching import found_at, true_at
@@ -14,7 +14,7 @@ from prove.checker.violation_text import call, calls, place, shown
 from prove.history.tables import Tables
 
 
-def check_answers(tables: Tables, run: Run) -> list[Violation]:
+def check_answers(tables: Tables, run: RunInfo) -> list[Violation]:
     """An ok says where the message is: what has no place is in no partition's part of the history."""
     attempts = pick(tables, "attempt")
     nowhere = (attempts.outcome == OUTCOME.OK) & ((attempts.partition < 0) | (attempts.offset < 0))
@@ -22,7 +22,7 @@ def check_answers(tables: Tables, run: Run) -> list[Violation]:
     return [_violation("acked without a place", attempts, int(row), run) for row in rows]
 
 
-def check_log(tables: Tables, run: Run) -> list[Violation]:
+def check_log(tables: Tables, run: RunInfo) -> list[Violation]:
     attempts = pick(tables, "attempt")
     acked = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     if not len(acked):
@@ -37,7 +37,7 @@ def check_log(tables: Tables, run: Run) -> list[Violation]:
     return _lost(acked.where(acked.offset >= ends.log_start), final_read(tables), run)
 
 
-def _lost(acked: Picked, final: Picked, run: Run) -> list[Violation]:
+def _lost(acked: Picked, final: Picked, run: RunInfo) -> list[Violation]:
     at = found_at(final.offset, acked.offset)
     if not len(final):
         return [_violation("acked, and not there", acked, row, run) for row in range(min(len(acked), MOST))]
@@ -53,13 +53,13 @@ def _lost(acked: Picked, final: Picked, run: Run) -> list[Violation]:
     return found
 
 
-def _violation(what: str, acked: Picked, row: int, run: Run) -> Violation:
+def _violation(what: str, acked: Picked, row: int, run: RunInfo) -> Violation:
     what = f"{run.name(acked.hash[row])} at {shown(run, acked, row)}: {what}"
     return Violation(invariant="S1", what=what, calls=(call(run, acked, row),), place=place(run, acked, row))
 
 
 _SAYS = "Every ok publish is at its offset in the final read, or provably retired by retention."
 INVARIANTS = (
-    Invariant(name="S1", says=_SAYS, scope=Scope.PRODUCER, check=check_answers),
-    Invariant(name="S1", says=_SAYS, scope=Scope.LOG, check=check_log),
+    Invariant(name="S1", says=_SAYS, scope=CheckScope.PRODUCER, check=check_answers),
+    Invariant(name="S1", says=_SAYS, scope=CheckScope.LOG, check=check_log),
 )

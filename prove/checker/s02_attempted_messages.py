@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.row_matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.violation_text import calls, place, shown
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     if not len(seen):
         return []
@@ -58,20 +58,20 @@ def _redriven(dead: Picked, seen: Picked) -> Array:
     return np.isin(mixed(seen.topic, seen.hash), mixed(copied.copy_topic, copied.copy_hash))
 
 
-def _unattempted(attempts: Picked, seen: Picked, row: int, run: Run) -> Violation:
+def _unattempted(attempts: Picked, seen: Picked, row: int, run: RunInfo) -> Violation:
     same = true_at((attempts.hash == seen.hash[row]) & (attempts.topic == seen.topic[row]))
     refused = [int(each) for each in same if attempts.key[each] == seen.key[row] or not seen.key[row]]
     why = "was refused" if refused else "was attempted under another key" if len(same) else "was never attempted"
     return _violation(why, attempts.where(np.array(refused or same, np.int64)), seen, row, run)
 
 
-def _early(possible: Picked, seen: Picked, row: int, run: Run) -> Violation:
+def _early(possible: Picked, seen: Picked, row: int, run: RunInfo) -> Violation:
     same = true_at((possible.hash == seen.hash[row]) & (possible.topic == seen.topic[row]))
     return _violation("was read before its attempt", possible.where(same), seen, row, run)
 
 
-def _violation(why: str, attempts: Picked, seen: Picked, row: int, run: Run) -> Violation:
-    reader = Reader(int(seen.reader[row])).name.lower()
+def _violation(why: str, attempts: Picked, seen: Picked, row: int, run: RunInfo) -> Violation:
+    reader = ReaderKind(int(seen.reader[row])).name.lower()
     what = (
         f"{reader} read at {shown(run, seen, row)}: {run.name(seen.hash[row])} with key {run.name(seen.key[row])} {why}"
     )
@@ -82,6 +82,6 @@ def _violation(why: str, attempts: Picked, seen: Picked, row: int, run: Run) -> 
 INVARIANT = Invariant(
     name="S2",
     says="Nothing is read that was not attempted; nothing refused is ever visible.",
-    scope=Scope.VALUE,
+    scope=CheckScope.VALUE,
     check=check,
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.row_matching import Array, beginnings, true_at
 from prove.checker.violation_text import call
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     offsets = np.concatenate([told.offset, seen.offset])
@@ -29,11 +29,11 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return [_violation(order[row : row + 2], told, seen, run) for row in places]
 
 
-def _violation(rows: Array, told: Picked, seen: Picked, run: Run) -> Violation:
+def _violation(rows: Array, told: Picked, seen: Picked, run: RunInfo) -> Violation:
     sights = []
     for row in map(int, rows):
         table, at = (told, row) if row < len(told) else (seen, row - len(told))
-        by = "publish" if table is told else Reader(int(seen.reader[at])).name.lower()
+        by = "publish" if table is told else ReaderKind(int(seen.reader[at])).name.lower()
         sights.append((by, run.name(table.hash[at]), call(run, table, at) if table.process[at] else None))
         where = run.name(table.topic[at]), int(table.partition[at]), int(table.offset[at])
     (one, is_one, by_one), (other, is_other, by_other) = sights
@@ -45,6 +45,6 @@ def _violation(rows: Array, told: Picked, seen: Picked, run: Run) -> Violation:
 INVARIANT = Invariant(
     name="S3",
     says="A place has one content hash in every publish, delivery, replay, hot and cold read.",
-    scope=Scope.LOG,
+    scope=CheckScope.LOG,
     check=check,
 )

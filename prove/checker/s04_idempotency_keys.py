@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick, together
 from prove.checker.row_matching import Array, beginnings, counted, differs, found_at, mixed, true_at
 from prove.checker.violation_text import calls, place, shown
@@ -19,7 +19,7 @@ from prove.history.tables import Tables
 _SIGHT = ("topic", "partition", "offset", "hash", "identity", "process", "counter")
 
 
-def check_identities(tables: Tables, run: Run) -> list[Violation]:
+def check_identities(tables: Tables, run: RunInfo) -> list[Violation]:
     """What clients were told, and what readers saw: one identity, one place, one content."""
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0) & (attempts.identity != 0))
@@ -36,7 +36,7 @@ def check_identities(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def check_copies(tables: Tables, run: Run) -> list[Violation]:
+def check_copies(tables: Tables, run: RunInfo) -> list[Violation]:
     """Copies of a value beyond what its attempts can have made, known or unknown in outcome."""
     seen, attempts = pick(tables, "seen"), pick(tables, "attempt")
     final = seen.where(seen.reader == READER.FINAL)
@@ -74,7 +74,7 @@ def _allowed(tried: Picked, dead: Picked, codes: Array) -> Array:
     return allowed
 
 
-def _two_places(sights: Picked, row: int, run: Run) -> Violation:
+def _two_places(sights: Picked, row: int, run: RunInfo) -> Violation:
     what = (
         f"{run.name(sights.identity[row])} is at {shown(run, sights, row)} and at {shown(run, sights, row + 1)}, "
         "though one identity has one place"
@@ -83,7 +83,7 @@ def _two_places(sights: Picked, row: int, run: Run) -> Violation:
     return Violation(invariant="S4", what=what, calls=shows, place=place(run, sights, row + 1))
 
 
-def _two_contents(sights: Picked, row: int, run: Run) -> Violation:
+def _two_contents(sights: Picked, row: int, run: RunInfo) -> Violation:
     what = (
         f"{run.name(sights.identity[row])} at {shown(run, sights, row)} was accepted with "
         f"{run.name(sights.hash[row])} and with other bytes, {run.name(sights.hash[row + 1])}"
@@ -92,7 +92,7 @@ def _two_contents(sights: Picked, row: int, run: Run) -> Violation:
     return Violation(invariant="S4", what=what, calls=shows, place=place(run, sights, row))
 
 
-def _copied(copies: Picked, allowed: int, tried: Picked, run: Run) -> Violation:
+def _copied(copies: Picked, allowed: int, tried: Picked, run: RunInfo) -> Violation:
     where = ", ".join(shown(run, copies, row) for row in range(min(len(copies), 5)))
     what = f"{run.name(copies.hash[0])} is {len(copies)} times there, at {where}; its attempts allow {allowed}"
     same = true_at((tried.topic == copies.topic[0]) & (tried.hash == copies.hash[0]))
@@ -102,6 +102,6 @@ def _copied(copies: Picked, allowed: int, tried: Picked, run: Run) -> Violation:
 
 _SAYS = "One idempotency key has at most one offset in its topic; the same key with other bytes is refused."
 INVARIANTS = (
-    Invariant(name="S4", says=_SAYS, scope=Scope.IDENTITY, check=check_identities),
-    Invariant(name="S4", says=_SAYS, scope=Scope.VALUE, check=check_copies),
+    Invariant(name="S4", says=_SAYS, scope=CheckScope.IDENTITY, check=check_identities),
+    Invariant(name="S4", says=_SAYS, scope=CheckScope.VALUE, check=check_copies),
 )

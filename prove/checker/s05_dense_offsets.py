@@ -11,15 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.read_results import Ends, broken_inside, ends_of, final_read
 from prove.checker.row_matching import Array, beginnings, differs, mixed, true_at
 from prove.checker.violation_text import calls, place, shown, some
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
 
-def check_density(tables: Tables, run: Run) -> list[Violation]:
+def check_density(tables: Tables, run: RunInfo) -> list[Violation]:
     final = final_read(tables)
     ends = ends_of(tables)
     found = []
@@ -28,11 +28,11 @@ def check_density(tables: Tables, run: Run) -> list[Violation]:
     elif len(final):
         found = [Violation(invariant="S5", what=f"{shown(run, final, 0)} was read, but not where the log ends")]
     # Each call of the final read is in order, too; what is missing between two calls was told above.
-    readers = (Reader.FETCH,) if found else (Reader.FETCH, Reader.FINAL)
+    readers = (ReaderKind.FETCH,) if found else (ReaderKind.FETCH, ReaderKind.FINAL)
     return (found + broken_inside("S5", tables, run, readers))[:MOST]
 
 
-def _holes(offsets: Array, ends: Ends, reads: Picked, run: Run) -> list[Violation]:
+def _holes(offsets: Array, ends: Ends, reads: Picked, run: RunInfo) -> list[Violation]:
     low, start, end = ends.first_start, ends.log_start, ends.high_watermark
     if low == start and len(offsets) == end - start and (offsets == np.arange(start, end)).all():
         return []
@@ -57,7 +57,7 @@ def _absent(once: Array, start: int, end: int) -> Array:
     return np.concatenate([*found, np.zeros(0, np.int64)])
 
 
-def check_order(tables: Tables, run: Run) -> list[Violation]:
+def check_order(tables: Tables, run: RunInfo) -> list[Violation]:
     sent = _certain(pick(tables, "attempt"))
     if len(sent) < 2:
         return []
@@ -123,7 +123,7 @@ def _batch_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
     return [(int(order[row + 1]), int(order[row])) for row in falls]
 
 
-def _swapped(sent: Picked, first: int, second: int, run: Run) -> Violation:
+def _swapped(sent: Picked, first: int, second: int, run: RunInfo) -> Violation:
     one, other = calls(run, sent, [first]), calls(run, sent, [second])
     what = (
         f"of key {run.name(sent.key[first])}, {one[0]} was sent before {other[0]}, "
@@ -134,6 +134,6 @@ def _swapped(sent: Picked, first: int, second: int, run: Run) -> Violation:
 
 _SAYS = "Offsets are dense from log start to high watermark; per-producer-and-key order is kept."
 INVARIANTS = (
-    Invariant(name="S5", says=_SAYS, scope=Scope.LOG, check=check_density),
-    Invariant(name="S5", says=_SAYS, scope=Scope.PRODUCER, check=check_order),
+    Invariant(name="S5", says=_SAYS, scope=CheckScope.LOG, check=check_density),
+    Invariant(name="S5", says=_SAYS, scope=CheckScope.PRODUCER, check=check_order),
 )

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick, together
 from prove.checker.read_results import Ends, answered, broken_inside, broken_start, ends_of
 from prove.checker.row_matching import Array, differs, true_at
 from prove.checker.violation_text import call, calls, place, shown
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
-_FETCH = (Reader.FETCH,)
+_FETCH = (ReaderKind.FETCH,)
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     fetches = answered(tables, _FETCH)
     floors = _floors(pick(tables, "attempt"), fetches)
     ends = ends_of(tables)
@@ -47,7 +47,7 @@ def _floors(attempts: Picked, fetches: Picked) -> _Floors:
     return _Floors(calls=told_by.where(order), marks=marks[order])
 
 
-def _falls(floors: _Floors, fetches: Picked, run: Run) -> list[Violation]:
+def _falls(floors: _Floors, fetches: Picked, run: RunInfo) -> list[Violation]:
     """Compares each fetch with what was told before it was invoked."""
     if not len(floors.marks) or not len(fetches):
         return []
@@ -60,13 +60,13 @@ def _falls(floors: _Floors, fetches: Picked, run: Run) -> list[Violation]:
     ]
 
 
-def _fell(floors: _Floors, top: int, fetches: Picked, row: int, run: Run) -> Violation:
+def _fell(floors: _Floors, top: int, fetches: Picked, row: int, run: RunInfo) -> Violation:
     what = f"the high watermark fell from {int(floors.marks[top])} to {int(fetches.high_watermark[row])}"
     shows = (call(run, floors.calls, top), call(run, fetches, row))
     return Violation(invariant="S6", what=what, calls=shows, place=place(run, fetches, row))
 
 
-def _end_below(floors: _Floors, ends: Ends | None, run: Run) -> list[Violation]:
+def _end_below(floors: _Floors, ends: Ends | None, run: RunInfo) -> list[Violation]:
     """Compares the end with everything."""
     if not len(floors.marks):
         return []
@@ -78,7 +78,7 @@ def _end_below(floors: _Floors, ends: Ends | None, run: Run) -> list[Violation]:
     return [Violation(invariant="S6", what=what, calls=(call(run, floors.calls, top),))]
 
 
-def _beyond(seen: Picked, ends: Ends | None, run: Run) -> list[Violation]:
+def _beyond(seen: Picked, ends: Ends | None, run: RunInfo) -> list[Violation]:
     """What anybody saw was below the high watermark then, and is now. The final read itself is S5's."""
     if ends is None:
         return []
@@ -95,7 +95,7 @@ def _beyond(seen: Picked, ends: Ends | None, run: Run) -> list[Violation]:
     ]
 
 
-def _jumps(reads: Picked, run: Run) -> list[Violation]:
+def _jumps(reads: Picked, run: RunInfo) -> list[Violation]:
     """Fetches of one process from an offset above all that it was answered before."""
     fetches = reads.where((reads.reader == READER.FETCH) & (reads.outcome != OUTCOME.INFO))
     if len(fetches) < 2:
@@ -120,7 +120,7 @@ def _reached(fetches: Picked, refused: Array, fresh: Array) -> Array:
     return np.asarray(np.maximum.accumulate(ends + base) - base)
 
 
-def _jumped(fetches: Picked, row: int, reached: int, run: Run) -> Violation:
+def _jumped(fetches: Picked, row: int, reached: int, run: RunInfo) -> Violation:
     asked = int(fetches.offset[row])
     what = f"a reader that was at {reached} went on at {asked}, and skipped what is between"
     shows = (call(run, fetches, row - 1), call(run, fetches, row))
@@ -128,5 +128,5 @@ def _jumped(fetches: Picked, row: int, reached: int, run: Run) -> Violation:
 
 
 INVARIANT = Invariant(
-    name="S6", says="The high watermark never falls; no tail reader skips anything.", scope=Scope.LOG, check=check
+    name="S6", says="The high watermark never falls; no tail reader skips anything.", scope=CheckScope.LOG, check=check
 )

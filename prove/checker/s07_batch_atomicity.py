@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.read_results import ends_of, final_read
 from prove.checker.row_matching import Array, beginnings, found_at, true_at
@@ -22,7 +22,7 @@ from prove.checker.violation_text import call, calls
 from prove.history.tables import Tables
 
 
-def check_answered(tables: Tables, run: Run) -> list[Violation]:
+def check_answered(tables: Tables, run: RunInfo) -> list[Violation]:
     """Batches of which the final read has a part, though all of it was acked above the log start."""
     attempts, ends = pick(tables, "attempt"), ends_of(tables)
     if ends is None:
@@ -40,7 +40,7 @@ def check_answered(tables: Tables, run: Run) -> list[Violation]:
     return found
 
 
-def check_unknown(tables: Tables, run: Run) -> list[Violation]:
+def check_unknown(tables: Tables, run: RunInfo) -> list[Violation]:
     """Batches of which something is in the log, and something of unknown outcome is not, in the same partition."""
     members = _members(pick(tables, "attempt"))
     there = members.offset >= 0
@@ -109,7 +109,7 @@ def _log_starts(reads: Picked) -> Mapping[tuple[int, int], int]:
     }
 
 
-def _violation(members: Picked, rows: Sequence[int], there: int, missing: int, run: Run) -> Violation:
+def _violation(members: Picked, rows: Sequence[int], there: int, missing: int, run: RunInfo) -> Violation:
     what = (
         f"{there} of {len(rows)} messages of batch {call(run, members, rows[0])} are in their partition; "
         f"missing {call(run, members, missing)}"
@@ -119,6 +119,6 @@ def _violation(members: Picked, rows: Sequence[int], there: int, missing: int, r
 
 _SAYS = "A batch is all or nothing per partition."
 INVARIANTS = (
-    Invariant(name="S7", says=_SAYS, scope=Scope.LOG, check=check_answered),
-    Invariant(name="S7", says=_SAYS, scope=Scope.PRODUCER, check=check_unknown),
+    Invariant(name="S7", says=_SAYS, scope=CheckScope.LOG, check=check_answered),
+    Invariant(name="S7", says=_SAYS, scope=CheckScope.PRODUCER, check=check_unknown),
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import Invariant, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, some
 from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     given = leases.given
     first = true_at(given.offset[1:] == given.offset[:-1])
@@ -33,7 +33,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return [_violation(leases, int(first[row]), (over[0][row], over[1][row])) for row in wrong]
 
 
-def _over_ms(leases: Leases, first: Array, second: Array) -> tuple[Array, Array]:
+def _over_ms(leases: LeaseHistory, first: Array, second: Array) -> tuple[Array, Array]:
     """When the first lease was over at the earliest: what the grant of the second is held against, 0 for nothing, and
     what its answer is. A grant says by which clock it was given; when somebody was told of it nobody can say wrong."""
     until, closed = leases.until_ms[first], leases.closed_wall_ms[first]
@@ -47,7 +47,7 @@ def _over_ms(leases: Leases, first: Array, second: Array) -> tuple[Array, Array]
     return np.where(open_, until, 0), over - leases.clock_ms
 
 
-def _violation(leases: Leases, first: int, over: tuple[int, int]) -> Violation:
+def _violation(leases: LeaseHistory, first: int, over: tuple[int, int]) -> Violation:
     given, second = leases.given, first + 1
     before, after = leases.owner(first), leases.owner(second)
     tokens, numbers = given.token[[first, second]], given.number[[first, second]]
@@ -70,7 +70,7 @@ def _violation(leases: Leases, first: int, over: tuple[int, int]) -> Violation:
 INVARIANT = Invariant(
     name="S8",
     says="lease tokens of a message rise, and the validity of two leases never overlaps",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

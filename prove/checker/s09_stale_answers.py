@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import FINISHING, RETURNING, SETTLING, Leases, doubt, leases_of
-from prove.checker.row_groups import NEVER, Array, Groups, looked_up, running_least, some
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import FINISHING, RETURNING, SETTLING, LeaseHistory, doubt, leases_of
+from prove.checker.row_groups import NEVER, Array, RowGroups, looked_up, running_least, some
 from prove.checker.row_matching import mixed, true_at
-from prove.history.tables import Tables, Verb
+from prove.history.tables import OwnerVerb, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     return (_accepted(leases) + _extended(leases) + _refused(leases) + _denied(leases))[:MOST]
 
@@ -25,7 +25,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 # Answers that were accepted -------------------------------------------------------------------------------------------
 
 
-def _accepted(leases: Leases) -> list[Violation]:
+def _accepted(leases: LeaseHistory) -> list[Violation]:
     said, given = leases.said, leases.given
     ok = said.ok
     unknown = true_at(ok & (said.delivery < 0))
@@ -57,7 +57,7 @@ def _accepted(leases: Leases) -> list[Violation]:
     return found
 
 
-def _overtaken_ns(leases: Leases) -> Array:
+def _overtaken_ns(leases: LeaseHistory) -> Array:
     """For each answer, when somebody was first told of a later lease of the message."""
     said, given = leases.said, leases.given
     begins = np.ones(len(given), np.bool_)
@@ -71,25 +71,25 @@ def _overtaken_ns(leases: Leases) -> Array:
     return np.where(same, told[said.overtaken_by], NEVER)
 
 
-def _repeated(leases: Leases) -> Array:
+def _repeated(leases: LeaseHistory) -> Array:
     """Whether the same may have been said before."""
     said = leases.said
-    alike = Groups(said.leases.number * len(Verb) + said.verb)
+    alike = RowGroups(said.leases.number * len(OwnerVerb) + said.verb)
     place = np.arange(len(said))
     first = alike.least(np.where(said.happened, place, NEVER))
     return np.asarray(first[alike.number] < place)
 
 
-def _went_back(leases: Leases, rows: Array) -> Array:
+def _went_back(leases: LeaseHistory, rows: Array) -> Array:
     """Whether each gives back what may have gone back before, behind an earlier one of its key: it is a repeat, too."""
     said = leases.said
     behind, back_ms = leases.in_front(said.delivery[rows])
     return np.asarray(RETURNING[said.verb[rows]] & behind & (back_ms < said.invoked_wall_ms[rows]))
 
 
-def _violation(leases: Leases, row: int, why: str) -> Violation:
+def _violation(leases: LeaseHistory, row: int, why: str) -> Violation:
     said = leases.said
-    verb, owner = Verb(said.verb[row]).name.lower(), leases.run.name(said.owner[row])
+    verb, owner = OwnerVerb(said.verb[row]).name.lower(), leases.run.name(said.owner[row])
     what = f"{verb} by {owner} with token {said.token[row]} was accepted, {why}"
     return leases.wrong("S9", what, leases.call(said, row), offset=said.offset[row])
 
@@ -97,7 +97,7 @@ def _violation(leases: Leases, row: int, why: str) -> Violation:
 # Extends that were accepted -------------------------------------------------------------------------------------------
 
 
-def _extended(leases: Leases) -> list[Violation]:
+def _extended(leases: LeaseHistory) -> list[Violation]:
     extends, given = leases.extends, leases.given
     if not extends.ok.any() or not len(given):
         return []
@@ -134,7 +134,7 @@ def _before(values: Array, begins: Array) -> Array:
 # Answers that were refused --------------------------------------------------------------------------------------------
 
 
-def _refused(leases: Leases) -> list[Violation]:
+def _refused(leases: LeaseHistory) -> list[Violation]:
     """Messages that only a refused ack can have finished."""
     said, last = leases.said, leases.last
     rows = true_at((said.outcome == OUTCOME.FAIL) & ~said.happened & FINISHING[said.verb] & (said.delivery >= 0))
@@ -157,23 +157,24 @@ def _refused(leases: Leases) -> list[Violation]:
     ]
 
 
-def _denied(leases: Leases) -> list[Violation]:
+def _denied(leases: LeaseHistory) -> list[Violation]:
     """Acks and discards that were refused, though the same owner's same answer had been accepted before."""
     said = leases.said
     refused = (said.outcome == OUTCOME.FAIL) & (said.completed_ns != 0) & SETTLING[said.verb] & (said.delivery >= 0)
     if not refused.any() or leases.seeks.count:
         return []
     own = looked_up(leases.given.owner, said.delivery, 0) == said.owner
-    alike = Groups(said.leases.number * len(Verb) + said.verb)
+    alike = RowGroups(said.leases.number * len(OwnerVerb) + said.verb)
     accepted_ns = alike.least(np.where(said.ok & own, said.completed_ns, NEVER))[alike.number]
     denied = refused & own & (accepted_ns < said.invoked_ns)
     # A call is refused as a whole: one of its messages may be the reason.
-    calls = Groups(mixed(said.process, said.counter))
+    calls = RowGroups(mixed(said.process, said.counter))
     denied &= ~calls.any(refused & ~denied)[calls.number]
     return [
         leases.wrong(
             "S9",
-            f"{Verb(said.verb[row]).name.lower()} by {leases.run.name(said.owner[row])} with token {said.token[row]} "
+            f"{OwnerVerb(said.verb[row]).name.lower()} by {leases.run.name(said.owner[row])} "
+            f"with token {said.token[row]} "
             "was refused, though it had been accepted before",
             leases.call(said, row),
             offset=said.offset[row],
@@ -182,7 +183,7 @@ def _denied(leases: Leases) -> list[Violation]:
     ]
 
 
-def _finished(leases: Leases, row: int) -> int:
+def _finished(leases: LeaseHistory, row: int) -> int:
     names = ("acked", "dead", "discarded", "filtered", "expired", "cut")
     return sum(int(getattr(leases.samples, name)[row]) for name in names)
 
@@ -191,7 +192,7 @@ INVARIANT = Invariant(
     name="S9",
     says="an answer with a stale token, of another owner or after the lease's end is refused, and changes nothing; "
     "what was accepted is never refused later",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import FINISHING, Leases, doubt, leases_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import FINISHING, LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, some
 from prove.checker.row_matching import true_at
-from prove.history.tables import Tables, Verb
+from prove.history.tables import OwnerVerb, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     said, given, turns = leases.said, leases.given, leases.turns
     if not len(said) or not len(given):
@@ -29,19 +29,19 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return [_violation(leases, row, int(done[row])) for row in some((done != NEVER) & after)][:MOST]
 
 
-def _again(leases: Leases) -> tuple[Array, Array]:
+def _again(leases: LeaseHistory) -> tuple[Array, Array]:
     """Of what was told a second time: which message and epoch it is about, and whether there is that."""
     epochs = leases.seeks.before(leases.again.invoked_ns)
     at = leases.turns.find(leases.turn_codes(leases.again.offset, epochs))
     return at, at >= 0
 
 
-def _violation(leases: Leases, row: int, done: int) -> Violation:
+def _violation(leases: LeaseHistory, row: int, done: int) -> Violation:
     said, given = leases.said, leases.given
     answers = (said.delivery == row) & said.ok & (said.completed_ns == done) & (FINISHING[said.verb] | said.dead)
     answer = int(true_at(answers)[0]) if answers.any() else -1
     calls = [leases.call(said, answer)] if answer >= 0 else []
-    verb = Verb(said.verb[answer]).name.lower() if answer >= 0 else "its end"
+    verb = OwnerVerb(said.verb[answer]).name.lower() if answer >= 0 else "its end"
     what = f"{verb} by {leases.owner(row)} with token {given.token[row]} was accepted"
     for rows, epochs in ((given, leases.epoch), (leases.again, leases.seeks.before(leases.again.invoked_ns))):
         same = (rows.offset == given.offset[row]) & (epochs == leases.epoch[row])
@@ -57,7 +57,7 @@ def _violation(leases: Leases, row: int, done: int) -> Violation:
 INVARIANT = Invariant(
     name="S10",
     says="after an accepted ack a message is not delivered again in the same position epoch",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

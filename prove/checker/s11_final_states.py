@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import Array, some
 from prove.checker.row_matching import true_at
-from prove.history.tables import Tables, Verb
+from prove.history.tables import OwnerVerb, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class _Ends:
     surely: dict[str, Array]
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     last = leases.last
     if last is None:
@@ -34,7 +34,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return (_letters(leases, last) + _drained(leases, last) + _ended(leases, last))[:MOST]
 
 
-def _letters(leases: Leases, last: int) -> list[Violation]:
+def _letters(leases: LeaseHistory, last: int) -> list[Violation]:
     if leases.seeks.count:
         # A message may die once in each position epoch.
         return []
@@ -46,7 +46,7 @@ def _letters(leases: Leases, last: int) -> list[Violation]:
     return found
 
 
-def _drained(leases: Leases, last: int) -> list[Violation]:
+def _drained(leases: LeaseHistory, last: int) -> list[Violation]:
     end = leases.samples
     committed, frontier, high = end.committed[last], end.frontier[last], end.high_watermark[last]
     left = {name: int(getattr(end, name)[last]) for name in ("leased", "waiting", "skipped")}
@@ -58,7 +58,7 @@ def _drained(leases: Leases, last: int) -> list[Violation]:
     return []
 
 
-def _ended(leases: Leases, last: int) -> list[Violation]:
+def _ended(leases: LeaseHistory, last: int) -> list[Violation]:
     end, ends = leases.samples, _ends(leases, int(leases.samples.start[last]))
     dead, found = leases.is_dead(ends.offsets), []
     if not leases.seeks.count:
@@ -80,7 +80,7 @@ def _ended(leases: Leases, last: int) -> list[Violation]:
     return found
 
 
-def _ends(leases: Leases, start: int) -> _Ends:
+def _ends(leases: LeaseHistory, start: int) -> _Ends:
     said = leases.said
     offsets = leases.all_offsets[leases.all_offsets >= start]
     maybe, surely = {}, {}
@@ -90,7 +90,7 @@ def _ends(leases: Leases, start: int) -> _Ends:
         mine = mine[leases.epoch[said.delivery[mine]] == leases.seeks.count]
     at, verb = np.searchsorted(offsets, said.offset[mine]), said.verb[mine]
     ok, happened = said.ok[mine], said.happened[mine]
-    for name, meant in (("acked", Verb.ACK), ("discarded", Verb.DISCARD)):
+    for name, meant in (("acked", OwnerVerb.ACK), ("discarded", OwnerVerb.DISCARD)):
         maybe[name], surely[name] = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         maybe[name][at[(verb == meant) & happened]] = True
         surely[name][at[(verb == meant) & ok]] = True
@@ -100,7 +100,7 @@ def _ends(leases: Leases, start: int) -> _Ends:
 INVARIANT = Invariant(
     name="S11",
     says="after the drain each message is exactly one of acked, dead, discarded, filtered, expired or cut",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
 )

@@ -14,14 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from prove.checker.enum_codes import VERB
-from prove.checker.invariant import DATABASE_CLOCK_JUMPS, MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import DATABASE_CLOCK_JUMPS, MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, some
 from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     counting = _Counting(leases)
     found = _numbers(counting) + _failures(counting) + _limit(counting) + _died(counting)
@@ -31,7 +31,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 class _Counting:
     """Deliveries by message, epoch and number, and what of them counts as a failure."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: LeaseHistory) -> None:
         self.leases = leases
         turn = leases.turns.number
         self.order: Array = np.lexsort((leases.given.number, turn))
@@ -183,7 +183,7 @@ def _unfit(counting: _Counting, rows: Array, last: Array) -> Array:
     return wrong
 
 
-def _violation(leases: Leases, what: str, *rows: int) -> Violation:
+def _violation(leases: LeaseHistory, what: str, *rows: int) -> Violation:
     calls = [leases.call(leases.given, row) for row in rows]
     what = f"{what} (token {leases.given.token[rows[-1]]}, {leases.owner(rows[-1])})"
     return leases.wrong("S12", what, *calls, offset=leases.given.offset[rows[0]])
@@ -192,7 +192,7 @@ def _violation(leases: Leases, what: str, *rows: int) -> Violation:
 INVARIANT = Invariant(
     name="S12",
     says="deliveries count without gap, failures are nacks and expiries while alone, and the limit makes a dead letter",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

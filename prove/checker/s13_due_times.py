@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import VERB
-from prove.checker.invariant import Invariant, Rules, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import CheckScope, GroupRules, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, some
 from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
@@ -18,7 +18,7 @@ CLOCK_SLACK_MS = 50
 """A server's idea of the database's time may be late by as much as an answer takes; it is never ahead."""
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     given = leases.given
     before = true_at((given.offset[1:] == given.offset[:-1]) & (leases.epoch[1:] == leases.epoch[:-1]))
@@ -37,7 +37,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found
 
 
-def _said_due_ms(leases: Leases) -> Array:
+def _said_due_ms(leases: LeaseHistory) -> Array:
     """For each delivery, the earliest due time that its answers allow; 0 where there may have been none."""
     said = leases.said
     nack = said.verb == VERB.NACK
@@ -52,7 +52,7 @@ def _said_due_ms(leases: Leases) -> Array:
     return np.where(said.any(sure), said.least(due != NEVER, due), 0)
 
 
-def _backed_off_ms(leases: Leases, before: Array, after: Array) -> Array:
+def _backed_off_ms(leases: LeaseHistory, before: Array, after: Array) -> Array:
     """When what failed only by the end of its lease was due at the earliest; 0 where nothing did."""
     given = leases.given
     due = np.zeros(len(before), np.int64)
@@ -62,7 +62,7 @@ def _backed_off_ms(leases: Leases, before: Array, after: Array) -> Array:
     return due
 
 
-def _least_delays(rules: Rules, failures: Array) -> Array:
+def _least_delays(rules: GroupRules, failures: Array) -> Array:
     distinct, at = np.unique(failures, return_inverse=True)
     return np.array([rules.min_delay_ms(int(number)) for number in distinct], np.int64)[at]
 
@@ -70,7 +70,7 @@ def _least_delays(rules: Rules, failures: Array) -> Array:
 INVARIANT = Invariant(
     name="S13",
     says="no message is delivered before it is due",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

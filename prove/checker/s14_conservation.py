@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import looked_up, some
 from prove.checker.row_matching import found_at, true_at
 from prove.history.tables import Tables
@@ -16,12 +16,12 @@ from prove.history.tables import Tables
 _PARTS = ("acked", "dead", "discarded", "filtered", "expired", "cut", "leased", "waiting", "skipped")
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     return (_sums(leases) + _published(leases) + _letters(leases) + _redriven(leases))[:MOST]
 
 
-def _sums(leases: Leases) -> list[Violation]:
+def _sums(leases: LeaseHistory) -> list[Violation]:
     samples = leases.samples
     if not len(samples):
         return []
@@ -38,7 +38,7 @@ def _sums(leases: Leases) -> list[Violation]:
     return found
 
 
-def _published(leases: Leases) -> list[Violation]:
+def _published(leases: LeaseHistory) -> list[Violation]:
     if leases.last is None:
         return []
     # What retention took cannot be read any more.
@@ -47,7 +47,7 @@ def _published(leases: Leases) -> list[Violation]:
     return [] if high == there else [leases.wrong("S14", f"{there} were published, {high} are there")]
 
 
-def _letters(leases: Leases) -> list[Violation]:
+def _letters(leases: LeaseHistory) -> list[Violation]:
     """Who died is there: a dead letter is written together with the step by which the group goes on."""
     if leases.last is None or leases.seeks.count:
         # The group counts from the last seek on.
@@ -59,7 +59,7 @@ def _letters(leases: Leases) -> list[Violation]:
 # Redrive --------------------------------------------------------------------------------------------------------------
 
 
-def _redriven(leases: Leases) -> list[Violation]:
+def _redriven(leases: LeaseHistory) -> list[Violation]:
     letters = leases.letters
     moved = true_at(letters.redriven > 0)
     if not len(moved):
@@ -89,7 +89,7 @@ def _redriven(leases: Leases) -> list[Violation]:
 INVARIANT = Invariant(
     name="S14",
     says="what a group has considered is finished, leased, waiting or skipped; a redrive moves each dead letter once",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
 )

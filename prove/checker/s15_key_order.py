@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import Invariant, Run, Scope, Violation, rows_of
-from prove.checker.lease_history import Leases, doubt, leases_of
+from prove.checker.invariant import CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
 from prove.checker.row_groups import NEVER, Array, looked_up, some
 from prove.checker.row_matching import found_at, true_at
 from prove.history.tables import Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     given, turns = leases.given, leases.turns
     rows, front = _behind(leases)
@@ -33,7 +33,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return [_violation(leases, int(rows[row]), int(front[row]), again=bool(again[row])) for row in wrong]
 
 
-def _behind(leases: Leases) -> tuple[Array, Array]:
+def _behind(leases: LeaseHistory) -> tuple[Array, Array]:
     """Deliveries of messages that have another before them of their key, and its offset."""
     given = leases.given
     keys = leases.keys_of(leases.offsets)[0]
@@ -51,7 +51,7 @@ def _behind(leases: Leases) -> tuple[Array, Array]:
     return rows, before[rows]
 
 
-def _starts(leases: Leases) -> Array:
+def _starts(leases: LeaseHistory) -> Array:
     """Where each epoch began: nothing before it is the group's business."""
     samples, count = leases.samples, leases.seeks.count
     if not count:
@@ -63,11 +63,11 @@ def _starts(leases: Leases) -> Array:
     return starts
 
 
-def _passed(leases: Leases, *names: str) -> bool:
+def _passed(leases: LeaseHistory, *names: str) -> bool:
     return any(getattr(leases.samples, name).any() for name in names)
 
 
-def _violation(leases: Leases, row: int, front: int, *, again: bool) -> Violation:
+def _violation(leases: LeaseHistory, row: int, front: int, *, again: bool) -> Violation:
     given, owner = leases.given, leases.owner(row)
     what = f"it was given to {owner} by token {given.token[row]}"
     if again:
@@ -81,7 +81,7 @@ def _violation(leases: Leases, row: int, front: int, *, again: bool) -> Violatio
 INVARIANT = Invariant(
     name="S15",
     says="a message is never given out while the one before it of its key is open or waits",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
     about=rows_of("delivery"),

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
-from prove.checker.lease_history import Leases, doubt, leases_of
-from prove.checker.row_groups import NEVER, Array, Groups, looked_up, paired, some
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
+from prove.checker.lease_history import LeaseHistory, doubt, leases_of
+from prove.checker.row_groups import NEVER, Array, RowGroups, looked_up, paired, some
 from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
 
 _END = NEVER - 1
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     leases = leases_of(tables, run)
     if not len(leases.samples):
         return []
@@ -26,7 +26,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 # It never falls -------------------------------------------------------------------------------------------------------
 
 
-def _falls(leases: Leases) -> list[Violation]:
+def _falls(leases: LeaseHistory) -> list[Violation]:
     """Each sample is held against the highest that was known before it was asked for."""
     samples = leases.samples
     if len(samples) < 2:
@@ -46,7 +46,7 @@ def _falls(leases: Leases) -> list[Violation]:
     return found
 
 
-def _times(leases: Leases) -> tuple[Array, Array]:
+def _times(leases: LeaseHistory) -> tuple[Array, Array]:
     """When each was asked for, and when it was told; the last word is after all else."""
     samples = leases.samples
     return np.where(samples.final, _END, samples.invoked_ns), np.where(samples.final, _END, samples.completed_ns)
@@ -55,7 +55,7 @@ def _times(leases: Leases) -> tuple[Array, Array]:
 # It is the finished prefix --------------------------------------------------------------------------------------------
 
 
-def _prefixes(leases: Leases) -> list[Violation]:
+def _prefixes(leases: LeaseHistory) -> list[Violation]:
     samples = leases.samples
     found = []
     epochs = samples.epoch if leases.seeks.count else np.zeros(len(samples), np.int64)
@@ -69,11 +69,11 @@ def _prefixes(leases: Leases) -> list[Violation]:
 class _Prefix:
     """The messages of one epoch from its start on: when each may have been finished, and when it surely was."""
 
-    def __init__(self, leases: Leases, epoch: int, start: int) -> None:
+    def __init__(self, leases: LeaseHistory, epoch: int, start: int) -> None:
         given = leases.given
         self.offsets: Array = leases.all_offsets[leases.all_offsets >= start]
         chosen = true_at(leases.epoch == epoch) if leases.seeks.count else np.arange(len(given))
-        messages = Groups(given.offset[chosen])
+        messages = RowGroups(given.offset[chosen])
         at = messages.find(self.offsets)
         self.finished_ns = looked_up(messages.least(leases.finished_ns[chosen]), at, NEVER)
         self.ended_ns = looked_up(messages.least(leases.ended_ns[chosen]), at, NEVER)
@@ -89,7 +89,7 @@ class _Prefix:
         """From when on all others below each may have been."""
 
 
-def _judge(leases: Leases, rows: Array, prefix: _Prefix) -> list[Violation]:
+def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation]:
     samples = leases.samples
     asked, told = (times[rows] for times in _times(leases))
     committed, start = samples.committed[rows], samples.start[rows]
@@ -123,14 +123,14 @@ def _late(prefix: _Prefix, at: int, told: int) -> int:
     return int(((times > told) & (times != NEVER)).sum())
 
 
-def _calls(leases: Leases, row: int) -> tuple[str, ...]:
+def _calls(leases: LeaseHistory, row: int) -> tuple[str, ...]:
     return () if leases.samples.final[row] else (leases.call(leases.samples, row),)
 
 
 INVARIANT = Invariant(
     name="S16",
     says="the committed offset is the end of the finished prefix, and never falls within a position epoch",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,
 )

@@ -10,20 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import MEMBERSHIP, OUTCOME
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import beginnings, differs, mixed, true_at
 from prove.checker.timing import SECOND, most_before
 from prove.checker.violation_text import calls
-from prove.history.tables import Columns, Membership, Tables
+from prove.history.tables import MemberEvent, TableColumns, Tables
 
 HEARD_NS = 2 * SECOND
 """So long after a generation was given every server knows it: a second, and as much for clocks."""
 CALL_NS = 60 * SECOND
 """No call takes longer."""
-_TOLD = (Membership.JOIN, Membership.ASSIGNED, Membership.REVOKED)
+_TOLD = (MemberEvent.JOIN, MemberEvent.ASSIGNED, MemberEvent.REVOKED)
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["member"]
     if not len(rows):
         return []
@@ -36,7 +36,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def _shared(assigned: Columns, run: Run) -> list[Violation]:
+def _shared(assigned: TableColumns, run: RunInfo) -> list[Violation]:
     """Two members who own a partition in the same generation."""
     rows = assigned.sorted_by("topic", "partition", "generation", "member")
     same = ~differs(rows.topic, rows.partition, rows.generation)
@@ -52,7 +52,7 @@ def _shared(assigned: Columns, run: Run) -> list[Violation]:
     ]
 
 
-def _fenced(commits: Columns, run: Run) -> list[Violation]:
+def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
     """A commit was accepted after one of a newer generation in the same partition."""
     code = mixed(commits.topic, commits.partition)
     newest = most_before(code, commits.completed_ns, commits.generation, code, commits.invoked_ns)
@@ -67,7 +67,7 @@ def _fenced(commits: Columns, run: Run) -> list[Violation]:
     return found
 
 
-def _taken(assigned: Columns, commits: Columns, run: Run) -> list[Violation]:
+def _taken(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[Violation]:
     """A commit was accepted while the partition was another member's, in one newer generation before and after."""
     if not len(commits):
         return []
@@ -103,7 +103,7 @@ def _taken(assigned: Columns, commits: Columns, run: Run) -> list[Violation]:
     ]
 
 
-def _outdated(rows: Columns, run: Run) -> list[Violation]:
+def _outdated(rows: TableColumns, run: RunInfo) -> list[Violation]:
     """A consume names a generation that everybody knows to be over."""
     asked = rows.where(rows.event == MEMBERSHIP.CONSUME)
     told = rows.where(np.isin(rows.event, _TOLD))
@@ -123,11 +123,11 @@ def _outdated(rows: Columns, run: Run) -> list[Violation]:
     return found
 
 
-def _where(rows: Columns, at: int, run: Run) -> str:
+def _where(rows: TableColumns, at: int, run: RunInfo) -> str:
     return f"{run.name(rows.topic[at])}/{int(rows.partition[at])}"
 
 
-def _violation(what: str, run: Run, *shown: tuple[Columns, int]) -> Violation:
+def _violation(what: str, run: RunInfo, *shown: tuple[TableColumns, int]) -> Violation:
     said = [each for rows, at in shown for each in calls(run, rows, [at])]
     return Violation(invariant="S17", what=what, calls=tuple(dict.fromkeys(said)))
 
@@ -135,7 +135,7 @@ def _violation(what: str, run: Run, *shown: tuple[Columns, int]) -> Violation:
 INVARIANT = Invariant(
     name="S17",
     says="at most one assigned member per partition and generation; calls that name an old generation are refused",
-    scope=Scope.GROUP,
+    scope=CheckScope.GROUP,
     check=check,
     about=rows_of("member"),
 )

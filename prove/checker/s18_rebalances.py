@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.enum_codes import MEMBERSHIP, OUTCOME, VERB
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import Array, beginnings, counted, differs, mixed, true_at
 from prove.checker.timing import MS, SECOND, has_fault
 from prove.checker.violation_text import calls
-from prove.history.tables import Columns, Membership, Sample, Tables
+from prove.history.tables import MemberEvent, SampleKind, TableColumns, Tables
 
 LIMIT_SECONDS = 1.5
 SETTLED_NS = 10 * SECOND
@@ -31,7 +31,7 @@ JUDGED = 200
 """So many changes that are alone are looked at: one that is wrong is enough."""
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["member"]
     if not len(rows):
         return []
@@ -49,9 +49,9 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 # How many -------------------------------------------------------------------------------------------------------------
 
 
-def _too_many(rows: Columns, samples: Columns, run: Run) -> list[Violation]:
+def _too_many(rows: TableColumns, samples: TableColumns, run: RunInfo) -> list[Violation]:
     changes = _changes(rows, run) + _growths(rows)
-    told = samples.told[samples.kind == Sample.REBALANCES]
+    told = samples.told[samples.kind == SampleKind.REBALANCES]
     if len(told):
         happened = int(told.max() - (told.min() if len(told) > 1 else 0))
     else:
@@ -64,7 +64,7 @@ def _too_many(rows: Columns, samples: Columns, run: Run) -> list[Violation]:
     return [_violation(f"{run.name(rows.group[0])} had {happened} rebalances by {changes} changes of its members")]
 
 
-def _changes(rows: Columns, run: Run) -> int:
+def _changes(rows: TableColumns, run: RunInfo) -> int:
     """Joins and ends: a member that joined n times has ended n - 1 times, and once more if it is not there now."""
     may = rows.where(rows.outcome != OUTCOME.FAIL)
     joins = may.where(may.event == MEMBERSHIP.JOIN).sorted_by("member", "invoked_ns")
@@ -81,7 +81,7 @@ def _changes(rows: Columns, run: Run) -> int:
     return 2 * len(joins) - stay
 
 
-def _growths(rows: Columns) -> int:
+def _growths(rows: TableColumns) -> int:
     """How often a topic may have got more partitions: a higher one was assigned than in the generations before."""
     given = rows.where((rows.event == MEMBERSHIP.ASSIGNED) & (rows.outcome == OUTCOME.OK))
     if not len(given):
@@ -103,7 +103,7 @@ class _Change:
     """A join or leave with nothing near it, up to `until_ns`."""
 
     row: int
-    rows: Columns
+    rows: TableColumns
     began_ns: int
     done_ns: int
     until_ns: int
@@ -117,8 +117,8 @@ class _Change:
         return bool(self.rows.event[self.row] == MEMBERSHIP.JOIN)
 
 
-def _alone(rows: Columns, asks: Columns, run: Run) -> Iterator[_Change]:
-    changes = rows.where(np.isin(rows.event, (Membership.JOIN, Membership.LEAVE)) & (rows.outcome != OUTCOME.FAIL))
+def _alone(rows: TableColumns, asks: TableColumns, run: RunInfo) -> Iterator[_Change]:
+    changes = rows.where(np.isin(rows.event, (MemberEvent.JOIN, MemberEvent.LEAVE)) & (rows.outcome != OUTCOME.FAIL))
     changes = changes.sorted_by("invoked_ns")
     if not len(changes):
         return
@@ -136,7 +136,7 @@ def _alone(rows: Columns, asks: Columns, run: Run) -> Iterator[_Change]:
             yield change
 
 
-def _lives(rows: Columns, asks: Columns) -> list[tuple[int, Array, Array]]:
+def _lives(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Array, Array]]:
     """Each member with the times at which it showed that it was one, and whether it joined then."""
     sure = rows.where((rows.outcome == OUTCOME.OK) & (rows.event != MEMBERSHIP.LEAVE))
     polls = asks.where((asks.outcome == OUTCOME.OK) & (asks.verb == VERB.CONSUME) & np.isin(asks.owner, sure.member))
@@ -164,10 +164,10 @@ def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
     return True
 
 
-def _news(rows: Columns) -> Columns:
+def _news(rows: TableColumns) -> TableColumns:
     """What members heard for the first time: that they own a partition, or do not any more."""
     heard = rows.where(
-        (rows.outcome == OUTCOME.OK) & np.isin(rows.event, (Membership.ASSIGNED, Membership.REVOKED))
+        (rows.outcome == OUTCOME.OK) & np.isin(rows.event, (MemberEvent.ASSIGNED, MemberEvent.REVOKED))
     ).sorted_by("member", "topic", "partition", "completed_ns", "counter")
     fresh = np.ones(len(heard), np.bool_)
     if len(heard):
@@ -178,7 +178,7 @@ def _news(rows: Columns) -> Columns:
 # How they went --------------------------------------------------------------------------------------------------------
 
 
-def _late(change: _Change, told: Columns, asks: Columns, run: Run) -> list[Violation]:
+def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo) -> list[Violation]:
     """Who waited in a poll when it happened hears of it in time; what it does between its calls is its own time."""
     limit = int(run.targets.get("S18", LIMIT_SECONDS) * SECOND)
     found = []
@@ -196,7 +196,7 @@ def _late(change: _Change, told: Columns, asks: Columns, run: Run) -> list[Viola
     return found[:MOST]
 
 
-def _disturbed(change: _Change, told: Columns, run: Run) -> list[Violation]:
+def _disturbed(change: _Change, told: TableColumns, run: RunInfo) -> list[Violation]:
     """Nobody loses a partition because another one leaves, nor to anybody but who joined."""
     topics = set(told.topic.tolist())
     if len(topics) != 1 or not run.rules_of(told.topic[0], told.group[0]).sticky:
@@ -214,7 +214,7 @@ def _disturbed(change: _Change, told: Columns, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def _said(change: _Change, run: Run) -> str:
+def _said(change: _Change, run: RunInfo) -> str:
     return f"{run.name(change.member)} {'joined' if change.is_join else 'left'}"
 
 
@@ -225,7 +225,7 @@ def _violation(what: str, *shown: str) -> Violation:
 INVARIANT = Invariant(
     name="S18",
     says="rebalances <= 2 x membership changes, converged in 1.5 s; members not involved keep their partitions",
-    scope=Scope.GROUP,
+    scope=CheckScope.GROUP,
     check=check,
     about=rows_of("member"),
 )

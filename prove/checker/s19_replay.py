@@ -10,20 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, READER, VERB
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.row_matching import Array, beginnings, found_at, mixed, true_at
 from prove.checker.violation_text import calls, place, shown
 from prove.history.tables import Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     return (_other_bytes(pick(tables, "seen"), run) + _moved(pick(tables, "progress"), pick(tables, "call"), run))[
         :MOST
     ]
 
 
-def _other_bytes(seen: Picked, run: Run) -> list[Violation]:
+def _other_bytes(seen: Picked, run: RunInfo) -> list[Violation]:
     replayed = seen.where(seen.reader == READER.REPLAY)
     if not len(replayed):
         return []
@@ -49,7 +49,7 @@ def _first_left(final: Picked, replayed: Picked) -> Array:
     return np.where(at >= 0, lowest.offset[order[at]], np.iinfo(np.int64).max)
 
 
-def _violation(replayed: Picked, row: int, final: Picked, at: int, run: Run) -> Violation:
+def _violation(replayed: Picked, row: int, final: Picked, at: int, run: RunInfo) -> Violation:
     instead = (
         f"{run.name(final.hash[at])} with key {run.name(final.key[at])} is there" if at >= 0 else "nothing is there"
     )
@@ -60,7 +60,7 @@ def _violation(replayed: Picked, row: int, final: Picked, at: int, run: Run) -> 
     return Violation(invariant="S19", what=what, calls=calls(run, replayed, [row]), place=place(run, replayed, row))
 
 
-def _moved(progress: Picked, told: Picked, run: Run) -> list[Violation]:
+def _moved(progress: Picked, told: Picked, run: RunInfo) -> list[Violation]:
     """Epochs that rose by more than the group's own seeks; a partition may follow a seek long after its answer."""
     progress = progress.where(progress.outcome == OUTCOME.OK)
     if not len(progress) or (progress.epoch == progress.epoch[0]).all():
@@ -84,7 +84,7 @@ def _moved(progress: Picked, told: Picked, run: Run) -> list[Violation]:
     return found
 
 
-def _unexplained(progress: Picked, row: int, risen: int, sought: int, run: Run) -> Violation:
+def _unexplained(progress: Picked, row: int, risen: int, sought: int, run: RunInfo) -> Violation:
     where = f"{run.name(progress.topic[row])}/{int(progress.partition[row])}"
     what = (
         f"the position epoch of group {run.name(progress.group[row])} in {where} rose by {risen} to "
@@ -96,6 +96,6 @@ def _unexplained(progress: Picked, row: int, risen: int, sought: int, run: Run) 
 INVARIANT = Invariant(
     name="S19",
     says="A replay changes no other group, and returns identical bytes.",
-    scope=Scope.GROUP,
+    scope=CheckScope.GROUP,
     check=check,
 )

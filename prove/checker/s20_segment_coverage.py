@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import Array, found_at
 from prove.checker.s21_segment_files import log_start, segment
 from prove.checker.violation_text import place, shown, some
-from prove.history.tables import Columns, Outcome, Reader, Tables
+from prove.history.tables import CallOutcome, ReaderKind, TableColumns, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["segment"]
     live = rows.where(rows.live).sorted_by("first", "end")
     seen = tables["seen"]
     start = log_start(tables)
-    cold = _from(seen, Reader.COLD, start)
-    final = _from(seen, Reader.FINAL, start)
+    cold = _from(seen, ReaderKind.COLD, start)
+    final = _from(seen, ReaderKind.FINAL, start)
     is_tiered = len(live) or len(cold)
     found = _tiles(live, run) + _sealed(live, run, start) + _twice(cold, run) if is_tiered else []
     if _is_whole(tables):
@@ -30,17 +30,17 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def _from(seen: Columns, reader: Reader, start: int) -> Columns:
+def _from(seen: TableColumns, reader: ReaderKind, start: int) -> TableColumns:
     chosen = np.flatnonzero((seen.reader == reader) & (seen.offset >= start))
     return seen.where(chosen[np.argsort(seen.offset[chosen], kind="stable")])
 
 
 def _is_whole(tables: Tables) -> bool:
     reads = tables["read"]
-    return bool(((reads.reader == Reader.FINAL) & (reads.outcome == Outcome.OK)).any())
+    return bool(((reads.reader == ReaderKind.FINAL) & (reads.outcome == CallOutcome.OK)).any())
 
 
-def _tiles(live: Columns, run: Run) -> list[Violation]:
+def _tiles(live: TableColumns, run: RunInfo) -> list[Violation]:
     """No two live segments share an offset."""
     if len(live) < 2:
         return []
@@ -51,7 +51,7 @@ def _tiles(live: Columns, run: Run) -> list[Violation]:
     ]
 
 
-def _sealed(live: Columns, run: Run, start: int) -> list[Violation]:
+def _sealed(live: TableColumns, run: RunInfo, start: int) -> list[Violation]:
     """What a file holds is what was sealed. One that is missing is S21's."""
     there = live.exists & (live.end > start)
     wrong = {
@@ -66,14 +66,14 @@ def _sealed(live: Columns, run: Run, start: int) -> list[Violation]:
     ]
 
 
-def _twice(cold: Columns, run: Run) -> list[Violation]:
+def _twice(cold: TableColumns, run: RunInfo) -> list[Violation]:
     return [
         _violation(f"{shown(run, cold, at)} is in the live files twice", place(run, cold, at))
         for at in np.flatnonzero(cold.offset[1:] == cold.offset[:-1])[:MOST].tolist()
     ]
 
 
-def _places(live: Columns, cold: Columns, final: Columns, run: Run) -> list[Violation]:
+def _places(live: TableColumns, cold: TableColumns, final: TableColumns, run: RunInfo) -> list[Violation]:
     """The final read has what the files have, neither less nor other."""
     found = []
     at = found_at(final.offset, cold.offset)
@@ -94,7 +94,7 @@ def _places(live: Columns, cold: Columns, final: Columns, run: Run) -> list[Viol
     return found
 
 
-def _covered(live: Columns, rows: Columns) -> Array:
+def _covered(live: TableColumns, rows: TableColumns) -> Array:
     """Whether a live segment whose file is there says that it has the offset."""
     there = live.where(live.exists)
     if not len(there):
@@ -103,10 +103,10 @@ def _covered(live: Columns, rows: Columns) -> Array:
     return (at >= 0) & (rows.offset < there.end[at])
 
 
-def _nowhere(tables: Tables, final: Columns, run: Run, start: int) -> list[Violation]:
+def _nowhere(tables: Tables, final: TableColumns, run: RunInfo, start: int) -> list[Violation]:
     """Between log start and high watermark nothing is missing, be it hot or cold."""
     reads = tables["read"]
-    whole = reads.where((reads.reader == Reader.FINAL) & (reads.outcome == Outcome.OK))
+    whole = reads.where((reads.reader == ReaderKind.FINAL) & (reads.outcome == CallOutcome.OK))
     end = int(whole.high_watermark.max())
     edges = np.concatenate([[start - 1], np.unique(final.offset[final.offset < end]), [max(end, start)]])
     gaps = np.flatnonzero(np.diff(edges) > 1)
@@ -125,7 +125,7 @@ def _violation(what: str, where: tuple[str, int, int] | None = None) -> Violatio
 INVARIANT = Invariant(
     name="S20",
     says="each offset in exactly one live segment or hot; what a segment holds is what was sealed",
-    scope=Scope.COLD,
+    scope=CheckScope.COLD,
     check=check,
     about=rows_of("segment"),
 )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import Array
-from prove.history.tables import Columns, Outcome, Tables
+from prove.history.tables import CallOutcome, TableColumns, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["segment"]
     gone = rows.live & ~rows.exists & (rows.end > log_start(tables))
     return [
@@ -28,10 +28,10 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 def log_start(tables: Tables) -> int:
     """The highest that is known."""
     reads = tables["read"]
-    return max(0, _most(tables["cut"].end), _most(reads.log_start[reads.outcome == Outcome.OK]))
+    return max(0, _most(tables["cut"].end), _most(reads.log_start[reads.outcome == CallOutcome.OK]))
 
 
-def segment(rows: Columns, at: int, run: Run) -> str:
+def segment(rows: TableColumns, at: int, run: RunInfo) -> str:
     return f"{run.name(rows.topic[at])}/{int(rows.partition[at])}@{int(rows.first[at])}–{int(rows.end[at])}"
 
 
@@ -40,5 +40,5 @@ def _most(numbers: Array) -> int:
 
 
 INVARIANT = Invariant(
-    name="S21", says="the files of live segments exist", scope=Scope.COLD, check=check, about=rows_of("segment")
+    name="S21", says="the files of live segments exist", scope=CheckScope.COLD, check=check, about=rows_of("segment")
 )

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.lazy_columns import Picked, pick
 from prove.checker.read_results import answered, broken_inside, broken_start, final_ends
 from prove.checker.row_matching import beginnings, differs, found_at
 from prove.checker.violation_text import calls, place, shown
-from prove.history.tables import Reader, Tables
+from prove.history.tables import ReaderKind, Tables
 
-_READS = (Reader.FETCH, Reader.REPLAY, Reader.SPARK)
+_READS = (ReaderKind.FETCH, ReaderKind.REPLAY, ReaderKind.SPARK)
 
 
-def check_reads(tables: Tables, run: Run) -> list[Violation]:
+def check_reads(tables: Tables, run: RunInfo) -> list[Violation]:
     return (broken_start("S22", answered(tables, _READS), run) + broken_inside("S22", tables, run, _READS))[:MOST]
 
 
-def check_files(tables: Tables, run: Run) -> list[Violation]:
+def check_files(tables: Tables, run: RunInfo) -> list[Violation]:
     seen, ends = pick(tables, "seen"), final_ends(pick(tables, "read"))
-    cold = seen.where(seen.reader == Reader.COLD)
+    cold = seen.where(seen.reader == ReaderKind.COLD)
     if ends is None or not len(cold):
         return []
     cold = cold.where(cold.offset >= ends.log_start).sorted_by("offset", "process", "counter")
-    final = seen.where(seen.reader == Reader.FINAL).sorted_by("offset")
+    final = seen.where(seen.reader == ReaderKind.FINAL).sorted_by("offset")
     found = _twice(cold, run) + _otherwise(cold, final, run) + _between(cold, final, run)
     return found[:MOST]
 
 
-def _twice(cold: Picked, run: Run) -> list[Violation]:
+def _twice(cold: Picked, run: RunInfo) -> list[Violation]:
     rows = np.flatnonzero(~differs(cold.offset, cold.process, cold.counter))[:MOST]
     return [_violation(f"the files have {shown(run, cold, row)} twice", cold, int(row), run) for row in rows]
 
 
-def _otherwise(cold: Picked, final: Picked, run: Run) -> list[Violation]:
+def _otherwise(cold: Picked, final: Picked, run: RunInfo) -> list[Violation]:
     """What the files have and the final read has not, or not with these bytes."""
     at = found_at(final.offset, cold.offset)
     wrong = at < 0
@@ -52,7 +52,7 @@ def _otherwise(cold: Picked, final: Picked, run: Run) -> list[Violation]:
     return found
 
 
-def _between(cold: Picked, final: Picked, run: Run) -> list[Violation]:
+def _between(cold: Picked, final: Picked, run: RunInfo) -> list[Violation]:
     """What is behind the first message of the files, before the last, and in no file: the hot tail is one piece."""
     if not len(cold):
         return []
@@ -63,13 +63,13 @@ def _between(cold: Picked, final: Picked, run: Run) -> list[Violation]:
     return [_violation(f"{shown(run, inside, row)} {what}", inside, int(row), run) for row in missing]
 
 
-def _violation(what: str, table: Picked, row: int, run: Run) -> Violation:
+def _violation(what: str, table: Picked, row: int, run: RunInfo) -> Violation:
     return Violation(invariant="S22", what=what, calls=calls(run, table, [row]), place=place(run, table, row))
 
 
 _SAYS = "Reads across hot and cold have no gap and no duplicate during tiering, compaction and expiry."
 INVARIANTS = (
     # Reads are about it where there are files.
-    Invariant(name="S22", says=_SAYS, scope=Scope.LOG, check=check_reads, about=lambda tables: 0),
-    Invariant(name="S22", says=_SAYS, scope=Scope.COLD, check=check_files, about=rows_of("segment")),
+    Invariant(name="S22", says=_SAYS, scope=CheckScope.LOG, check=check_reads, about=lambda tables: 0),
+    Invariant(name="S22", says=_SAYS, scope=CheckScope.COLD, check=check_files, about=rows_of("segment")),
 )

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from prove.checker.enum_codes import OUTCOME, VERB
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
 from prove.checker.row_matching import Array, counted, true_at
-from prove.history.tables import Columns, Tables, Verb
+from prove.history.tables import OwnerVerb, TableColumns, Tables
 
 _NEVER = 1 << 62
-_SURE = np.array([verb in (Verb.ACK, Verb.DISCARD, Verb.FAIL) for verb in Verb])
-_ENDING = _SURE | np.array([verb == VERB.NACK for verb in Verb])
+_SURE = np.array([verb in (OwnerVerb.ACK, OwnerVerb.DISCARD, OwnerVerb.FAIL) for verb in OwnerVerb])
+_ENDING = _SURE | np.array([verb == VERB.NACK for verb in OwnerVerb])
 """A nack may be the last one, and in a group without dead letters nothing is left of the message."""
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     found = _too_young(tables["cut"], run)
     progress = tables["progress"]
     last = true_at(progress.final & (progress.outcome == OUTCOME.OK))
@@ -30,7 +30,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
     return found[:MOST]
 
 
-def _too_young(cuts: Columns, run: Run) -> list[Violation]:
+def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
     """A cut by size or by hand has no horizon."""
     young = (cuts.horizon_ms > 0) & (cuts.youngest_ms > cuts.horizon_ms)
     return [
@@ -52,7 +52,7 @@ class _Ends:
     """How many may have ended after the first cut."""
 
 
-def _counted(tables: Tables, last: Columns, run: Run) -> list[Violation]:
+def _counted(tables: Tables, last: TableColumns, run: RunInfo) -> list[Violation]:
     at = 0
     start, said = int(last.start[at]), int(last.cut[at])
     cuts = tables["cut"]
@@ -79,7 +79,7 @@ def _counted(tables: Tables, last: Columns, run: Run) -> list[Violation]:
     return []
 
 
-def _sum(rows: Columns, at: int, *names: str) -> int:
+def _sum(rows: TableColumns, at: int, *names: str) -> int:
     return sum(int(rows.arrays[name][at]) for name in names)
 
 
@@ -99,7 +99,7 @@ def _ends(tables: Tables, first_cut_ns: int) -> _Ends:
     )
 
 
-def _known(rows: Columns) -> Array:
+def _known(rows: TableColumns) -> Array:
     known: Array = (rows.completed_ns > 0) & (rows.outcome != OUTCOME.INFO)
     return known
 
@@ -116,7 +116,7 @@ def _below(offsets: Array, start: int, end: int) -> int:
     return int(((offsets >= start) & (offsets < end)).sum())
 
 
-def _where(rows: Columns, at: int, run: Run) -> str:
+def _where(rows: TableColumns, at: int, run: RunInfo) -> str:
     return f"{run.name(rows.topic[at])}/{int(rows.partition[at])}"
 
 
@@ -127,7 +127,7 @@ def _violation(what: str) -> Violation:
 INVARIANT = Invariant(
     name="S23",
     says="retention never removes younger data; what it cuts unfinished is counted",
-    scope=Scope.LEASE,
+    scope=CheckScope.LEASE,
     check=check,
     about=rows_of("cut"),
 )

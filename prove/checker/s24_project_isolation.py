@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import MOST, Invariant, Run, Scope, Violation, rows_of
-from prove.history.tables import Sample, Tables
+from prove.checker.invariant import MOST, CheckScope, Invariant, RunInfo, Violation, rows_of
+from prove.history.tables import SampleKind, Tables
 
 
-def check(tables: Tables, run: Run) -> list[Violation]:
+def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
-    found = np.flatnonzero((rows.kind == Sample.CANARY) & (rows.told == 1))[:MOST].tolist()
+    found = np.flatnonzero((rows.kind == SampleKind.CANARY) & (rows.told == 1))[:MOST].tolist()
     return [
         Violation(
             invariant="S24",
@@ -23,7 +23,7 @@ def check(tables: Tables, run: Run) -> list[Violation]:
 INVARIANT = Invariant(
     name="S24",
     says="a canary of one project never appears in another",
-    scope=Scope.RUN,
+    scope=CheckScope.RUN,
     check=check,
-    about=rows_of("sample", Sample.CANARY),
+    about=rows_of("sample", SampleKind.CANARY),
 )

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prove.checker.enum_codes import OUTCOME, READER, VERB
-from prove.checker.invariant import Scope
+from prove.checker.invariant import CheckScope
 from prove.checker.row_matching import counted, found_at, mixed, true_at
-from prove.history.tables import Columns, Tables, joined
+from prove.history.tables import TableColumns, Tables, joined
 
 Key = tuple[int, ...]
-Parts = dict[Key, Columns]
+Parts = dict[Key, TableColumns]
 
 RUN_COLUMNS = (
     "process", "counter", "outcome", "invoked_ns", "completed_ns", "topic", "hash", "identity", "batch", "shared",
@@ -41,7 +41,7 @@ def placed(tables: Tables) -> Tables:
     return Tables(by_name={**tables.by_name, "attempt": attempts})
 
 
-def with_shared(attempts: Columns, *, by: tuple[str, ...] = ("identity", "hash")) -> Columns:
+def with_shared(attempts: TableColumns, *, by: tuple[str, ...] = ("identity", "hash")) -> TableColumns:
     """`shared` where another attempt of the topic has the same identity, or the same value."""
     shared = attempts.shared.copy()
     for name in by:
@@ -51,10 +51,10 @@ def with_shared(attempts: Columns, *, by: tuple[str, ...] = ("identity", "hash")
         repeated = once[times > 1]
         if len(repeated):
             shared |= named & (found_at(repeated, codes) >= 0)
-    return Columns(attempts.name, {**attempts.arrays, "shared": shared})
+    return TableColumns(attempts.name, {**attempts.arrays, "shared": shared})
 
 
-def with_places(attempts: Columns, seen: Columns) -> Columns:
+def with_places(attempts: TableColumns, seen: TableColumns) -> TableColumns:
     """An attempt of unknown outcome gets the place of its value in the final read, if it is there."""
     lost = true_at((attempts.outcome == OUTCOME.INFO) & (attempts.offset < 0))
     final = true_at(seen.reader == READER.FINAL) if len(lost) else lost
@@ -66,23 +66,23 @@ def with_places(attempts: Columns, seen: Columns) -> Columns:
     lost, rows = lost[at >= 0], final[order[at[at >= 0]]]
     partition, offset = attempts.partition.copy(), attempts.offset.copy()
     partition[lost], offset[lost] = seen.partition[rows], seen.offset[rows]
-    return Columns(attempts.name, {**attempts.arrays, "partition": partition, "offset": offset})
+    return TableColumns(attempts.name, {**attempts.arrays, "partition": partition, "offset": offset})
 
 
 # The instances of a scope -----------------------------------------------------------------------------------------
 
 
-def instances(scope: Scope, tables: Tables, groups: Sequence[Key] | None = None) -> Iterator[Tables]:
+def instances(scope: CheckScope, tables: Tables, groups: Sequence[Key] | None = None) -> Iterator[Tables]:
     """The tables of each instance that has any rows; `tables` are placed already.
 
     `groups` are the groups that lease, each with its topic, where these tables alone do not know them all.
     """
-    if scope is Scope.LEASE:
+    if scope is CheckScope.LEASE:
         return _leases(tables, lease_groups(tables) if groups is None else groups)
     return _CUTS[scope](tables)
 
 
-def split(table: Columns, *names: str) -> Parts:
+def split(table: TableColumns, *names: str) -> Parts:
     """The rows by the values of some columns."""
     if not len(table):
         return {}
@@ -103,7 +103,7 @@ def split(table: Columns, *names: str) -> Parts:
     }
 
 
-def _chosen(table: Columns, mask: npt.NDArray[Any]) -> Columns:
+def _chosen(table: TableColumns, mask: npt.NDArray[Any]) -> TableColumns:
     """Without a copy where that is all of it."""
     return table if mask.all() else table.where(mask)
 
@@ -177,7 +177,7 @@ def _leases(tables: Tables, groups: Sequence[Key]) -> Iterator[Tables]:
             yield Tables(by_name=found)
 
 
-def doubtful(calls: Columns) -> Columns:
+def doubtful(calls: TableColumns) -> TableColumns:
     """What one partition has to know of calls: seeks, and consumes that may have leased what nobody was told of."""
     told = (calls.outcome == OUTCOME.OK) & (calls.completed_ns - calls.invoked_ns < _SLOW_NS)
     return calls.where((calls.verb != VERB.CONSUME) | ~told)
@@ -197,7 +197,7 @@ def leasing(found: Mapping[str, Set[Key]]) -> list[Key]:
     return sorted(surely | perhaps)
 
 
-def keys(table: Columns, *names: str) -> list[Key]:
+def keys(table: TableColumns, *names: str) -> list[Key]:
     """The different values of some columns."""
     if not len(table):
         return []
@@ -224,7 +224,7 @@ def _groups(tables: Tables) -> Iterator[Tables]:
             yield Tables(by_name={**found.by_name, "seen": same})
 
 
-def replayed_of(final: Columns, replays: Columns) -> Columns:
+def replayed_of(final: TableColumns, replays: TableColumns) -> TableColumns:
     """What the final read has within what was replayed."""
     found = []
     for (topic, partition), part in split(replays, "topic", "partition").items():
@@ -245,17 +245,17 @@ def _run(tables: Tables) -> Iterator[Tables]:
     yield Tables(by_name={"sample": tables["sample"], "attempt": timed(tables["attempt"])})
 
 
-def timed(attempts: Columns) -> Columns:
+def timed(attempts: TableColumns) -> TableColumns:
     """As the scope RUN sees them."""
-    return Columns(attempts.name, {name: attempts.arrays[name] for name in RUN_COLUMNS})
+    return TableColumns(attempts.name, {name: attempts.arrays[name] for name in RUN_COLUMNS})
 
 
-_CUTS: Mapping[Scope, Callable[[Tables], Iterator[Tables]]] = {
-    Scope.VALUE: _values,
-    Scope.IDENTITY: _identities,
-    Scope.LOG: _logs,
-    Scope.PRODUCER: _producers,
-    Scope.GROUP: _groups,
-    Scope.COLD: _cold,
-    Scope.RUN: _run,
+_CUTS: Mapping[CheckScope, Callable[[Tables], Iterator[Tables]]] = {
+    CheckScope.VALUE: _values,
+    CheckScope.IDENTITY: _identities,
+    CheckScope.LOG: _logs,
+    CheckScope.PRODUCER: _producers,
+    CheckScope.GROUP: _groups,
+    CheckScope.COLD: _cold,
+    CheckScope.RUN: _run,
 }

@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from prove.checker.catalog import INVARIANTS
 from prove.checker.column_chunks import RESULT, SCHEMA, SUMMARY, arrived, chunk, chunks, gathered, scattered, unpacked
-from prove.checker.invariant import Invariant, Run, Scope
-from prove.checker.judgement import Judgement, Tallies, Tally, judgements, tallied
+from prove.checker.invariant import CheckScope, Invariant, RunInfo
+from prove.checker.judgement import Judgement, Tallies, ViolationTally, judgements, tallied
 from prove.checker.scopes import with_places, with_shared
-from prove.checker.spark_routing import Routes, Summary
+from prove.checker.spark_routing import Routes, RoutingSummary
 from prove.history import truth
 from prove.history.file_reader import FileReader
-from prove.history.loading import ROW_BYTES, Source, open_run
-from prove.history.tables import Columns, Tables
+from prove.history.loading import ROW_BYTES, RunFiles, open_run
+from prove.history.tables import TableColumns, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def judge_on(session: SparkSession, folder: Path) -> dict[str, Judgement]:
     return judgements(found, (*source.cut, *summary.cut), INVARIANTS)
 
 
-def _tasks(source: Source, least: int) -> list[list[int]]:
+def _tasks(source: RunFiles, least: int) -> list[list[int]]:
     """What each task reads, as the numbers of files, then of pieces of the truth: about the same for all of them.
 
     A run may leave thousands of small files, and a task for each would cost more than to read it.
@@ -92,14 +92,14 @@ def _tasks(source: Source, least: int) -> list[list[int]]:
     return tasks
 
 
-def _summary(loaded: DataFrame) -> Summary:
-    summary = Summary()
+def _summary(loaded: DataFrame) -> RoutingSummary:
+    summary = RoutingSummary()
     for row in loaded.where(f"name = '{SUMMARY}'").select("data").collect():
-        summary.add(msgspec.json.decode(bytes(row.data), type=Summary))
+        summary.add(msgspec.json.decode(bytes(row.data), type=RoutingSummary))
     return summary
 
 
-def _judged(loaded: DataFrame, run: Run, routes: Routes) -> Tallies:
+def _judged(loaded: DataFrame, run: RunInfo, routes: Routes) -> Tallies:
     def moved(rows: DataFrame, parts: int, step: Step) -> DataFrame:
         return rows.repartitionById(parts, "part").mapInArrow(step, SCHEMA)
 
@@ -111,8 +111,8 @@ def _judged(loaded: DataFrame, run: Run, routes: Routes) -> Tallies:
     results = moved(attempts.union(others), routes.parts, Last(run, routes))
     found: Tallies = {}
     for row in results.select("data").collect():
-        for name, tally in msgspec.json.decode(bytes(row.data), type=dict[str, Tally]).items():
-            found.setdefault(name, Tally()).add(tally)
+        for name, tally in msgspec.json.decode(bytes(row.data), type=dict[str, ViolationTally]).items():
+            found.setdefault(name, ViolationTally()).add(tally)
     return found
 
 
@@ -127,7 +127,7 @@ def _buckets(session: SparkSession, rows: int) -> int:
 class Loading:
     """Reads files and pieces of the truth: those of the task whose number it gets."""
 
-    source: Source
+    source: RunFiles
     tasks: Sequence[Sequence[int]]
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -137,13 +137,13 @@ class Loading:
                     yield from self._load(number)
 
     def _load(self, number: int) -> Iterator[pa.RecordBatch]:
-        summary = Summary()
+        summary = RoutingSummary()
         for columns in self._columns(number, summary):
             summary.take(columns)
             yield from chunks(0, columns)
         yield chunk(0, SUMMARY, msgspec.json.encode(summary))
 
-    def _columns(self, number: int, summary: Summary) -> Iterator[Columns]:
+    def _columns(self, number: int, summary: RoutingSummary) -> Iterator[TableColumns]:
         files = self.source.files
         if number >= len(files):
             yield truth.read_part(self.source.parts[number - len(files)])
@@ -191,12 +191,12 @@ class ToLast:
 class Identities:
     """Judges all rows of some identities, and sends the attempts on by their values."""
 
-    run: Run
+    run: RunInfo
     routes: Routes
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         tables, results = gathered(batches)
-        yield from _results(results, tallied(tables, self.run, _of(Scope.IDENTITY)))
+        yield from _results(results, tallied(tables, self.run, _of(CheckScope.IDENTITY)))
         attempts = tables["attempt"]
         if len(attempts):
             yield from scattered(with_shared(attempts, by=("identity",)), self.routes.by_value(attempts))
@@ -206,14 +206,14 @@ class Identities:
 class Values:
     """Judges all rows of some values, places the attempts, and sends them on."""
 
-    run: Run
+    run: RunInfo
     routes: Routes
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         tables, results = gathered(batches)
         attempts = with_places(with_shared(tables["attempt"], by=("hash",)), tables["seen"])
         tables = Tables(by_name={**tables.by_name, "attempt": attempts})
-        yield from _results(results, tallied(tables, self.run, _of(Scope.VALUE)))
+        yield from _results(results, tallied(tables, self.run, _of(CheckScope.VALUE)))
         yield from self.routes.last(attempts)
 
 
@@ -221,7 +221,7 @@ class Values:
 class Last:
     """Judges a partition, or some processes, or some groups, or the run."""
 
-    run: Run
+    run: RunInfo
     routes: Routes
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -234,11 +234,11 @@ class Last:
         yield from _results(results, tallied(tables, self.run, _of(*scopes), groups=self.routes.leasing))
 
 
-def _each(batches: Batches) -> Iterator[Columns]:
+def _each(batches: Batches) -> Iterator[TableColumns]:
     return (unpacked(name, data) for name, data in arrived(batches))
 
 
-def _of(*scopes: Scope) -> list[Invariant]:
+def _of(*scopes: CheckScope) -> list[Invariant]:
     return [each for each in INVARIANTS if each.scope in scopes]
 
 

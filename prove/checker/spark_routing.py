@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from prove.checker.column_chunks import Array, chunks, scattered
-from prove.checker.invariant import Scope
+from prove.checker.invariant import CheckScope
 from prove.checker.row_matching import found_at, mixed
 from prove.checker.scopes import GROUPED, Key, doubtful, keys, leasing, timed
-from prove.history.tables import Columns, Reader
+from prove.history.tables import ReaderKind, TableColumns
 
 PLACED = ("seen", "read", "delivery", "answer", "progress", "dead", "segment", "cut")
 """Tables whose rows belong to a partition."""
-AT_PLACE = (Scope.LOG, Scope.COLD, Scope.LEASE)
+AT_PLACE = (CheckScope.LOG, CheckScope.COLD, CheckScope.LEASE)
 
 
 @dataclass(kw_only=True)
-class Summary:
+class RoutingSummary:
     """What must be known of all files before their rows can be sent on."""
 
     cut: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Summary:
     replays: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The first and last offset that was replayed, by `topic partition`."""
 
-    def take(self, columns: Columns) -> None:
+    def take(self, columns: TableColumns) -> None:
         self.rows += len(columns)
         if columns.name in GROUPED:
             found = {(key[0], key[1]) for key in keys(columns, "topic", "group")}
@@ -45,9 +45,9 @@ class Summary:
         if columns.name in PLACED or columns.name == "attempt":
             self._take_places(columns)
         if columns.name == "seen":
-            self._take_replays(columns.where(columns.reader == Reader.REPLAY))
+            self._take_replays(columns.where(columns.reader == ReaderKind.REPLAY))
 
-    def add(self, other: Summary) -> None:
+    def add(self, other: RoutingSummary) -> None:
         self.cut += other.cut
         self.names |= other.names
         self.rows += other.rows
@@ -59,23 +59,23 @@ class Summary:
             known = self.replays.get(place, (first, last))
             self.replays[place] = (min(first, known[0]), max(last, known[1]))
 
-    def _take_places(self, columns: Columns) -> None:
+    def _take_places(self, columns: TableColumns) -> None:
         _, first, rows = np.unique(mixed(columns.topic, columns.partition), return_index=True, return_counts=True)
         for row, count in zip(first, rows, strict=True):
             if columns.partition[row] >= 0:
                 place = f"{columns.topic[row]} {columns.partition[row]}"
                 self.places[place] = self.places.get(place, 0) + int(count)
 
-    def _take_replays(self, replays: Columns) -> None:
+    def _take_replays(self, replays: TableColumns) -> None:
         for topic, partition in keys(replays, "topic", "partition"):
             offsets = replays.offset[(replays.topic == topic) & (replays.partition == partition)]
-            self.add(Summary(replays={f"{topic} {partition}": (int(offsets.min()), int(offsets.max()))}))
+            self.add(RoutingSummary(replays={f"{topic} {partition}": (int(offsets.min()), int(offsets.max()))}))
 
 
 class Routes:
     """Where rows go. The last parts are the partitions, the largest first, then processes, groups, and the run."""
 
-    def __init__(self, summary: Summary, *, buckets: int) -> None:
+    def __init__(self, summary: RoutingSummary, *, buckets: int) -> None:
         self.buckets = buckets
         """How many parts there are by identity, by value, by process and by group."""
         places = sorted(summary.places, key=lambda place: -summary.places[place])
@@ -92,24 +92,26 @@ class Routes:
         known: Mapping[str, set[tuple[int, int]]] = summary.groups
         self.leasing: list[Key] = leasing({name: set(known.get(name, ())) for name in GROUPED})
 
-    def scopes(self, part: int) -> tuple[Scope, ...]:
+    def scopes(self, part: int) -> tuple[CheckScope, ...]:
         """What is judged in one of the last parts."""
         if part < self._processes:
             return AT_PLACE
-        return (Scope.PRODUCER if part < self._groups else Scope.GROUP if part < self._run else Scope.RUN,)
+        return (
+            CheckScope.PRODUCER if part < self._groups else CheckScope.GROUP if part < self._run else CheckScope.RUN,
+        )
 
-    def by_identity(self, columns: Columns) -> Array:
+    def by_identity(self, columns: TableColumns) -> Array:
         """Rows without an identity need only be spread; a sight without one is not needed at all."""
         named = columns.identity != 0
         parts = self._bucket(columns.topic, np.where(named, columns.identity, columns.hash))
         return parts if columns.name == "attempt" else np.where(named, parts, -1)
 
-    def by_value(self, columns: Columns) -> Array:
+    def by_value(self, columns: TableColumns) -> Array:
         if columns.name == "dead":
             return np.where(columns.redriven > 0, self._bucket(columns.copy_topic, columns.copy_hash), -1)
         return self._bucket(columns.topic, columns.hash)
 
-    def last(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def last(self, columns: TableColumns) -> Iterator[pa.RecordBatch]:
         """To all of the last parts that need these rows. Attempts are placed by now."""
         if columns.name in PLACED or columns.name == "attempt":
             yield from scattered(columns, self._place(columns))
@@ -117,7 +119,7 @@ class Routes:
             yield from scattered(columns, self._processes + self._bucket(columns.process))
             yield from chunks(self._run, timed(columns))
         elif columns.name == "read":
-            final = columns.where(columns.reader == Reader.FINAL)
+            final = columns.where(columns.reader == ReaderKind.FINAL)
             for part in range(self._processes, self._groups):
                 yield from chunks(part, final)
         elif columns.name == "seen":
@@ -129,7 +131,7 @@ class Routes:
         elif columns.name == "sample":
             yield from chunks(self._run, columns)
 
-    def _called(self, calls: Columns) -> Iterator[pa.RecordBatch]:
+    def _called(self, calls: TableColumns) -> Iterator[pa.RecordBatch]:
         """A call that names no partition is about all of its topic."""
         yield from scattered(calls, self._place(calls))
         everywhere = calls.where(calls.partition < 0)
@@ -138,24 +140,24 @@ class Routes:
             for part in np.flatnonzero(self._topics == topic):
                 yield from chunks(int(part), some)
 
-    def _replayed(self, seen: Columns) -> Iterator[pa.RecordBatch]:
+    def _replayed(self, seen: TableColumns) -> Iterator[pa.RecordBatch]:
         """Replays go to their group, and to each group that leases or reads what the final read has of the same."""
-        replays = seen.where(seen.reader == Reader.REPLAY)
+        replays = seen.where(seen.reader == ReaderKind.REPLAY)
         yield from scattered(replays, self._group(replays))
-        final = seen.reader == Reader.FINAL
+        final = seen.reader == ReaderKind.FINAL
         for (topic, partition), (first, last) in self._replays.items():
             there = final & (seen.topic == topic) & (seen.partition == partition)
             same = seen.where(there & (seen.offset >= first) & (seen.offset <= last))
             for part in range(self._groups, self._run):
                 yield from chunks(part, same)
 
-    def _place(self, columns: Columns) -> Array:
+    def _place(self, columns: TableColumns) -> Array:
         at = found_at(self._codes, mixed(columns.topic, columns.partition))
         if not len(self._order):
             return at
         return np.where(at >= 0, self._order[at], -1)
 
-    def _group(self, columns: Columns) -> Array:
+    def _group(self, columns: TableColumns) -> Array:
         return self._groups + self._bucket(columns.topic, columns.group)
 
     def _bucket(self, *columns: Array) -> Array:

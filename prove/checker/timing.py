@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prove.checker.invariant import Run
+from prove.checker.invariant import RunInfo
 from prove.checker.row_matching import Array, beginnings
 
 MS = 1_000_000
@@ -31,11 +31,11 @@ def most_before(codes: Array, at: Array, values: Array, asked: Array, asked_at: 
     return found[len(codes) :]
 
 
-def has_fault(run: Run, began_ns: int, ended_ns: int) -> bool:
+def has_fault(run: RunInfo, began_ns: int, ended_ns: int) -> bool:
     return any(fault.began_ns < ended_ns and _end(fault.ended_ns) > began_ns for fault in run.faults)
 
 
-def quiet(run: Run, settle_ns: int) -> list[tuple[int, int]]:
+def quiet(run: RunInfo, settle_ns: int) -> list[tuple[int, int]]:
     """The stretches of the load without a fault, each from `settle_ns` after the last one's end."""
     at, end = run.load_ns
     found = []

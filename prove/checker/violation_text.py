@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from prove.checker.invariant import Run
+from prove.checker.invariant import RunInfo
 from prove.checker.row_matching import Array
-from prove.history.tables import Columns
+from prove.history.tables import TableColumns
 
 
-def call(run: Run, table: Columns, row: int) -> str:
+def call(run: RunInfo, table: TableColumns, row: int) -> str:
     """`<process>-<counter>`."""
     return f"{run.name(table.process[row])}-{int(table.counter[row])}"
 
 
-def calls(run: Run, table: Columns, rows: Iterable[int]) -> tuple[str, ...]:
+def calls(run: RunInfo, table: TableColumns, rows: Iterable[int]) -> tuple[str, ...]:
     """Several calls, each once; none where nobody is named, as in the final read."""
     return tuple(dict.fromkeys(call(run, table, row) for row in rows if table.process[row]))
 
 
-def place(run: Run, table: Columns, row: int) -> tuple[str, int, int]:
+def place(run: RunInfo, table: TableColumns, row: int) -> tuple[str, int, int]:
     return run.name(table.topic[row]), int(table.partition[row]), int(table.offset[row])
 
 
-def shown(run: Run, table: Columns, row: int) -> str:
+def shown(run: RunInfo, table: TableColumns, row: int) -> str:
     """A place in a sentence."""
     topic, partition, offset = place(run, table, row)
     return f"{topic}/{partition}@{offset}"

@@ -46,7 +46,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class PublishedAt:
     """Where a message is, as the answer said."""
 
     partition: int
@@ -54,7 +54,7 @@ class Placed:
     duplicate: bool = False
 
 
-class Call:
+class RecordedCall:
     """What all calls share. Each is told its outcome once."""
 
     def __init__(self, recorder: Writer, invoke: Line) -> None:
@@ -74,7 +74,7 @@ class Call:
         self._recorder.write([replace(outcome, counter=self._first)])
 
 
-class FetchCall(Call):
+class FetchCall(RecordedCall):
     """A read under way."""
 
     def ok(self, messages: Sequence[Seen], *, log_start: int, high_watermark: int) -> None:
@@ -100,7 +100,7 @@ class FetchCall(Call):
         self._complete(replace(line, identities=_some(identities), log_start=bounds[0], high_watermark=bounds[1]))
 
 
-class MemberCall(Call):
+class MemberCall(RecordedCall):
     """A join, a leave or a commit under way."""
 
     def ok(self, generation: int | None = None, partitions: Sequence[int] = ()) -> None:
@@ -120,10 +120,10 @@ class PublishCall:
         self.done = False
         recorder.write([self._invoke(attempts, topics.pop(), producers.pop())])
 
-    def ok(self, *placed: Placed) -> None:
+    def ok(self, *placed: PublishedAt) -> None:
         self.each(placed)
 
-    def each(self, results: Sequence[Placed | BaseException]) -> None:
+    def each(self, results: Sequence[PublishedAt | BaseException]) -> None:
         """A result per message, as a batch answers: where it is, or the error that it got."""
         if len(results) != self._count:
             raise ValueError(f"{len(results)} results for {self._count} messages; give one for each")
@@ -169,13 +169,13 @@ class PublishCall:
         self._recorder.write(lines)
 
 
-def _outcome(result: Placed | BaseException) -> Told:
-    return "ok" if isinstance(result, Placed) else "fail" if isinstance(result, REFUSALS) else "info"
+def _outcome(result: PublishedAt | BaseException) -> Told:
+    return "ok" if isinstance(result, PublishedAt) else "fail" if isinstance(result, REFUSALS) else "info"
 
 
-def _ended(results: Sequence[Placed | BaseException]) -> Line:
+def _ended(results: Sequence[PublishedAt | BaseException]) -> Line:
     """The line of messages that fared alike."""
-    placed = [each for each in results if isinstance(each, Placed)]
+    placed = [each for each in results if isinstance(each, PublishedAt)]
     if not placed:
         first = results[0]
         return Line(kind=_outcome(first), reason=f"{type(first).__name__}: {first}"[:500])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from prove.history.lines import Line
 from prove.history.rows import Row, rows_of
-from prove.history.tables import TABLES, Columns, columns, text_id
+from prove.history.tables import TABLES, TableColumns, columns, text_id
 
 CHUNK = 65_536
 """Rows of a table that are handed out together, as soon as there are so many."""
@@ -42,7 +42,7 @@ class FileReader:
         """The texts of topics, groups, owners and processes that were in it."""
         return {number: text for text, number in self._ids.items() if text}
 
-    def chunks(self) -> Iterator[Columns]:
+    def chunks(self) -> Iterator[TableColumns]:
         """The rows of all tables, in no particular order."""
         decoder = msgspec.json.Decoder(Line)
         ended = False
@@ -123,7 +123,7 @@ class FileReader:
             found = self._ids[text] = text_id(text) if text else 0
         return found
 
-    def _full(self, size: int) -> Iterator[Columns]:
+    def _full(self, size: int) -> Iterator[TableColumns]:
         for table in self._tables.values():
             if table.rows >= size:
                 yield table.taken()
@@ -154,12 +154,12 @@ class _Table:
             column.extend(numbers)
         self.rows += count
 
-    def taken(self) -> Columns:
+    def taken(self) -> TableColumns:
         """What there is, and begins anew."""
         done, self._columns = self._columns, {name: array("q") for name in self._columns}
         self.rows = 0
         types = TABLES[self._name]
-        return Columns(self._name, {name: _numpy(done[name], kind) for name, kind in types.items()})
+        return TableColumns(self._name, {name: _numpy(done[name], kind) for name, kind in types.items()})
 
 
 def _numbers(told: int | Sequence[int], count: int, name: str) -> array[int]:

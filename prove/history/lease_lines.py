@@ -14,7 +14,7 @@ from prove.history.tables import text_id
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class SeenMessage:
     """One leased message."""
 
     offset: int
@@ -25,18 +25,18 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lease:
+class SeenLease:
     """Messages of one partition in hand."""
 
     partition: int
     token: int
     expires_ms: int
     suspect: bool
-    messages: Sequence[Message]
+    messages: Sequence[SeenMessage]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saying:
+class OwnerAnswer:
     """One answer to give."""
 
     verb: Said
@@ -57,7 +57,7 @@ class Saying:
         return body
 
 
-def said_line(topic: str, group: str, owner: str, saying: Saying) -> Line:
+def said_line(topic: str, group: str, owner: str, saying: OwnerAnswer) -> Line:
     """The line before an answer is given."""
     return Line(
         kind="invoke",
@@ -85,9 +85,9 @@ def told_by(line: Line) -> Told:
     return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
 
 
-def lease_of(told: dict[str, Any]) -> Lease:
+def lease_of(told: dict[str, Any]) -> SeenLease:
     messages = [
-        Message(
+        SeenMessage(
             offset=each["offset"],
             key=each.get("key"),
             value=value_of(each),
@@ -96,7 +96,7 @@ def lease_of(told: dict[str, Any]) -> Lease:
         )
         for each in told["messages"]
     ]
-    return Lease(
+    return SeenLease(
         partition=told["partition"],
         token=told["token"],
         expires_ms=milliseconds(told["expires_at"]),
@@ -110,7 +110,7 @@ def value_of(told: dict[str, Any]) -> bytes:
     return str(told["value"]).encode() if "value" in told else base64.b64decode(told["value_base64"])
 
 
-def seen_of(lease: Lease) -> LeaseSeen:
+def seen_of(lease: SeenLease) -> LeaseSeen:
     got = tuple(
         [
             Got(each.offset, each.delivery, each.failures, text_id(each.value), text_id(each.key))

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prove.checker.invariant import Run
+from prove.checker.invariant import RunInfo
 from prove.history import truth
 from prove.history.file_reader import FileReader
-from prove.history.run_file import Described, load_run, save_run
-from prove.history.tables import TABLES, Columns, Tables, joined
+from prove.history.run_file import RunDescription, load_run, save_run
+from prove.history.tables import TABLES, TableColumns, Tables, joined
 from prove.history.truth import TruthPart, write_truth
 
-__all__ = ["History", "Source", "load", "load_files", "load_run", "open_run", "save_run", "write_truth"]
+__all__ = ["History", "RunFiles", "load", "load_files", "load_run", "open_run", "save_run", "write_truth"]
 
 HISTORY = "history"
 ROW_BYTES = 40
@@ -28,7 +28,7 @@ class History:
     """All facts of a run, and what is missing of them."""
 
     tables: Tables
-    run: Run
+    run: RunInfo
     cut: tuple[str, ...] = ()
 
     @property
@@ -37,10 +37,10 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class RunFiles:
     """What there is to be read of a run; `cut` is what is known to be missing before anything was read."""
 
-    run: Run
+    run: RunInfo
     files: tuple[Path, ...]
     crashed: frozenset[str]
     parts: tuple[TruthPart, ...]
@@ -52,7 +52,7 @@ class Source:
         return sum(path.stat().st_size for path in self.files) // ROW_BYTES + sum(part.rows for part in self.parts)
 
 
-def open_run(folder: Path) -> Source:
+def open_run(folder: Path) -> RunFiles:
     """Looks what is there, and reads none of it but `run.json`."""
     files = tuple(sorted((folder / HISTORY).glob("*.jsonl")))
     try:
@@ -61,7 +61,7 @@ def open_run(folder: Path) -> Source:
         cut = (f"no whole run.json: {type(exc).__name__}: {exc}",)
         # Any of them may have been killed: without run.json nobody knows.
         crashed = frozenset(path.stem for path in files)
-        return Source(run=Run(), files=files, crashed=crashed, parts=(), cut=cut)
+        return RunFiles(run=RunInfo(), files=files, crashed=crashed, parts=(), cut=cut)
     parts, cut_truth = _truth(folder, described)
     missing = described.processes - {path.stem for path in files}
     strange = {path.stem for path in files} - described.processes
@@ -71,7 +71,7 @@ def open_run(folder: Path) -> Source:
         *(("run.json names no history",) if not described.processes else ()),
         *cut_truth,
     )
-    return Source(run=described.run, files=files, crashed=described.crashed, parts=parts, cut=cut)
+    return RunFiles(run=described.run, files=files, crashed=described.crashed, parts=parts, cut=cut)
 
 
 def load(folder: Path) -> History:
@@ -83,19 +83,19 @@ def load(folder: Path) -> History:
     return History(tables=_tables(found), run=run, cut=(*source.cut, *cut))
 
 
-def load_files(folder: Path, *, crashed: Collection[str] = (), run: Run | None = None) -> History:
+def load_files(folder: Path, *, crashed: Collection[str] = (), run: RunInfo | None = None) -> History:
     """Only the histories of a folder, of a run that nobody described. `crashed` may lack their end."""
     files = sorted(folder.glob("*.jsonl"))
     found, cut, names = _histories(files, frozenset(crashed))
     if not files:
         cut.append(f"no history in {folder}")
     cut += [f"{name}: its history is missing" for name in crashed if not (folder / f"{name}.jsonl").exists()]
-    known = run or Run()
+    known = run or RunInfo()
     return History(tables=_tables(found), run=replace(known, names={**names, **known.names}), cut=tuple(cut))
 
 
-def _histories(files: Iterable[Path], crashed: frozenset[str]) -> tuple[list[Columns], list[str], dict[int, str]]:
-    found: list[Columns] = []
+def _histories(files: Iterable[Path], crashed: frozenset[str]) -> tuple[list[TableColumns], list[str], dict[int, str]]:
+    found: list[TableColumns] = []
     cut: list[str] = []
     names: dict[int, str] = {}
     for path in files:
@@ -106,7 +106,7 @@ def _histories(files: Iterable[Path], crashed: frozenset[str]) -> tuple[list[Col
     return found, cut, names
 
 
-def _truth(folder: Path, described: Described) -> tuple[tuple[TruthPart, ...], list[str]]:
+def _truth(folder: Path, described: RunDescription) -> tuple[tuple[TruthPart, ...], list[str]]:
     try:
         parts, counts = tuple(truth.parts(folder)), truth.counts(folder)
     except (OSError, ValueError) as exc:
@@ -121,8 +121,8 @@ def _truth(folder: Path, described: Described) -> tuple[tuple[TruthPart, ...], l
     return parts, cut
 
 
-def _tables(found: Iterable[Columns]) -> Tables:
-    by_name: dict[str, list[Columns]] = {name: [] for name in TABLES}
+def _tables(found: Iterable[TableColumns]) -> Tables:
+    by_name: dict[str, list[TableColumns]] = {name: [] for name in TABLES}
     for part in found:
         by_name[part.name].append(part)
     return Tables(by_name={name: joined(name, parts) for name, parts in by_name.items() if parts})

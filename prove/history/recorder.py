@@ -17,13 +17,13 @@ from types import TracebackType
 import msgspec
 from msgspec.structs import replace
 
-from prove.history.calls import REFUSALS, Attempt, FetchCall, MemberCall, Placed, PublishCall
+from prove.history.calls import REFUSALS, Attempt, FetchCall, MemberCall, PublishCall, PublishedAt
 from prove.history.lines import Line, ReadBy, Sampled
 
-__all__ = ["REFUSALS", "Attempt", "Placed", "Recorder"]
+__all__ = ["REFUSALS", "Attempt", "HistoryRecorder", "PublishedAt"]
 
 
-class Recorder:
+class HistoryRecorder:
     """Writes the history of one client process; safe for threads, not to be carried over a fork."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Recorder:
         self.write([Line(kind="end", counter=self.counters(1))])
         self._file.close()
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> HistoryRecorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

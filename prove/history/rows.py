@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prove.history.lines import Line
-from prove.history.tables import Membership, Outcome, Reader, Sample, Verb
+from prove.history.tables import CallOutcome, MemberEvent, OwnerVerb, ReaderKind, SampleKind
 
 Row = Mapping[str, int | Sequence[int]]
 Rows = Iterator[tuple[str, int, Row]]
 """The table, how many rows, and what they are."""
 Ids = Callable[[str], int]
 
-_OUTCOMES = {"ok": int(Outcome.OK), "note": int(Outcome.OK), "fail": int(Outcome.FAIL), "info": int(Outcome.INFO)}
-_READERS = {each.name.lower(): int(each) for each in Reader}
-_VERBS = {each.name.lower(): int(each) for each in Verb}
-_SAMPLES = {each.name.lower(): int(each) for each in Sample}
+_OUTCOMES = {
+    "ok": int(CallOutcome.OK),
+    "note": int(CallOutcome.OK),
+    "fail": int(CallOutcome.FAIL),
+    "info": int(CallOutcome.INFO),
+}
+_READERS = {each.name.lower(): int(each) for each in ReaderKind}
+_VERBS = {each.name.lower(): int(each) for each in OwnerVerb}
+_SAMPLES = {each.name.lower(): int(each) for each in SampleKind}
 # A consume is a call first; one that names a generation is a member's, too.
-_MEMBERSHIPS = {each.name.lower(): int(each) for each in Membership if each is not Membership.CONSUME}
+_MEMBERSHIPS = {each.name.lower(): int(each) for each in MemberEvent if each is not MemberEvent.CONSUME}
 _MS = 1_000_000
 _PROGRESS = (
     "partition", "epoch", "start", "committed", "frontier", "high_watermark", "leased", "waiting", "skipped", "acked",
@@ -111,7 +116,7 @@ def _consume(invoke: Line, told: Line | None, row: dict[str, int]) -> Rows:
     _put(row, "partition", invoke.partition)
     yield "call", 1, row
     if invoke.op == "consume" and invoke.generation is not None:
-        member = {"member": row["owner"], "generation": invoke.generation, "event": int(Membership.CONSUME)}
+        member = {"member": row["owner"], "generation": invoke.generation, "event": int(MemberEvent.CONSUME)}
         yield "member", 1, {**row, **member, "partition": -1}
     if told is None:
         return
@@ -139,7 +144,7 @@ def _consume(invoke: Line, told: Line | None, row: dict[str, int]) -> Rows:
                 "offset": [each.offset for each in looked],
                 "hash": [each.hash for each in looked],
                 "key": [each.key for each in looked],
-                "reader": int(Reader.DELIVERY),
+                "reader": int(ReaderKind.DELIVERY),
             }
             yield "seen", len(looked), seen
 
@@ -188,7 +193,7 @@ def _member(invoke: Line, told: Line | None, row: dict[str, int], ids: Ids) -> R
         asked["generation"] = invoke.generation
     yield "member", 1, {**asked, "event": _MEMBERSHIPS[invoke.op]}
     if told is not None and told.partitions:
-        yield "member", len(told.partitions), {**row, "event": int(Membership.ASSIGNED), "partition": told.partitions}
+        yield "member", len(told.partitions), {**row, "event": int(MemberEvent.ASSIGNED), "partition": told.partitions}
 
 
 def _sample(invoke: Line, row: dict[str, int], ids: Ids) -> Rows:

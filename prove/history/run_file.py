@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lakelog.model.group import Exponential, Fixed, Order, RetryPolicy
-from prove.checker.invariant import Fault, Rules, Run
+from prove.checker.invariant import FaultInterval, GroupRules, RunInfo
 from prove.history import truth
 from prove.history.tables import text_id
 
@@ -42,7 +42,7 @@ class _RunFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     truth: dict[str, int]
     names: tuple[str, ...]
     rules: tuple[_Rules, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[FaultInterval, ...]
     load_ns: tuple[int, int]
     healed_ns: int
     drained_ns: int
@@ -50,16 +50,16 @@ class _RunFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
+class RunDescription:
     """A run, and the histories and rows of truth that it must have left."""
 
-    run: Run
+    run: RunInfo
     processes: frozenset[str]
     crashed: frozenset[str]
     truth: dict[str, int]
 
 
-def save_run(folder: Path, run: Run, *, processes: Collection[str]) -> None:
+def save_run(folder: Path, run: RunInfo, *, processes: Collection[str]) -> None:
     """Written last, when all histories and the truth are there. `processes` are all that have made a history."""
     crashed = sorted(name for name in processes if text_id(name) in run.crashed)
     file = _RunFile(
@@ -82,11 +82,13 @@ def save_run(folder: Path, run: Run, *, processes: Collection[str]) -> None:
     making.rename(folder / FILE)
 
 
-def load_run(folder: Path) -> Described:
+def load_run(folder: Path) -> RunDescription:
     """Raises OSError or ValueError where there is none, or no whole one."""
     file = msgspec.json.decode((folder / FILE).read_bytes(), type=_RunFile)
-    rules = {(each.topic, each.group): Rules(retries=_meant(each.retries), order=each.order) for each in file.rules}
-    run = Run(
+    rules = {
+        (each.topic, each.group): GroupRules(retries=_meant(each.retries), order=each.order) for each in file.rules
+    }
+    run = RunInfo(
         names={text_id(name): name for name in (*file.names, *file.processes)},
         rules=rules,
         crashed=frozenset(text_id(name) for name in file.crashed),
@@ -97,7 +99,7 @@ def load_run(folder: Path) -> Described:
         targets=file.targets,
     )
     processes, crashed = frozenset(file.processes), frozenset(file.crashed)
-    return Described(run=run, processes=processes, crashed=crashed, truth=file.truth)
+    return RunDescription(run=run, processes=processes, crashed=crashed, truth=file.truth)
 
 
 def _written(policy: RetryPolicy) -> _Exponential | _Fixed:

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from lakelog.model.group import Fixed
-from prove.checker.invariant import Rules, Run
+from prove.checker.invariant import GroupRules, RunInfo
 from prove.history.lines import Got, LeaseSeen, Line, ProgressSeen, identity_of
 from prove.history.loading import HISTORY, save_run, write_truth
-from prove.history.recorder import Attempt, Placed, Recorder
-from prove.history.tables import Columns, Reader, columns, text_id
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
+from prove.history.tables import ReaderKind, TableColumns, columns, text_id
 
 TOPIC, GROUP = "made", "workers"
 ROWS_OF_A_MESSAGE = 5
@@ -38,7 +38,7 @@ class Back:
     failures: int = field(compare=False)
 
 
-class Partition:
+class SyntheticPartition:
     """One partition, its producers, its owners and one who reads along."""
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -85,7 +85,7 @@ class Partition:
         recorder = self._producers[self._turn % len(self._producers)]
         attempts = [self._attempt(recorder, number) for number in range(_BATCH)]
         first = len(self._hashes)
-        places = [Placed(partition=self._number, offset=first + at) for at in range(_BATCH)]
+        places = [PublishedAt(partition=self._number, offset=first + at) for at in range(_BATCH)]
         self._hashes += [text_id(each.value) for each in attempts]
         self._keys += [text_id(each.key) for each in attempts]
         self._identities += [identity_of(each.idempotency_key) for each in attempts]
@@ -93,7 +93,7 @@ class Partition:
             with recorder.publish(*attempts) as call:
                 self._pass(2)
                 call.info("the answer was lost")
-            places = [Placed(partition=each.partition, offset=each.offset, duplicate=True) for each in places]
+            places = [PublishedAt(partition=each.partition, offset=each.offset, duplicate=True) for each in places]
         if self._turn % 70 == 0:
             with recorder.publish(self._attempt(recorder, -1)) as call:
                 call.info("it never arrived")
@@ -102,7 +102,7 @@ class Partition:
             call.ok(*places)
         self._pass(1)
 
-    def _attempt(self, recorder: Recorder, number: int) -> Attempt:
+    def _attempt(self, recorder: HistoryRecorder, number: int) -> Attempt:
         value = recorder.value()
         # Every second one has a key that comes again and again; only the others are ever given back.
         key = f"k{number}" if number % 2 else None
@@ -119,7 +119,7 @@ class Partition:
         self._pass(1)
         self._answer(owner, got)
 
-    def _answer(self, owner: Recorder, got: list[Got]) -> None:
+    def _answer(self, owner: HistoryRecorder, got: list[Got]) -> None:
         whole = len(got) == _BATCH
         returned = got[10].offset if whole and self._turn % 5 == 0 else None
         forgotten = got[20].offset if whole and self._turn % 11 == 0 else None
@@ -169,11 +169,11 @@ class Partition:
 
     # What is true at the end ------------------------------------------------------------------------------------------
 
-    def truth(self) -> list[Columns]:
+    def truth(self) -> list[TableColumns]:
         end = len(self._hashes)
         read = {
             "topic": text_id(TOPIC), "partition": self._number, "offset": 0, "first": 0, "count": end, "log_start": 0,
-            "high_watermark": end, "reader": Reader.FINAL, "invoked_ns": self._now_ns, "completed_ns": self._now_ns,
+            "high_watermark": end, "reader": ReaderKind.FINAL, "invoked_ns": self._now_ns, "completed_ns": self._now_ns,
         }  # fmt: skip
         told = self._progress()
         progress = {name: getattr(told, name) for name in told.__struct_fields__}
@@ -181,20 +181,20 @@ class Partition:
         when = {"invoked_ns": self._now_ns, "completed_ns": self._now_ns}
         return [self._seen(), columns("read", [read]), columns("progress", [{**progress, **who, **when}])]
 
-    def _seen(self) -> Columns:
+    def _seen(self) -> TableColumns:
         end = len(self._hashes)
-        some = columns("seen", [{"topic": text_id(TOPIC), "partition": self._number, "reader": Reader.FINAL}])
+        some = columns("seen", [{"topic": text_id(TOPIC), "partition": self._number, "reader": ReaderKind.FINAL}])
         arrays = {name: np.repeat(array, end) for name, array in some.arrays.items()}
         arrays["offset"] = np.arange(end)
         arrays["completed_ns"] = np.full(end, self._now_ns)
         for name, numbers in (("hash", self._hashes), ("key", self._keys), ("identity", self._identities)):
             arrays[name] = np.array(numbers, np.int64)
-        return Columns("seen", arrays)
+        return TableColumns("seen", arrays)
 
     # Time -------------------------------------------------------------------------------------------------------------
 
-    def _recorder(self, folder: Path, name: str) -> Recorder:
-        return Recorder(folder, name, clock=lambda: self._now_ns, wall=lambda: self._wall_ms() * _MS)
+    def _recorder(self, folder: Path, name: str) -> HistoryRecorder:
+        return HistoryRecorder(folder, name, clock=lambda: self._now_ns, wall=lambda: self._wall_ms() * _MS)
 
     def _wall_ms(self) -> int:
         return _WALL_MS + self._now_ns // _MS
@@ -202,13 +202,13 @@ class Partition:
     def _pass(self, milliseconds: int) -> None:
         self._now_ns += milliseconds * _MS
 
-    def _line(self, owner: Recorder, **more: object) -> Line:
+    def _line(self, owner: HistoryRecorder, **more: object) -> Line:
         return Line(kind="invoke", topic=TOPIC, group=GROUP, owner=owner.process, **more)  # type: ignore[arg-type]
 
 
 def make_partition(folder: Path, number: int, messages: int) -> tuple[list[str], int]:
     """Writes what one partition left; its processes, and the time when it was drained."""
-    partition = Partition(folder / HISTORY, number)
+    partition = SyntheticPartition(folder / HISTORY, number)
     drained_ns = partition.run(messages)
     for table in partition.truth():
         write_truth(folder, table)
@@ -217,8 +217,8 @@ def make_partition(folder: Path, number: int, messages: int) -> tuple[list[str],
 
 def describe(folder: Path, processes: list[str], drained_ns: int) -> None:
     """Writes run.json, when all partitions are there."""
-    rules = Rules(retries=Fixed(max=3, seconds=_RETRY_MS / 1000))
-    run = Run(
+    rules = GroupRules(retries=Fixed(max=3, seconds=_RETRY_MS / 1000))
+    run = RunInfo(
         names={text_id(name): name for name in (TOPIC, GROUP)},
         rules={(text_id(TOPIC), text_id(GROUP)): rules},
         load_ns=(_BEGAN_NS, drained_ns),

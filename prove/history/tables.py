@@ -26,7 +26,7 @@ def text_id(text: str | bytes | None) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True) or 1
 
 
-class Outcome(IntEnum):
+class CallOutcome(IntEnum):
     """What the caller was told. Only a definite refusal of ours is FAIL; whatever else went wrong may have happened."""
 
     OK = 0
@@ -34,7 +34,7 @@ class Outcome(IntEnum):
     INFO = 2
 
 
-class Reader(IntEnum):
+class ReaderKind(IntEnum):
     """Who saw a message, or the ends of a log."""
 
     FINAL = 0
@@ -47,7 +47,7 @@ class Reader(IntEnum):
     """An independent reader of the files, at the end."""
 
 
-class Verb(IntEnum):
+class OwnerVerb(IntEnum):
     """What an owner says about a message it holds, or asks for."""
 
     ACK = 0
@@ -60,7 +60,7 @@ class Verb(IntEnum):
     SEEK = 7
 
 
-class Membership(IntEnum):
+class MemberEvent(IntEnum):
     """What a member asked for, or was given. A row's generation is the one that the answer, or the call, names.
 
     A member consumes under its own id as the owner, so that `call` says when it waited in a long poll.
@@ -139,13 +139,13 @@ TABLES: Mapping[str, Mapping[str, type]] = {
     # What retention cut from a partition, up to `end`, and when; and what of it was unfinished in a group, as told.
     "cut": {"topic": np.int64, "partition": np.int32, "group": np.int64, "first": np.int64, "end": np.int64,
             "unfinished": np.int64, "youngest_ms": np.int64, "horizon_ms": np.int64, "at_ns": np.int64},
-    # A figure that was told beside what it truly was: lag, oldest age, memory, a wait. See `Sample`.
+    # A figure that was told beside what it truly was: lag, oldest age, memory, a wait. See `SampleKind`.
     "sample": {"kind": np.int8, "topic": np.int64, "group": np.int64, "process": np.int64, "at_ns": np.int64,
                "told": np.int64, "truth": np.int64, "stale": np.bool_},
 }  # fmt: skip
 
 
-class Sample(IntEnum):
+class SampleKind(IntEnum):
     """Kinds of samples."""
 
     LAG = 0
@@ -174,7 +174,7 @@ class Sample(IntEnum):
     the partitions that got stuck, truth the most that may be; or the call failed, which `stale` says."""
 
 
-class Columns:
+class TableColumns:
     """One table: an array for each column, `table.offset` and so on, all of one length."""
 
     def __init__(self, name: str, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -193,19 +193,19 @@ class Columns:
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
-    def where(self, chosen: npt.NDArray[np.generic]) -> Columns:
+    def where(self, chosen: npt.NDArray[np.generic]) -> TableColumns:
         """The rows of a mask or of indices."""
         return _Chosen(self, chosen)
 
-    def sorted_by(self, *names: str) -> Columns:
+    def sorted_by(self, *names: str) -> TableColumns:
         """By the first name, then the next; stable."""
         return self.where(np.lexsort([getattr(self, name) for name in reversed(names)]))
 
 
-class _Chosen(Columns):
+class _Chosen(TableColumns):
     """Some rows of a table. A column of them is taken out when it is asked for: most checks need four of fifteen."""
 
-    def __init__(self, table: Columns, rows: npt.NDArray[Any]) -> None:
+    def __init__(self, table: TableColumns, rows: npt.NDArray[Any]) -> None:
         self.name = table.name
         self._table = table
         self._rows: npt.NDArray[Any] = rows.nonzero()[0] if rows.dtype == np.bool_ else rows
@@ -223,19 +223,19 @@ class _Chosen(Columns):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def where(self, chosen: npt.NDArray[Any]) -> Columns:
+    def where(self, chosen: npt.NDArray[Any]) -> TableColumns:
         rows = chosen.nonzero()[0] if chosen.dtype == np.bool_ else chosen
         return _Chosen(self._table, self._rows[rows])
 
 
-def columns(name: str, rows: Iterable[Mapping[str, object]] = ()) -> Columns:
+def columns(name: str, rows: Iterable[Mapping[str, object]] = ()) -> TableColumns:
     """A table of rows that say what they know; -1 stands for the other numbers of places, 0 for the rest."""
     types = TABLES[name]
     found = list(rows)
     for row in found:
         if unknown := row.keys() - types.keys():
             raise ValueError(f"'{name}' has no column {', '.join(sorted(unknown))}")
-    return Columns(
+    return TableColumns(
         name,
         {each: np.array([row.get(each, _MISSING.get(each, 0)) for row in found], kind) for each, kind in types.items()},
     )
@@ -244,24 +244,24 @@ def columns(name: str, rows: Iterable[Mapping[str, object]] = ()) -> Columns:
 _MISSING = {"partition": -1, "offset": -1, "asked_partition": -1, "sequence": -1, "first": -1, "token": -1}
 
 
-def joined(name: str, parts: Iterable[Columns]) -> Columns:
+def joined(name: str, parts: Iterable[TableColumns]) -> TableColumns:
     """Tables of one name as one."""
     found = [part for part in parts if len(part)]
     if not found:
         return columns(name)
-    return Columns(name, {each: np.concatenate([getattr(part, each) for part in found]) for each in TABLES[name]})
+    return TableColumns(name, {each: np.concatenate([getattr(part, each) for part in found]) for each in TABLES[name]})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
     """All facts of one scope, by the names of `TABLES`; a table that is not there is empty."""
 
-    by_name: Mapping[str, Columns]
+    by_name: Mapping[str, TableColumns]
 
-    def __getitem__(self, name: str) -> Columns:
+    def __getitem__(self, name: str) -> TableColumns:
         return self.by_name.get(name) or _empty(name)
 
 
 @cache
-def _empty(name: str) -> Columns:
+def _empty(name: str) -> TableColumns:
     return columns(name)

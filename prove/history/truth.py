@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prove.history.tables import TABLES, Columns
+from prove.history.tables import TABLES, TableColumns
 
 FOLDER = "truth"
 _ROWS = 1_000_000
@@ -32,7 +32,7 @@ class TruthPart:
         return table_of(self.path)
 
 
-def write_truth(folder: Path, columns: Columns) -> Path:
+def write_truth(folder: Path, columns: TableColumns) -> Path:
     """Adds to the truth of a run; a table may be written in several parts."""
     where = folder / FOLDER
     where.mkdir(parents=True, exist_ok=True)
@@ -69,18 +69,18 @@ def counts(folder: Path) -> dict[str, int]:
     return dict(found)
 
 
-def read_part(part: TruthPart) -> Columns:
+def read_part(part: TruthPart) -> TableColumns:
     return from_arrow(part.table, pq.ParquetFile(part.path).read_row_group(part.group))
 
 
-def to_arrow(columns: Columns) -> pa.Table:
+def to_arrow(columns: TableColumns) -> pa.Table:
     """The columns as they are; a table may have been narrowed to some of its own."""
     return pa.table({name: pa.array(array) for name, array in columns.arrays.items()})
 
 
-def from_arrow(name: str, table: pa.Table) -> Columns:
+def from_arrow(name: str, table: pa.Table) -> TableColumns:
     types = TABLES[name]
     if unknown := set(table.column_names) - types.keys():
         raise ValueError(f"'{name}' has no column {', '.join(sorted(unknown))}")
     arrays = {each: table.column(each).to_numpy() for each in table.column_names}
-    return Columns(name, {each: np.asarray(array, types[each]) for each, array in arrays.items()})
+    return TableColumns(name, {each: np.asarray(array, types[each]) for each, array in arrays.items()})

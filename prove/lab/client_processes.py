@@ -22,14 +22,14 @@ from typing import Any
 import msgspec
 
 from prove.lab.load.calls import TOKEN
-from prove.lab.load.plan import Plan
-from prove.lab.shared_progress import Board, Field
+from prove.lab.load.plan import ClientPlan
+from prove.lab.shared_progress import ProgressField, SharedProgress
 from tests.kit.process import Supervisor
 from tests.kit.waiting import eventually
 
 
 @dataclass(eq=False)
-class Hand:
+class ClientProcess:
     """One client process."""
 
     name: str
@@ -44,12 +44,12 @@ class Hand:
         return self.started.is_set() and self.code is None
 
 
-MakePlan = Callable[[str, int, str], Plan]
+MakePlan = Callable[[str, int, str], ClientPlan]
 """From a name, a slot, and the name of the killed one that it replaces, if any."""
 
 
-class Crew:
-    """`crew.hire("billing", "worker", 3, make_plan)` keeps three of them at work until `crew.dismiss("billing")`."""
+class ClientProcesses:
+    """`clients.start_role("billing", "worker", 3, make_plan)` keeps three running until `end_roles("billing")`."""
 
     def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str, token: str) -> None:
         """`path` is where processes import from, `token` what they show to servers."""
@@ -58,16 +58,16 @@ class Crew:
         self._environment = {"PYTHONPATH": path, TOKEN: token}
         for name in ("history", "stop", "logs", "pending", "points"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        self.board = Board(folder / "board")
-        self.hands: list[Hand] = []
+        self.progress = SharedProgress(folder / "progress")
+        self.processes: list[ClientProcess] = []
         self.broken: list[str] = []
         """What ended as nothing should: its name and the end of its log."""
         self._supervisor = supervisor
-        self._staff: dict[str, tuple[str, MakePlan]] = {}
+        self._roles: dict[str, tuple[str, MakePlan]] = {}
         self._guard = threading.RLock()
         self._closing = False
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ClientProcesses:
         path = str(self.folder / "fork-server")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -80,7 +80,7 @@ class Crew:
         self._link, _ = listener.accept()
         self._link.settimeout(None)
         listener.close()
-        self._thread = threading.Thread(target=self._listen, name="crew", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="clients", daemon=True)
         self._thread.start()
         return self
 
@@ -91,83 +91,83 @@ class Crew:
 
     # Staff ------------------------------------------------------------------------------------------------------------
 
-    def hire(self, role: str, module: str, count: int, make: MakePlan) -> list[Hand]:
+    def start_role(self, role: str, module: str, count: int, make: MakePlan) -> list[ClientProcess]:
         """So many processes of a role; who is killed is replaced."""
         with self._guard:
-            self._staff[role] = (module, make)
+            self._roles[role] = (module, make)
             return [self._start(role) for _ in range(count)]
 
-    def dismiss(self, *roles: str, within: float = 20.0) -> None:
+    def end_roles(self, *roles: str, within: float = 20.0) -> None:
         """Tells them to end, and waits; who does not is killed."""
         for role in roles:
             with self._guard:
-                self._staff.pop(role, None)
+                self._roles.pop(role, None)
             (self.folder / "stop" / role).touch()
         late = time.monotonic() + within
-        for hand in [hand for hand in self.hands if hand.role in roles]:
-            while hand.code is None and time.monotonic() < late:
+        for client in [client for client in self.processes if client.role in roles]:
+            while client.code is None and time.monotonic() < late:
                 time.sleep(0.02)
-            if hand.code is None:
-                self.kill9(hand)
+            if client.code is None:
+                self.kill9(client)
 
-    def of(self, *roles: str) -> list[Hand]:
+    def of(self, *roles: str) -> list[ClientProcess]:
         """Those at work."""
         with self._guard:
-            return [hand for hand in self.hands if hand.running and hand.role in roles]
+            return [client for client in self.processes if client.running and client.role in roles]
 
-    def pick(self, chance: random.Random, *roles: str) -> Hand:
+    def pick(self, chance: random.Random, *roles: str) -> ClientProcess:
         """Somebody at work, as soon as there is one."""
         return chance.choice(eventually(lambda: self.of(*roles), within=10, what=f"a {' or '.join(roles)} at work"))
 
     @property
     def crashed(self) -> list[str]:
-        return [hand.name for hand in self.hands if hand.code is not None and hand.code != 0]
+        return [client.name for client in self.processes if client.code is not None and client.code != 0]
 
     # What faults do to them -------------------------------------------------------------------------------------------
 
-    def busy(self, hand: Hand) -> int:
-        return self.board.get(hand.slot, Field.BUSY)
+    def busy(self, client: ClientProcess) -> int:
+        return self.progress.get(client.slot, ProgressField.BUSY)
 
-    def await_busy(self, hand: Hand, *, within: float) -> bool:
-        """Until a call of it is on its way, or it has messages in hand."""
+    def await_busy(self, client: ClientProcess, *, within: float) -> bool:
+        """Until a call of it is on its way, or it has messages in client."""
         until = time.monotonic() + within
-        while hand.running and time.monotonic() < until:
-            if self.busy(hand):
+        while client.running and time.monotonic() < until:
+            if self.busy(client):
                 return True
             time.sleep(0.001)
         return False
 
-    def kill9(self, hand: Hand) -> None:
-        self._signal(hand, signal.SIGKILL)
-        eventually(lambda: hand.code is not None, within=10, what=f"{hand.name} is gone")
+    def kill9(self, client: ClientProcess) -> None:
+        self._signal(client, signal.SIGKILL)
+        eventually(lambda: client.code is not None, within=10, what=f"{client.name} is gone")
 
-    def stop(self, hand: Hand) -> None:
-        self._signal(hand, signal.SIGSTOP)
+    def stop(self, client: ClientProcess) -> None:
+        self._signal(client, signal.SIGSTOP)
 
-    def cont(self, hand: Hand) -> None:
-        self._signal(hand, signal.SIGCONT)
+    def cont(self, client: ClientProcess) -> None:
+        self._signal(client, signal.SIGCONT)
 
     def resume_all(self) -> None:
-        for hand in self.hands:
-            if hand.running:
-                self.cont(hand)
+        for client in self.processes:
+            if client.running:
+                self.cont(client)
 
-    def _signal(self, hand: Hand, number: int) -> None:
+    def _signal(self, client: ClientProcess, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            if hand.code is None:
-                os.kill(hand.pid, number)
+            if client.code is None:
+                os.kill(client.pid, number)
 
     # The fork server -------------------------------------------------------------------------------------------------
 
-    def _start(self, role: str, after: str = "") -> Hand:
-        module, make = self._staff[role]
-        number = len(self.hands)
-        hand = Hand(name=f"{role}-{number}", role=role, slot=number)
-        self.hands.append(hand)
-        plan = make(hand.name, hand.slot, after)
+    def _start(self, role: str, after: str = "") -> ClientProcess:
+        module, make = self._roles[role]
+        number = len(self.processes)
+        client = ClientProcess(name=f"{role}-{number}", role=role, slot=number)
+        self.processes.append(client)
+        plan = make(client.name, client.slot, after)
         order: dict[str, Any] = {"module": module, "plan": msgspec.to_builtins(plan)}
         self._link.sendall(msgspec.json.encode(order) + b"\n")
-        return hand
+        return client
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError, ValueError), self._link.makefile("rb") as lines:
@@ -179,18 +179,18 @@ class Crew:
     def _hear(self, fact: dict[str, Any]) -> None:
         with self._guard:
             name = fact.get("started") or fact.get("ended")
-            hand = next(hand for hand in reversed(self.hands) if hand.name == name)
+            client = next(client for client in reversed(self.processes) if client.name == name)
             if "started" in fact:
-                hand.pid = fact["pid"]
-                hand.started.set()
+                client.pid = fact["pid"]
+                client.started.set()
                 return
-            hand.code = fact["code"]
-            self.board.put(hand.slot, Field.BUSY, 0)
-            if hand.code not in (0, -signal.SIGKILL):
-                self.broken.append(f"{name}: {self._log_of(hand)}")
-            if hand.role in self._staff and not self._closing:
-                self._start(hand.role, hand.name)
+            client.code = fact["code"]
+            self.progress.put(client.slot, ProgressField.BUSY, 0)
+            if client.code not in (0, -signal.SIGKILL):
+                self.broken.append(f"{name}: {self._log_of(client)}")
+            if client.role in self._roles and not self._closing:
+                self._start(client.role, client.name)
 
-    def _log_of(self, hand: Hand) -> str:
-        path = self.folder / "logs" / f"{hand.name}.log"
+    def _log_of(self, client: ClientProcess) -> str:
+        path = self.folder / "logs" / f"{client.name}.log"
         return path.read_text(errors="replace")[-3000:] if path.exists() else "it left no log"

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from prove.check_command import show
-from prove.commands import Command, in_folder, say, seeded
+from prove.commands import ProveCommand, in_folder, say, seeded
 from prove.lab.faults import KINDS
-from prove.lab.laboratory import Laboratory, Wish
-from prove.lab.sizes import SIZES, Size, cut_to
-from prove.lab.verdict import Concluded, conclude
+from prove.lab.laboratory import Laboratory, RunRequest
+from prove.lab.sizes import SIZES, RunSize, cut_to
+from prove.lab.verdict import Conclusion, conclude
 
 _NOT_INSTALLED = 3
 """The exit code of `scripts/test --python` where that Python is not installed."""
@@ -50,9 +50,9 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     seed = seeded(asked.seed)
     kinds, repeat = tuple(asked.fault or _possible(size)), _repeat(name, asked, seed)
     say(f"{name}, seed {seed}: {size.messages:,} messages, {size.faults} faults of {size.kinds} kinds; {folder}")
-    played = Laboratory(Wish(size=size, seed=seed, folder=folder, kinds=kinds, say=say)).play()
+    finished = Laboratory(RunRequest(size=size, seed=seed, folder=folder, kinds=kinds, say=say)).run()
     say("judging")
-    concluded = conclude(played, _asked(size, kinds), seed, repeat)
+    concluded = conclude(finished, _asked(size, kinds), seed, repeat)
     show(concluded.judged, seconds=time.monotonic() - began)
     _tell(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
@@ -62,12 +62,12 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     return 1 if 1 in results else max(results)
 
 
-def _possible(size: Size) -> list[str]:
+def _possible(size: RunSize) -> list[str]:
     """All kinds for which there are drivers enough, and time to make up for them."""
     return [name for name, kind in KINDS.items() if kind.drivers <= size.drivers and kind.is_hard <= size.is_hard]
 
 
-def _asked(size: Size, kinds: tuple[str, ...]) -> Size:
+def _asked(size: RunSize, kinds: tuple[str, ...]) -> RunSize:
     """A run of a few kinds cannot have more of them."""
     return replace(size, kinds=min(size.kinds, len(kinds)))
 
@@ -80,7 +80,7 @@ def _repeat(name: str, asked: Namespace, seed: int) -> str:
     return " ".join(words)
 
 
-def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
+def _tell(concluded: Conclusion, folder: Path, repeat: str) -> None:
     summary = concluded.summary
     for name, number in summary.figures.items():
         say(f"  {name}: {number:,.5g}" if number != int(number) else f"  {name}: {int(number):,}")
@@ -94,7 +94,7 @@ def _tell(concluded: Concluded, folder: Path, repeat: str) -> None:
     say(f"{summary.verdict}; report: {folder / 'report.html'}; again: {repeat}")
 
 
-def _simulate(size: Size, seed: int) -> int:
+def _simulate(size: RunSize, seed: int) -> int:
     """Simulate in a process of its own, because the simulation replaces the clock and the event loop."""
     # A long run looks for what no seed has shown yet, also where its laboratory is repeated.
     first = ["--fresh"] if size.is_hard else ["--first", str(seed % 1_000_000)]
@@ -122,5 +122,5 @@ def _run(argv: Sequence[str]) -> int:
 
 
 COMMANDS = tuple(
-    Command(name=name, about=about, arguments=arguments, run=partial(run, name)) for name, about in ABOUT.items()
+    ProveCommand(name=name, about=about, arguments=arguments, run=partial(run, name)) for name, about in ABOUT.items()
 )

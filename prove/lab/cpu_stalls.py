@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 from types import TracebackType
 
-from prove.checker.invariant import Fault
+from prove.checker.invariant import FaultInterval
 
-TAKEN = "machine taken away"
+STALLED = "machine taken away"
 SHARE = 0.15
 """Of the processors' time, from which on a moment counts."""
 EVERY_SECONDS = 0.5
@@ -30,8 +30,8 @@ _WORK = range(50_000)
 """About a millisecond."""
 
 
-class Pulse:
-    """`with Pulse() as pulse:` watches in a thread of its own."""
+class StallMonitor:
+    """`with Pulse() as stalls:` watches in a thread of its own."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat
@@ -40,9 +40,9 @@ class Pulse:
         self.is_taken = False
         """At the last look."""
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> StallMonitor:
         self._thread.start()
         return self
 
@@ -51,13 +51,13 @@ class Pulse:
         self._thread.join()
 
     @property
-    def stretches(self) -> list[tuple[int, int]]:
+    def intervals(self) -> list[tuple[int, int]]:
         """From and to, in order."""
         return [*self._taken]
 
     @property
-    def faults(self) -> list[Fault]:
-        return [Fault(kind=TAKEN, began_ns=began, ended_ns=ended) for began, ended in self.stretches]
+    def faults(self) -> list[FaultInterval]:
+        return [FaultInterval(kind=STALLED, began_ns=began, ended_ns=ended) for began, ended in self.intervals]
 
     def seconds(self, since_ns: int = 0, until_ns: int = sys.maxsize) -> float:
         """For how long, all in all, in that time."""

@@ -1,4 +1,4 @@
-"""What a report needs of a history, of whatever length: counts by second, and the few rows that tell a story.
+"""What a report needs of a history, of whatever length: counts by second, and the few rows that tell a trace.
 
 A run of a night has more rows than memory. They are looked at once, file by file, and almost none is kept: calls that
 were refused or of unknown outcome, what was delivered because an owner was lost, what victims of faults had, the
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prove.checker.invariant import Run, Violation
+from prove.checker.invariant import RunInfo, Violation
 from prove.checker.timing import SECOND
 from prove.history import truth
 from prove.history.file_reader import FileReader
 from prove.history.loading import History, open_run
-from prove.history.tables import Columns, Outcome, Tables, Verb, joined, text_id
+from prove.history.tables import CallOutcome, OwnerVerb, TableColumns, Tables, joined, text_id
 
 Array = npt.NDArray[Any]
 RETURNS = ("postgres killed", "postgres stopped and back")
@@ -32,13 +32,13 @@ _CALLS = ("attempt", "read", "call", "answer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class KeptRows:
     """Which rows are kept besides the usual ones."""
 
     victims: frozenset[str] = frozenset()
     violations: Sequence[Violation] = ()
 
-    def chosen(self, rows: Columns) -> Array:
+    def chosen(self, rows: TableColumns) -> Array:
         """Those about the messages and the calls of counter-examples."""
         found = np.zeros(len(rows), np.bool_)
         for violation in self.violations:
@@ -56,14 +56,14 @@ class Wanted:
 class Digest:
     """Fed with all rows of a run, a part at a time."""
 
-    run: Run
-    wanted: Wanted = field(default_factory=Wanted)
+    run: RunInfo
+    wanted: KeptRows = field(default_factory=KeptRows)
     counts: Counter[str] = field(default_factory=Counter)
     """Rows by table, and messages by what became of them."""
     by_second: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._kept: dict[str, list[Columns]] = {}
+        self._kept: dict[str, list[TableColumns]] = {}
         self._victims = np.array([text_id(name) for name in self.wanted.victims], np.int64)
         end = self.run.drained_ns or self.run.load_ns[1]
         self._seconds = max(1, int((end - self.run.load_ns[0]) // SECOND) + 1)
@@ -73,38 +73,38 @@ class Digest:
         """The rows that were kept."""
         return Tables(by_name={name: joined(name, parts) for name, parts in self._kept.items()})
 
-    def add(self, rows: Columns) -> None:
+    def add(self, rows: TableColumns) -> None:
         self.counts[rows.name] += len(rows)
         self._count(rows)
         kept = rows if rows.name in _WHOLE else rows.where(self._usual(rows) | self.wanted.chosen(rows))
         if len(kept):
             self._kept.setdefault(rows.name, []).append(kept)
 
-    def _count(self, rows: Columns) -> None:
+    def _count(self, rows: TableColumns) -> None:
         if rows.name == "attempt":
-            ok = (rows.outcome == Outcome.OK) & ~rows.duplicate
+            ok = (rows.outcome == CallOutcome.OK) & ~rows.duplicate
             self.counts["acknowledged"] += int(ok.sum())
-            self.counts["unknown"] += int((rows.outcome == Outcome.INFO).sum())
+            self.counts["unknown"] += int((rows.outcome == CallOutcome.INFO).sum())
             self._tally("published", rows.completed_ns[ok])
         elif rows.name == "delivery":
             self.counts["suspect"] += int(rows.suspect.sum())
             self._tally("delivered", rows.completed_ns)
             self._tally("redelivered", rows.completed_ns[rows.number > 1])
         elif rows.name == "answer":
-            self._tally("acked", rows.completed_ns[(rows.outcome == Outcome.OK) & (rows.verb == Verb.ACK)])
+            self._tally("acked", rows.completed_ns[(rows.outcome == CallOutcome.OK) & (rows.verb == OwnerVerb.ACK)])
 
     def _tally(self, name: str, times: Array) -> None:
         at = (times[times >= self.run.load_ns[0]] - self.run.load_ns[0]) // SECOND
         counted = np.bincount(at[at < self._seconds], minlength=self._seconds)
         self.by_second[name] = self.by_second.get(name, 0) + counted
 
-    def _usual(self, rows: Columns) -> Array:
+    def _usual(self, rows: TableColumns) -> Array:
         if rows.name == "delivery":
             lost: Array = rows.suspect | np.isin(rows.process, self._victims)
             return lost
         if rows.name not in _CALLS:
             return np.zeros(len(rows), np.bool_)
-        kept: Array = rows.outcome != Outcome.OK
+        kept: Array = rows.outcome != CallOutcome.OK
         if rows.name == "attempt":
             for began, ended in self._windows():
                 kept = kept | ((rows.invoked_ns >= began) & (rows.invoked_ns < ended))
@@ -120,7 +120,7 @@ class Digest:
                 yield fault.ended_ns, fault.ended_ns + AFTER_RETURN_NS
 
 
-def of_history(history: History, wanted: Wanted) -> Digest:
+def of_history(history: History, wanted: KeptRows) -> Digest:
     """Of what is in memory."""
     digest = Digest(run=history.run, wanted=wanted)
     for rows in history.tables.by_name.values():
@@ -128,7 +128,7 @@ def of_history(history: History, wanted: Wanted) -> Digest:
     return digest
 
 
-def of_folder(folder: Path, wanted: Wanted) -> Digest:
+def of_folder(folder: Path, wanted: KeptRows) -> Digest:
     """Of what is not."""
     source = open_run(folder)
     digest = Digest(run=source.run, wanted=wanted)
@@ -140,5 +140,5 @@ def of_folder(folder: Path, wanted: Wanted) -> Digest:
         names |= reader.names
     for part in source.parts:
         digest.add(truth.read_part(part))
-    digest.run = Run(**{**vars(source.run), "names": names})
+    digest.run = RunInfo(**{**vars(source.run), "names": names})
     return digest

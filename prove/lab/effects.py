@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prove.history.tables import Columns, Outcome, Sample, Tables, text_id
-from prove.lab.fault_runner import Happened
+from prove.history.tables import CallOutcome, SampleKind, TableColumns, Tables, text_id
+from prove.lab.fault_runner import InjectedFault
 from prove.lab.faults import KINDS
-from prove.lab.faults.fault import Shown, Sign
+from prove.lab.faults.fault import Evidence, Symptom
 
 Array = npt.NDArray[Any]
 _CALLS = ("attempt", "read", "call", "answer", "member")
@@ -30,8 +30,8 @@ THIEF = "-thief"
 class Effect:
     """How often each sign of a fault is in the history."""
 
-    fault: Happened
-    signs: Mapping[Sign, int]
+    fault: InjectedFault
+    signs: Mapping[Symptom, int]
 
     @property
     def counts(self) -> bool:
@@ -44,35 +44,35 @@ class Effects:
     def __init__(self, tables: Tables, roles: Mapping[str, Iterable[str]], names: Mapping[int, str]) -> None:
         self._roles = {role: np.array([text_id(name) for name in those], np.int64) for role, those in roles.items()}
         thieves = np.array([number for number, name in names.items() if name.endswith(THIEF)], np.int64)
-        self._unknown = _gathered(tables, lambda rows: rows.outcome == Outcome.INFO)
-        self._refused = _gathered(tables, lambda rows: (rows.outcome == Outcome.FAIL) & _honest(rows, thieves))
-        self._deliveries = tables["delivery"].where(tables["delivery"].outcome == Outcome.OK)
+        self._unknown = _gathered(tables, lambda rows: rows.outcome == CallOutcome.INFO)
+        self._refused = _gathered(tables, lambda rows: (rows.outcome == CallOutcome.FAIL) & _honest(rows, thieves))
+        self._deliveries = tables["delivery"].where(tables["delivery"].outcome == CallOutcome.OK)
         self._again = self._deliveries.where(self._deliveries.suspect)
         samples = tables["sample"]
-        self._drivers = samples.where((samples.kind == Sample.DRIVER) & (samples.told > 0))
-        self._passes = samples.where((samples.kind == Sample.TIERING) & (samples.stale | (samples.told > 0)))
+        self._drivers = samples.where((samples.kind == SampleKind.DRIVER) & (samples.told > 0))
+        self._passes = samples.where((samples.kind == SampleKind.TIERING) & (samples.stale | (samples.told > 0)))
 
-    def of(self, fault: Happened) -> Effect:
+    def of(self, fault: InjectedFault) -> Effect:
         shown = KINDS[fault.kind].counts_by
         signs = {sign: self._count(sign, fault, shown) for sign in sorted(shown.signs, key=lambda sign: sign.name)}
         return Effect(fault=fault, signs=signs)
 
-    def _count(self, sign: Sign, fault: Happened, shown: Shown) -> int:
+    def _count(self, sign: Symptom, fault: InjectedFault, shown: Evidence) -> int:
         until = fault.ended_ns + int(shown.after_seconds * 1e9)
-        if sign is Sign.REDELIVERED:
+        if sign is Symptom.REDELIVERED:
             return self._redelivered(fault, until)
-        if sign is Sign.RESTARTED:
+        if sign is Symptom.RESTARTED:
             # The one in a victim's place says whose it is, however long its JVM takes to start.
             return int(np.isin(self._drivers.group, _ids(fault.victims)).sum())
-        if sign is Sign.TIERED_AGAIN:
+        if sign is Symptom.TIERED_AGAIN:
             process, at = self._passes.process, self._passes.at_ns
         else:
-            process, at = self._unknown if sign is Sign.UNKNOWN else self._refused
+            process, at = self._unknown if sign is Symptom.UNKNOWN else self._refused
         began = fault.began_ns - (_BEFORE_NS if fault.victims else 0)
         inside = (at >= began) & (at <= until) & np.isin(process, self._touched(fault, shown))
         return int(inside.sum())
 
-    def _redelivered(self, fault: Happened, until: int) -> int:
+    def _redelivered(self, fault: InjectedFault, until: int) -> int:
         """What came again because its owner was lost; of a victim's, only what the victim had."""
         again = self._again
         inside = (again.completed_ns >= fault.began_ns) & (again.completed_ns <= until)
@@ -82,14 +82,14 @@ class Effects:
         mine = np.isin(given.process, _ids(fault.victims)) & (given.completed_ns <= fault.ended_ns)
         return int((inside & np.isin(_places(again), _places(given.where(mine)))).sum())
 
-    def _touched(self, fault: Happened, shown: Shown) -> Array:
+    def _touched(self, fault: InjectedFault, shown: Evidence) -> Array:
         if fault.victims:
             return _ids(fault.victims)
         found = [self._roles[role] for role in shown.roles if role in self._roles]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _gathered(tables: Tables, chosen: Callable[[Columns], Array]) -> tuple[Array, Array]:
+def _gathered(tables: Tables, chosen: Callable[[TableColumns], Array]) -> tuple[Array, Array]:
     """Processes and times of calls; one that has no end is where it began."""
     processes, times = [], []
     for name in _CALLS:
@@ -99,11 +99,11 @@ def _gathered(tables: Tables, chosen: Callable[[Columns], Array]) -> tuple[Array
     return np.concatenate(processes), np.concatenate(times)
 
 
-def _honest(rows: Columns, thieves: Array) -> Array:
+def _honest(rows: TableColumns, thieves: Array) -> Array:
     return ~np.isin(rows.owner, thieves) if "owner" in rows.arrays else np.ones(len(rows), np.bool_)
 
 
-def _places(rows: Columns) -> Array:
+def _places(rows: TableColumns) -> Array:
     """A number for each message of each group; two of them may share one, by a chance that is of no matter."""
     found: Array = (rows.topic * 31 + rows.group * 17 + rows.partition) * np.int64(1_000_003) + rows.offset
     return found

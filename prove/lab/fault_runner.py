@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
-from prove.lab.faults import KINDS, Base
-from prove.lab.schedule import Entry
+from prove.lab.faults import KINDS, BaseFault
+from prove.lab.schedule import ScheduledFault
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 AT_ONCE = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happened:
+class InjectedFault:
     """A fault that was, on the machine's monotonic clock."""
 
     kind: str
@@ -31,17 +31,17 @@ class Happened:
     victims: frozenset[str]
 
 
-class Conductor:
+class FaultRunner:
     """`run` returns when all faults have ended; `cut` ends them early."""
 
-    def __init__(self, scene: Scene, entries: list[Entry]) -> None:
-        self._scene, self._entries = scene, entries
+    def __init__(self, topology: Topology, entries: list[ScheduledFault]) -> None:
+        self._topology, self._entries = topology, entries
         self._cut = threading.Event()
         self._guard = threading.Lock()
-        self.happened: list[Happened] = []
+        self.happened: list[InjectedFault] = []
         self.failed: list[str] = []
         """Faults that could not be made, and why."""
-        self.unmade: list[Happened] = []
+        self.unmade: list[InjectedFault] = []
         """And what they disturbed on the way: a server that was started anew to die at a point, and did not."""
         self.active: set[str] = set()
 
@@ -51,12 +51,12 @@ class Conductor:
             for entry in self._entries:
                 if self._cut.wait(max(0.0, began + entry.at - time.monotonic())):
                     return
-                pool.submit(self._play, entry)
+                pool.submit(self._inject, entry)
 
     def cut(self) -> None:
         self._cut.set()
 
-    def _play(self, entry: Entry) -> None:
+    def _inject(self, entry: ScheduledFault) -> None:
         if self._cut.is_set():
             return
         fault = KINDS[entry.kind]()
@@ -65,7 +65,7 @@ class Conductor:
         with self._guard:
             self.active.add(entry.kind)
         try:
-            fault.begin(self._scene, random.Random(entry.seed))
+            fault.begin(self._topology, random.Random(entry.seed))
             self._cut.wait(fault.seconds)
             self._ended(fault)
             self._note(fault, began, self.happened)
@@ -78,18 +78,18 @@ class Conductor:
             with self._guard:
                 self.active.discard(entry.kind)
 
-    def _ended(self, fault: Base, *, quietly: bool = False) -> None:
+    def _ended(self, fault: BaseFault, *, quietly: bool = False) -> None:
         try:
-            fault.end(self._scene)
+            fault.end(self._topology)
         except Exception:
-            fault.release(self._scene)
+            fault.release(self._topology)
             if not quietly:
                 raise
 
-    def _note(self, fault: Base, began: int, where: list[Happened]) -> None:
+    def _note(self, fault: BaseFault, began: int, where: list[InjectedFault]) -> None:
         with self._guard:
             where.append(
-                Happened(
+                InjectedFault(
                     kind=fault.kind,
                     about=fault.about,
                     began_ns=fault.began_ns or began,
@@ -98,8 +98,8 @@ class Conductor:
                 )
             )
 
-    def _fail(self, fault: Base, began: int, why: str) -> None:
-        fault.release(self._scene)
+    def _fail(self, fault: BaseFault, began: int, why: str) -> None:
+        fault.release(self._topology)
         if fault.has_disturbed:
             self._note(fault, began, self.unmade)
         with self._guard:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import lakelog
 from lakelog.errors import LakelogError
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 NAME = "lag"
 EVERY = 1.5
@@ -31,15 +31,15 @@ _PATIENCE = 0.8
 
 
 class LagProbe:
-    """`with LagProbe(scene):` while there is load."""
+    """`with LagProbe(topology):` while there is load."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lag probe", daemon=True)
 
     def __enter__(self) -> None:
-        self._scene.recorded.append(NAME)
+        self._topology.recorded.append(NAME)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -47,21 +47,21 @@ class LagProbe:
         self._thread.join(30)
 
     def _run(self) -> None:
-        scene = self._scene
+        topology = self._topology
         # That a database is away is nothing to tell here.
         logging.getLogger("lakelog").addHandler(logging.NullHandler())
-        caller = Caller(scene.client_ports, _PATIENCE, token=scene.token)
-        url, cells = scene.database_urls()
+        caller = HttpCaller(topology.client_ports, _PATIENCE, token=topology.token)
+        url, cells = topology.database_urls()
         # Whether it is durable is judged by others.
         connected = lakelog.connect(url, cells=cells, timeout=3, allow_not_durable=True)
-        with Recorder(scene.folder / "history", NAME) as recorder, connected as log:
-            for topic, group in cycle(scene.staff.all_groups):
+        with HistoryRecorder(topology.folder / "history", NAME) as recorder, connected as log:
+            for topic, group in cycle(topology.workload.all_groups):
                 if self._stopped.wait(EVERY):
                     break
                 self._look(recorder, caller, log.topic(topic), group)
         caller.close()
 
-    def _look(self, recorder: Recorder, caller: Caller, topic: lakelog.Topic[object], group: str) -> None:
+    def _look(self, recorder: HistoryRecorder, caller: HttpCaller, topic: lakelog.Topic[object], group: str) -> None:
         try:
             self._ask_truth(recorder, topic, group)
             began = time.monotonic()
@@ -72,7 +72,7 @@ class LagProbe:
         except LakelogError:
             return
 
-    def _ask_truth(self, recorder: Recorder, topic: lakelog.Topic[object], group: str) -> None:
+    def _ask_truth(self, recorder: HistoryRecorder, topic: lakelog.Topic[object], group: str) -> None:
         for _ in range(AROUND):
             recorder.sample("lag", UNTOLD, topic.lag(group), topic=topic.name, group=group)
             self._stopped.wait(APART)

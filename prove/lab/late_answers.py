@@ -5,28 +5,28 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from prove.history.lease_lines import Saying, is_refusal, outcome_lines, said_line
-from prove.history.recorder import Recorder
-from prove.lab.server_link import Held
+from prove.history.lease_lines import OwnerAnswer, is_refusal, outcome_lines, said_line
+from prove.history.recorder import HistoryRecorder
+from prove.lab.server_link import HeldRequest
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 _numbers = itertools.count()
 
 
-class LateMail:
+class LateAnswers:
     """Delivers held answers, and writes them down as calls of the process that delivers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
 
-    def deliver(self, held: Held, port: int) -> None:
+    def deliver(self, held: HeldRequest, port: int) -> None:
         name = f"late-x{next(_numbers)}"
         _, _, _, topic, _, group, _ = held.path.split("/")
         body = held.body
         sayings = [
-            Saying(
+            OwnerAnswer(
                 verb=each["verb"],
                 partition=each["partition"],
                 token=each["token"],
@@ -35,8 +35,8 @@ class LateMail:
             )
             for each in body["answers"]
         ]
-        with Recorder(self._scene.folder / "history", name) as recorder:
-            self._scene.recorded.append(name)
+        with HistoryRecorder(self._topology.folder / "history", name) as recorder:
+            self._topology.recorded.append(name)
             first = recorder.invoke(*(said_line(topic, group, body["owner"], saying) for saying in sayings))
             status, data = held.deliver(port)
             outcome = "ok" if 200 <= status < 300 else "fail" if is_refusal(status) else "info"

@@ -1,4 +1,4 @@
-"""Which fault when, from the seed alone. A quarter of the time is quiet, in stretches long enough to see progress."""
+"""Which fault when, from the seed alone. A quarter of the time is quiet, in intervals long enough to see progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST_SECONDS = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ScheduledFault:
     """A fault to come; `seed` is what it draws its own chances from."""
 
     at: float
@@ -29,7 +29,7 @@ class Entry:
     """The server or cell that it hits; else one by chance."""
 
 
-def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[Entry]:
+def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[ScheduledFault]:
     """All kinds in turn, in an order that differs from turn to turn."""
     chance = random.Random(seed)
     chosen: list[str] = []
@@ -39,18 +39,20 @@ def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) ->
     times = [2.0 + 10.0 * number for number in range(3)] if drilled else []
     chosen = [DRILL] * len(times) + chosen[: faults - len(times)]
     times += [drilled + at for at in _times(chance, faults - len(times), seconds - drilled)]
-    return [Entry(at=at, kind=kind, seed=chance.randrange(1 << 30)) for at, kind in zip(times, chosen, strict=True)]
+    return [
+        ScheduledFault(at=at, kind=kind, seed=chance.randrange(1 << 30)) for at, kind in zip(times, chosen, strict=True)
+    ]
 
 
 def in_turn(
     seed: int, acts: Sequence[tuple[str, ...]], *, last: Sequence[tuple[str, ...]] = (), seconds: float
-) -> list[Entry]:
+) -> list[ScheduledFault]:
     """One act after another as far as they let it, in an order by the seed; what an act names begins at once."""
     chance = random.Random(seed)
     ordered = [*chance.sample(list(acts), len(acts)), *last]
     each = BUSY * seconds / (len(ordered) + 1)
     return [
-        Entry(at=each * number, kind=kind, seed=chance.randrange(1 << 30))
+        ScheduledFault(at=each * number, kind=kind, seed=chance.randrange(1 << 30))
         for number, act in enumerate(ordered, 1)
         for kind in act
     ]
@@ -62,7 +64,7 @@ def drill_seconds(kinds: Sequence[str], seconds: float) -> float:
 
 
 def quiet(seconds: float) -> list[tuple[float, float]]:
-    """The stretches without faults, from and to."""
+    """The intervals without faults, from and to."""
     found, begin = [], 0.0
     while begin < seconds:
         length = min(CYCLE_SECONDS, seconds - begin)

@@ -19,7 +19,7 @@ _MOST = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldRequest:
     """One whole request, as its sender wrote it."""
 
     data: bytes
@@ -59,7 +59,7 @@ def _answer(link: socket.socket) -> tuple[int, Any]:
     return int(head.split(b" ", 2)[1]), json.loads(body) if body else None
 
 
-class Wire(FaultProxy):
+class ServerLink(FaultProxy):
     """A fault proxy that can also hold requests whose first line has the wanted bytes."""
 
     def __init__(self, upstream_host: str, upstream_port: int) -> None:
@@ -67,7 +67,7 @@ class Wire(FaultProxy):
         self._wanted = b""
         self._left = 0
         self.hangs = False
-        self._held: list[Held] = []
+        self._held: list[HeldRequest] = []
         self._caught = threading.Condition()
 
     def hold(self, count: int, matching: bytes, *, hangs: bool = False) -> None:
@@ -75,14 +75,14 @@ class Wire(FaultProxy):
         with self._caught:
             self._wanted, self._left, self._held, self.hangs = matching, count, [], hangs
 
-    def held(self, count: int, *, within: float) -> list[Held]:
+    def held(self, count: int, *, within: float) -> list[HeldRequest]:
         """Those that were caught, as soon as there are so many; nothing more is held from then on."""
         with self._caught:
             self._caught.wait_for(lambda: len(self._held) >= count, within)
         self.let_go()
         return self.caught()
 
-    def caught(self) -> list[Held]:
+    def caught(self) -> list[HeldRequest]:
         """Those that were caught so far."""
         with self._caught:
             return list(self._held)
@@ -102,11 +102,11 @@ class Wire(FaultProxy):
             if self._left <= 0:
                 return False
             self._left -= 1
-            self._held.append(Held(data=request))
+            self._held.append(HeldRequest(data=request))
             self._caught.notify_all()
             return True
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> ServerLink:
         self.start()
         return self
 
@@ -117,13 +117,13 @@ class Wire(FaultProxy):
 class _HoldingLink(Link):
     """A link that looks at the beginning of each request."""
 
-    proxy: Wire
+    proxy: ServerLink
 
     async def run(self, from_client: asyncio.StreamReader) -> None:
-        await super().run(_Sieve(self, from_client))  # type: ignore[arg-type]
+        await super().run(_RequestFilter(self, from_client))  # type: ignore[arg-type]
 
 
-class _Sieve:
+class _RequestFilter:
     """What the link reads from: the client's bytes, without the requests that are held."""
 
     def __init__(self, link: _HoldingLink, reader: asyncio.StreamReader) -> None:

@@ -1,4 +1,4 @@
-"""What each run asks for, and the shape of its scene."""
+"""What each run asks for, and the shape of its topology."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class RunSize:
     """One run. Messages, faults and seeds are the least that counts; `minutes` is for all of it together."""
 
     name: str
@@ -65,7 +65,7 @@ _MUCH: dict[str, Any] = {
 }
 
 SIZES = {
-    "ci": Size(
+    "ci": RunSize(
         name="ci",
         messages=300_000,
         faults=40,
@@ -77,7 +77,7 @@ SIZES = {
         drivers=1,
         **_MUCH,
     ),
-    "mutant": Size(
+    "mutant": RunSize(
         name="mutant",
         messages=4_000,
         faults=6,
@@ -91,7 +91,7 @@ SIZES = {
         churners=4,
         batch=50,
     ),
-    "nightly": Size(
+    "nightly": RunSize(
         name="nightly",
         messages=20_000_000,
         faults=1_000,
@@ -106,7 +106,7 @@ SIZES = {
         pythons=("3.12", "3.13"),
         **_MUCH,
     ),
-    "release": Size(
+    "release": RunSize(
         name="release",
         messages=100_000_000,
         faults=10_000,
@@ -124,7 +124,7 @@ SIZES = {
 }
 
 
-def cut_to(size: Size, minutes: float) -> Size:
+def cut_to(size: RunSize, minutes: float) -> RunSize:
     """The same run in less time: fewer messages, faults and seeds, in proportion."""
     share = minutes / size.minutes
     if share >= 1:

@@ -14,7 +14,7 @@ from tests.kit.s3 import S3Server
 from tests.kit.s3_faults import S3FaultProxy, S3Faults
 
 
-class Spoilt(Enum):
+class Corruption(Enum):
     """What becomes of a file."""
 
     PART = "the first part of them"
@@ -29,7 +29,7 @@ class StoreProxy(S3FaultProxy):
         super().__init__(s3.port)
         self._data = s3.folder / "data"
         self._chance = random.Random()
-        self._spoilt: Spoilt | None = None
+        self._spoilt: Corruption | None = None
         self._share = 0.0
         self._last = b""
 
@@ -37,7 +37,7 @@ class StoreProxy(S3FaultProxy):
         super().__enter__()
         return self
 
-    def spoil(self, how: Spoilt, share: float, seed: int) -> None:
+    def spoil(self, how: Corruption, share: float, seed: int) -> None:
         """So many of the files that are stored from now on."""
         self._spoilt, self._share, self._chance = how, share, random.Random(seed)
 
@@ -65,11 +65,11 @@ class StoreProxy(S3FaultProxy):
         self._last = content
 
 
-def spoilt(how: Spoilt, content: bytes, other: bytes, chance: random.Random) -> bytes:
+def spoilt(how: Corruption, content: bytes, other: bytes, chance: random.Random) -> bytes:
     """Other bytes than these, always."""
-    if how is Spoilt.OTHER and other and other != content:
+    if how is Corruption.OTHER and other and other != content:
         return other
-    if how is Spoilt.PART:
+    if how is Corruption.PART:
         return content[: chance.randrange(len(content))]
     changed = bytearray(content)
     changed[chance.randrange(len(content))] ^= 1 << chance.randrange(8)

@@ -1,6 +1,6 @@
 """What a run plays on: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
 
-Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the crew's.
+Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the clients's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 from lakelog.objectstore import ObjectStore, open_store
 from prove.lab.claims import Claims
-from prove.lab.client_processes import Crew
+from prove.lab.client_processes import ClientProcesses
 from prove.lab.faults.clocks import faked, set_clock
 from prove.lab.load.calls import headers
-from prove.lab.server_link import Wire
+from prove.lab.server_link import ServerLink
 from prove.lab.store_link import StoreProxy
-from prove.lab.workload import DRIVERS, Staff
+from prove.lab.workload import DRIVERS, Workload
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Command, Process, Supervisor
@@ -36,33 +36,40 @@ SERVERS = 3
 SECOND_CELL = "east"
 
 
-class Server:
-    """One `lakelog serve`: its process, the wire that clients use, and its links to the cells.
+class LabServer:
+    """One `lakelog serve` process with its proxies.
 
-    Drivers of pipelines come by one of `sides`, which lead to the wire: what clients meet they meet, and more.
+    Clients connect through `client_link`, the server reaches the cells through `database_links`. Drivers of pipelines
+    connect through one of `driver_links`, which lead to `client_link`, so faults of that link affect them too.
     """
 
     clock: Path
     """What sets its clock."""
 
     def __init__(
-        self, number: int, process: Process, port: int, wire: Wire, sides: list[FaultProxy], links: list[FaultProxy]
+        self,
+        number: int,
+        process: Process,
+        port: int,
+        client_link: ServerLink,
+        driver_links: list[FaultProxy],
+        database_links: list[FaultProxy],
     ) -> None:
         self.name = f"server{number}"
         self.process = process
         self.port = port
-        self.wire = wire
-        self.sides = sides
-        self.links = links
+        self.client_link = client_link
+        self.driver_links = driver_links
+        self.database_links = database_links
 
 
-class Scene:
-    """`with Scene(folder) as scene:`. `code` is a folder to import Lakelog from instead of this checkout's."""
+class Topology:
+    """`with Scene(folder) as topology:`. `code` is a folder to import Lakelog from instead of this checkout's."""
 
-    crew: Crew
-    staff: Staff
+    clients: ClientProcesses
+    workload: Workload
     token: str
-    foreign_token: str
+    tenant_token: str
     """Of a tenant who must see nothing of all this."""
 
     def __init__(
@@ -77,7 +84,7 @@ class Scene:
         self.claims = Claims()
         self.clusters: list[Cluster] = []
         self.databases: list[str] = []
-        self.servers: list[Server] = []
+        self.servers: list[LabServer] = []
         self._postgres = dict(postgres or {})
         self._code = code
         self._count = servers
@@ -85,7 +92,7 @@ class Scene:
         self.recorded: list[str] = []
         """Histories that the laboratory itself has written."""
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> Topology:
         try:
             logs = self.folder / "logs"
             logs.mkdir(parents=True, exist_ok=True)
@@ -97,15 +104,17 @@ class Scene:
                 self.clusters.append(cluster)
                 self.databases.append(cluster.create_database().rpartition("/")[2])
             self._lakelog("migrate")
-            self.token, self.foreign_token = self._new_token("default"), self._new_token("stranger")
+            self.token, self.tenant_token = self._new_token("default"), self._new_token("tenant")
             for number in range(self._count):
                 self._add_server(number)
             for server in self.servers:
                 server.process.start()
             for server in self.servers:
                 self.await_ready(server)
-            crew = Crew(self.supervisor, self.folder, self.client_ports, path=self._path, token=self.token)
-            self.crew = self._stack.enter_context(crew)
+            clients = ClientProcesses(
+                self.supervisor, self.folder, self.client_ports, path=self._path, token=self.token
+            )
+            self.clients = self._stack.enter_context(clients)
         except BaseException:
             self._stack.close()
             raise
@@ -130,13 +139,13 @@ class Scene:
     @property
     def client_ports(self) -> list[int]:
         """What clients are told: the wires."""
-        return [server.wire.port for server in self.servers]
+        return [server.client_link.port for server in self.servers]
 
     def driver_ports(self, number: int) -> list[int]:
         """What the first or the second driver of a pipeline is told."""
-        return [server.sides[number].port for server in self.servers]
+        return [server.driver_links[number].port for server in self.servers]
 
-    def server(self, name: str) -> Server:
+    def server(self, name: str) -> LabServer:
         return next(server for server in self.servers if server.name == name)
 
     def cluster(self, name: str) -> Cluster:
@@ -151,7 +160,7 @@ class Scene:
         """Names to claim clusters by."""
         return [f"cell{number}" for number in range(len(self.clusters))]
 
-    def await_ready(self, server: Server, *, within: float = 60.0) -> None:
+    def await_ready(self, server: LabServer, *, within: float = 60.0) -> None:
         server.process._await_ready(f"http://127.0.0.1:{server.port}/readyz", within)
 
     def request(self, method: str, path: str, body: Any = None, *, server: int = 0, timeout: float = 30.0) -> Any:
@@ -175,7 +184,7 @@ class Scene:
             cluster.ensure_running()
         for server in self.servers:
             set_clock(server.clock, 0)
-            for proxy in [*server.sides, server.wire, *server.links]:
+            for proxy in [*server.driver_links, server.client_link, *server.database_links]:
                 proxy.pass_through()
             if server.process.running:
                 server.process.cont()
@@ -183,7 +192,7 @@ class Scene:
                 server.process.start()
         for server in self.servers:
             self.await_ready(server)
-        self.crew.resume_all()
+        self.clients.resume_all()
 
     @property
     def _path(self) -> str:
@@ -215,10 +224,12 @@ class Scene:
     def _add_server(self, number: int) -> None:
         port = free_port()
         clock = self.folder.resolve() / "clocks" / f"server{number}"
-        links = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", cluster.port))) for cluster in self.clusters]
+        database_links = [
+            self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", cluster.port))) for cluster in self.clusters
+        ]
         urls = [
             cluster.url(name, port=link.port)
-            for cluster, name, link in zip(self.clusters, self.databases, links, strict=True)
+            for cluster, name, link in zip(self.clusters, self.databases, database_links, strict=True)
         ]
         argv = [sys.executable, "-m", "prove.lab.server", "serve", "--port", str(port)]
         env = {
@@ -232,10 +243,12 @@ class Scene:
         }
         process = Process(Command(argv=argv, env=env), log_path=self.supervisor.folder / f"server{number}.log")
         self.supervisor.processes.append(process)
-        wire = _quiet(Wire("127.0.0.1", port))
-        self._stack.enter_context(wire)
-        sides = [self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", wire.port))) for _ in range(DRIVERS)]
-        self.servers.append(Server(number, process, port, wire, sides, links))
+        client_link = _quiet(ServerLink("127.0.0.1", port))
+        self._stack.enter_context(client_link)
+        driver_links = [
+            self._stack.enter_context(_quiet(FaultProxy("127.0.0.1", client_link.port))) for _ in range(DRIVERS)
+        ]
+        self.servers.append(LabServer(number, process, port, client_link, driver_links, database_links))
         self.servers[-1].clock = clock
 
 

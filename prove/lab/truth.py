@@ -21,15 +21,15 @@ from lakelog.errors import LakelogError, ObjectNotFound
 from lakelog.objectstore import ObjectStore
 from lakelog.segments import ContentHash, conform, parse_segment_path
 from prove.history.lines import identity_of
-from prove.history.recorder import Recorder
-from prove.history.tables import TABLES, Columns, Outcome, Reader, columns, text_id
+from prove.history.recorder import HistoryRecorder
+from prove.history.tables import TABLES, CallOutcome, ReaderKind, TableColumns, columns, text_id
 from prove.history.truth import write_truth
-from prove.lab.load.calls import Caller
-from prove.lab.load.owner import Owner
+from prove.lab.load.calls import HttpCaller
+from prove.lab.load.owner import LeaseOwner
 from prove.lab.workload import CURSOR_GROUP, JOBS, ORDERS
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 NAME = "truth"
 PATIENCE = 5.0
@@ -37,20 +37,20 @@ STRIDE = 1000
 """Offsets from one try to the next, where nothing can be read."""
 
 
-class Truth:
+class LabTruth:
     """Asks once, in a history of its own where that is a call."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
         self._hashes: dict[tuple[str, int, int], int] = {}
         """What is where, in topics whose dead letters are redriven."""
         self.messages = 0
 
     def write(self) -> None:
-        url = f"http://127.0.0.1:{self._scene.servers[0].port}"
-        with lakelog.connect(url, token=self._scene.token, timeout=PATIENCE) as log:
-            for topic in self._scene.staff.partitions:
-                described = self._scene.request("GET", f"/v1/topics/{topic}")
+        url = f"http://127.0.0.1:{self._topology.servers[0].port}"
+        with lakelog.connect(url, token=self._topology.token, timeout=PATIENCE) as log:
+            for topic in self._topology.workload.partitions:
+                described = self._topology.request("GET", f"/v1/topics/{topic}")
                 plan = log.lake.plan(topic)
                 for part in described["partition_list"]:
                     self._read(log, plan, part)
@@ -71,28 +71,30 @@ class Truth:
                 (topic, number, int(at)): int(what) for at, what in zip(seen.offset, seen.hash, strict=True)
             }
         read = {
-            "outcome": int(Outcome.OK), "invoked_ns": began, "completed_ns": time.monotonic_ns(),
-            "topic": text_id(topic), "partition": number, "offset": first, "reader": int(Reader.FINAL),
+            "outcome": int(CallOutcome.OK), "invoked_ns": began, "completed_ns": time.monotonic_ns(),
+            "topic": text_id(topic), "partition": number, "offset": first, "reader": int(ReaderKind.FINAL),
             "first": first if len(seen) else -1, "count": len(seen), "log_start": first, "high_watermark": end,
             "process": text_id(NAME), "counter": -1,
         }  # fmt: skip
-        write_truth(self._scene.folder, seen)
-        write_truth(self._scene.folder, columns("read", [read]))
+        write_truth(self._topology.folder, seen)
+        write_truth(self._topology.folder, columns("read", [read]))
 
     def _segments(self, plan: Plan) -> None:
         """What the servers say of segments, and what is in the files, read by Parquet alone."""
         rows, live = [], set()
-        topic, store = plan.topic, self._scene.store
+        topic, store = plan.topic, self._topology.store
         for part in plan.partitions:
             for segment in part.segments:
                 row, table = _segment(store, segment)
                 rows.append({**row, "topic": text_id(topic), "partition": part.partition})
                 live.add(segment.path)
                 if table is not None:
-                    write_truth(self._scene.folder, _seen(table.to_batches(), topic, part.partition, Reader.COLD))
+                    write_truth(
+                        self._topology.folder, _seen(table.to_batches(), topic, part.partition, ReaderKind.COLD)
+                    )
         rows += _orphans(store, f"e{plan.environment_id}/t{plan.incarnation}", live, topic)
         if rows:
-            write_truth(self._scene.folder, columns("segment", rows))
+            write_truth(self._topology.folder, columns("segment", rows))
 
     def _cuts(self, topic: str, parts: list[dict[str, int]]) -> None:
         """What is no longer there. By count: there is no horizon of age."""
@@ -103,16 +105,16 @@ class Truth:
             if part["log_start"] > 0
         ]  # fmt: skip
         if rows:
-            write_truth(self._scene.folder, columns("cut", rows))
+            write_truth(self._topology.folder, columns("cut", rows))
 
     def _progress(self) -> None:
-        with Recorder(self._scene.folder / "history", NAME) as recorder:
-            self._scene.recorded.append(NAME)
-            caller = Caller([server.port for server in self._scene.servers], 30.0, token=self._scene.token)
-            for topic, group in self._scene.staff.all_groups:
-                Owner(recorder, caller, topic, group, NAME).progress(final=True)
+        with HistoryRecorder(self._topology.folder / "history", NAME) as recorder:
+            self._topology.recorded.append(NAME)
+            caller = HttpCaller([server.port for server in self._topology.servers], 30.0, token=self._topology.token)
+            for topic, group in self._topology.workload.all_groups:
+                LeaseOwner(recorder, caller, topic, group, NAME).progress(final=True)
             try:
-                told = self._scene.request("GET", f"/v1/groups/{CURSOR_GROUP}")["rebalances"]
+                told = self._topology.request("GET", f"/v1/groups/{CURSOR_GROUP}")["rebalances"]
                 recorder.sample("rebalances", told, topic=ORDERS, group=CURSOR_GROUP)
             except RuntimeError as error:
                 print(f"nobody says how often {CURSOR_GROUP} was rebalanced: {error}", flush=True)
@@ -120,15 +122,15 @@ class Truth:
 
     def _dead(self) -> None:
         states = ("dead", "redriven", "discarded")
-        groups = [(group.topic, group.name, state) for group in self._scene.staff.groups for state in states]
+        groups = [(group.topic, group.name, state) for group in self._topology.workload.groups for state in states]
         rows = [row for asked in groups for row in self._letters(*asked)]
-        write_truth(self._scene.folder, columns("dead", rows))
+        write_truth(self._topology.folder, columns("dead", rows))
 
     def _letters(self, topic: str, group: str, state: str) -> Iterator[dict[str, Any]]:
         after = ""
         while True:
             path = f"/v1/groups/{group}/dead-letters?topic={topic}&state={state}&limit=1000{after}"
-            page = self._scene.request("GET", path)
+            page = self._topology.request("GET", path)
             for each in page["dead_letters"]:
                 yield {
                     "topic": text_id(topic),
@@ -158,12 +160,12 @@ class Truth:
         }  # fmt: skip
 
 
-def left(scene: Scene) -> list[str]:
+def left(topology: Topology) -> list[str]:
     """What groups have not finished yet, as somebody would say it."""
     found = []
-    for topic, group in scene.staff.all_groups:
+    for topic, group in topology.workload.all_groups:
         try:
-            told = scene.request("GET", f"/v1/groups/{group}/lag", timeout=10)
+            told = topology.request("GET", f"/v1/groups/{group}/lag", timeout=10)
         except (OSError, RuntimeError, http.client.HTTPException) as error:
             return [f"{group}: {error}"]
         for part in told["partitions"]:
@@ -222,7 +224,9 @@ def _orphans(store: ObjectStore, folder: str, live: set[str], topic: str) -> Ite
             }  # fmt: skip
 
 
-def _seen(batches: list[pa.RecordBatch], topic: str, partition: int, reader: Reader = Reader.FINAL) -> Columns:
+def _seen(
+    batches: list[pa.RecordBatch], topic: str, partition: int, reader: ReaderKind = ReaderKind.FINAL
+) -> TableColumns:
     offsets = [number for batch in batches for number in batch.column("offset").to_pylist()]
     values = [each for batch in batches for each in batch.column("value").to_pylist()]
     keys = [each for batch in batches for each in batch.column("key").to_pylist()]
@@ -236,7 +240,7 @@ def _seen(batches: list[pa.RecordBatch], topic: str, partition: int, reader: Rea
     fixed = {"topic": text_id(topic), "partition": partition, "reader": int(reader), "process": text_id(NAME),
              "counter": -1, "completed_ns": time.monotonic_ns()}  # fmt: skip
     count = len(offsets)
-    return Columns(
+    return TableColumns(
         "seen",
         {
             name: np.array(told[name], kind) if name in told else np.full(count, fixed.get(name, 0), kind)

@@ -10,17 +10,17 @@ import numpy as np
 
 from prove.checker import l3_publish_success as l3
 from prove.checker import l4_postgres_recovery as l4
-from prove.checker.invariant import Fault, Run, Violation
-from prove.checker.judgement import Judgement, Verdict, judge, judge_tables
+from prove.checker.invariant import FaultInterval, RunInfo, Violation
+from prove.checker.judgement import CheckVerdict, Judgement, judge, judge_tables
 from prove.commands import write_json
 from prove.history.loading import load, open_run
-from prove.history.tables import Columns, Outcome, Sample, Tables, columns, joined, text_id
-from prove.lab.digest import RETURNS, Digest, Wanted, of_folder, of_history
+from prove.history.tables import CallOutcome, SampleKind, TableColumns, Tables, columns, joined, text_id
+from prove.lab.digest import RETURNS, Digest, KeptRows, of_folder, of_history
 from prove.lab.effects import Effect, Effects
-from prove.lab.laboratory import Played
+from prove.lab.laboratory import FinishedRun
 from prove.lab.report import summary as summaries
 from prove.lab.report.page import page
-from prove.lab.sizes import Size
+from prove.lab.sizes import RunSize
 
 L3_SHARE = 0.999
 SPARK_FROM = 12_000_000
@@ -28,12 +28,12 @@ SPARK_FROM = 12_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Concluded:
+class Conclusion:
     """What became of a run."""
 
     judged: Mapping[str, Judgement]
     effects: Sequence[Effect]
-    summary: summaries.Summary
+    summary: summaries.ReportSummary
     shown_after: Mapping[str, float] = field(default_factory=dict)
     """Seconds of load until the calls of a counter-example were over, the soonest of each invariant, if it has any."""
 
@@ -43,17 +43,17 @@ class Concluded:
         return {"valid": 0, "invalid": 1}.get(self.summary.verdict, 2)
 
 
-def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
+def conclude(finished: FinishedRun, size: RunSize, seed: int, repeat: str) -> Conclusion:
     """Judges the run's folder, and writes the report into it."""
-    judged, digest = _judged(played)
+    judged, digest = _judged(finished)
     tables, run = with_returns(digest), digest.run
     judged |= drilled(tables, run) | judge_tables(
         Tables(by_name={"sample": tables["sample"]}), run, invariants=[l4.INVARIANT]
     )
-    effects = Effects(tables, played.roles, run.names)
-    shown = [effects.of(fault) for fault in played.faults]
-    notes = _notes(played, digest.counts["acknowledged"], size, shown)
-    summary = summaries.Summary(
+    effects = Effects(tables, finished.roles, run.names)
+    shown = [effects.of(fault) for fault in finished.faults]
+    notes = _notes(finished, digest.counts["acknowledged"], size, shown)
+    summary = summaries.ReportSummary(
         size=size.name,
         seed=seed,
         verdict=_verdict(judged, notes),
@@ -61,29 +61,29 @@ def conclude(played: Played, size: Size, seed: int, repeat: str) -> Concluded:
         invariants=summaries.invariants_of(judged, tables, run),
         faults=summaries.faults_of(shown, run),
         figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run))
-        | ({"processors' speed, as a share of their best": round(played.speed, 2)} if played.speed else {}),
-        notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in played.failed),
-        timeline=summaries.timeline_of(digest, played.speed_by_minute),
+        | ({"processors' speed, as a share of their best": round(finished.speed, 2)} if finished.speed else {}),
+        notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in finished.failed),
+        timeline=summaries.timeline_of(digest, finished.speed_by_minute),
     )
-    write(played.folder, summary)
+    write(finished.folder, summary)
     after = {name: seconds for name, each in judged.items() if (seconds := shown_after(each, tables, run)) is not None}
-    return Concluded(judged=judged, effects=shown, summary=summary, shown_after=after)
+    return Conclusion(judged=judged, effects=shown, summary=summary, shown_after=after)
 
 
-def _judged(played: Played) -> tuple[dict[str, Judgement], Digest]:
+def _judged(finished: FinishedRun) -> tuple[dict[str, Judgement], Digest]:
     """In this process where it fits into memory, else by Spark."""
-    victims = frozenset(name for fault in played.faults for name in fault.victims)
-    if open_run(played.folder).size < SPARK_FROM:
-        history = load(played.folder)
+    victims = frozenset(name for fault in finished.faults for name in fault.victims)
+    if open_run(finished.folder).size < SPARK_FROM:
+        history = load(finished.folder)
         judged = judge(history)
-        return judged, of_history(history, Wanted(victims=victims, violations=summaries.told(judged)))
+        return judged, of_history(history, KeptRows(victims=victims, violations=summaries.told(judged)))
     from prove.checker.spark_job import judge_folder
 
-    judged = judge_folder(played.folder)
-    return judged, of_folder(played.folder, Wanted(victims=victims, violations=summaries.told(judged)))
+    judged = judge_folder(finished.folder)
+    return judged, of_folder(finished.folder, KeptRows(victims=victims, violations=summaries.told(judged)))
 
 
-def write(folder: Path, summary: summaries.Summary) -> None:
+def write(folder: Path, summary: summaries.ReportSummary) -> None:
     write_json(folder / "report.json", summary)
     (folder / "report.html").write_text(page(summary), encoding="utf-8")
 
@@ -94,7 +94,7 @@ def with_returns(digest: Digest) -> Tables:
     Where the next fault came sooner than that, it proves nothing.
     """
     attempts, faults = digest.tables["attempt"], digest.run.faults
-    ok = attempts.where(attempts.outcome == Outcome.OK)
+    ok = attempts.where(attempts.outcome == CallOutcome.OK)
     rows = []
     for fault in faults:
         if fault.kind not in RETURNS:
@@ -102,12 +102,12 @@ def with_returns(digest: Digest) -> Tables:
         served = ok.completed_ns[ok.invoked_ns >= fault.ended_ns]
         waited = (int(served.min()) - fault.ended_ns) // 1_000_000 if len(served) else -1
         if 0 <= waited <= 10_000 or not _disturbed(fault.ended_ns, [each for each in faults if each is not fault]):
-            rows.append({"kind": int(Sample.SERVING), "at_ns": fault.ended_ns, "told": waited})
+            rows.append({"kind": int(SampleKind.SERVING), "at_ns": fault.ended_ns, "told": waited})
     samples = joined("sample", [digest.tables["sample"], columns("sample", rows)])
     return Tables(by_name={**digest.tables.by_name, "sample": samples})
 
 
-def shown_after(judged: Judgement, tables: Tables, run: Run) -> float | None:
+def shown_after(judged: Judgement, tables: Tables, run: RunInfo) -> float | None:
     """The soonest of the counter-examples whose calls were kept; None where no call shows one."""
     moments = [_shown_ns(violation, tables) for violation in judged.violations]
     known = [moment for moment in moments if moment]
@@ -126,7 +126,7 @@ def _shown_ns(violation: Violation, tables: Tables) -> int:
     return last
 
 
-def drilled(tables: Tables, run: Run) -> dict[str, Judgement]:
+def drilled(tables: Tables, run: RunInfo) -> dict[str, Judgement]:
     """L3, of what was first tried while one server was killed every 10 s and nothing else happened."""
     tried = _in_drill(tables, run)
     if tried is None:
@@ -135,7 +135,7 @@ def drilled(tables: Tables, run: Run) -> dict[str, Judgement]:
     return judge_tables(tried, run, invariants=[l3.INVARIANT])
 
 
-def _in_drill(tables: Tables, run: Run) -> Tables | None:
+def _in_drill(tables: Tables, run: RunInfo) -> Tables | None:
     """The publishes that L3 is about, if there are any."""
     seconds = run.targets.get("drill_seconds", 0.0)
     if not seconds:
@@ -143,7 +143,7 @@ def _in_drill(tables: Tables, run: Run) -> Tables | None:
     return Tables(by_name={"attempt": first_tried(tables["attempt"], run.load_ns[0], seconds)})
 
 
-def first_tried(attempts: Columns, began_ns: int, seconds: float) -> Columns:
+def first_tried(attempts: TableColumns, began_ns: int, seconds: float) -> TableColumns:
     """All attempts of what was first tried within so many seconds, and may be tried again: it has an identity."""
     _, number = np.unique(attempts.identity, return_inverse=True)
     first = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).max)
@@ -151,16 +151,16 @@ def first_tried(attempts: Columns, began_ns: int, seconds: float) -> Columns:
     return attempts.where((attempts.identity != 0) & (first < began_ns + int(seconds * 1e9))[number])
 
 
-def _disturbed(at: int, others: Sequence[Fault]) -> bool:
+def _disturbed(at: int, others: Sequence[FaultInterval]) -> bool:
     return any(each.began_ns < at + 10_000_000_000 and each.ended_ns > at for each in others)
 
 
-def _notes(played: Played, messages: int, size: Size, effects: Sequence[Effect]) -> list[str]:
+def _notes(finished: FinishedRun, messages: int, size: RunSize, effects: Sequence[Effect]) -> list[str]:
     """Why nothing can be concluded, if that is so."""
     kinds = {each.fault.kind for each in effects if each.counts}
     counted = sum(each.counts for each in effects)
-    notes = [f"a client broke: {each}" for each in played.broken]
-    notes += [f"not drained within {size.drain_seconds:g} s: {each}" for each in played.undrained]
+    notes = [f"a client broke: {each}" for each in finished.broken]
+    notes += [f"not drained within {size.drain_seconds:g} s: {each}" for each in finished.undrained]
     if messages < size.messages:
         notes.append(f"{messages:,} messages were acknowledged; {size.messages:,} are asked for")
     if counted < size.faults or len(kinds) < size.kinds:
@@ -170,6 +170,10 @@ def _notes(played: Played, messages: int, size: Size, effects: Sequence[Effect])
 
 def _verdict(judged: Mapping[str, Judgement], notes: Sequence[str]) -> str:
     verdicts = {each.verdict for each in judged.values()}
-    if Verdict.INVALID in verdicts:
-        return Verdict.INVALID.value
-    return Verdict.UNKNOWN.value if Verdict.UNKNOWN in verdicts or notes or not verdicts else Verdict.VALID.value
+    if CheckVerdict.INVALID in verdicts:
+        return CheckVerdict.INVALID.value
+    return (
+        CheckVerdict.UNKNOWN.value
+        if CheckVerdict.UNKNOWN in verdicts or notes or not verdicts
+        else CheckVerdict.VALID.value
+    )

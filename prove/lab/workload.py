@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakelog.model.group import Exponential, Order
-from prove.checker.invariant import Rules
+from prove.checker.invariant import GroupRules
 from prove.history.tables import text_id
 from prove.lab.load import plan as plans
-from prove.lab.sizes import Size
+from prove.lab.sizes import RunSize
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 ORDERS, JOBS, SHORT, PASSING = "orders", "jobs", "short", "passing"
 CURSOR_GROUP = "indexing"
@@ -64,7 +64,7 @@ class LeaseGroup:
 _QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)
 
 
-def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
+def lease_groups(size: RunSize) -> tuple[LeaseGroup, ...]:
     return (
         LeaseGroup(
             topic=ORDERS,
@@ -104,19 +104,19 @@ def lease_groups(size: Size) -> tuple[LeaseGroup, ...]:
     )
 
 
-class Staff:
+class Workload:
     """Makes topics and hires clients."""
 
-    def __init__(self, scene: Scene, size: Size, seed: int) -> None:
-        self._scene, self._size, self._seed = scene, size, seed
+    def __init__(self, topology: Topology, size: RunSize, seed: int) -> None:
+        self._topology, self._size, self._seed = topology, size, seed
         self.groups = lease_groups(size)
         self.partitions = {ORDERS: size.partitions, JOBS: 2, SHORT: 2}
         self._drivers: dict[str, int] = {}
 
     @property
-    def rules(self) -> dict[tuple[int, int], Rules]:
+    def rules(self) -> dict[tuple[int, int], GroupRules]:
         return {
-            (text_id(group.topic), text_id(group.name)): Rules(retries=group.retries, order=group.order)
+            (text_id(group.topic), text_id(group.name)): GroupRules(retries=group.retries, order=group.order)
             for group in self.groups
         }
 
@@ -132,54 +132,60 @@ class Staff:
     def make_topics(self) -> None:
         for topic, partitions in self.partitions.items():
             settings: dict[str, Any] = {"retention": {"max_count": KEPT}} if topic == SHORT else {}
-            self._scene.request("POST", "/v1/topics", {"name": topic, "partitions": partitions, **settings})
+            self._topology.request("POST", "/v1/topics", {"name": topic, "partitions": partitions, **settings})
 
-    def hire(self) -> None:
-        size, crew = self._size, self._scene.crew
+    def start(self) -> None:
+        size, clients = self._size, self._topology.clients
         main = size.rate * 0.92
-        self._hire_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
+        self._start_drivers(size.drivers, within=min(120.0, 2 * size.load_seconds))
         half = max(1, size.producers // 2)
-        crew.hire(
+        clients.start_role(
             "producer",
             "producer",
             half,
             self._producer("producer", ORDERS, main / 2 / half, odd=ODD if size.is_hard else 0),
         )
-        crew.hire("numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True))
+        clients.start_role(
+            "numbered", "producer", half, self._producer("numbered", ORDERS, main / 2 / half, numbered=True)
+        )
         small = {"batch": max(10, size.batch // 4)}
-        crew.hire("jobber", "producer", 1, self._producer("jobber", JOBS, size.rate * 0.04, kill=0.001, **small))
-        crew.hire("shortener", "producer", 1, self._producer("shortener", SHORT, max(80.0, size.rate * 0.04), **small))
+        clients.start_role(
+            "jobber", "producer", 1, self._producer("jobber", JOBS, size.rate * 0.04, kill=0.001, **small)
+        )
+        clients.start_role(
+            "shortener", "producer", 1, self._producer("shortener", SHORT, max(80.0, size.rate * 0.04), **small)
+        )
         for group in self.groups:
-            crew.hire(group.name, "worker", group.workers, self._worker(group))
-        crew.hire(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
-        crew.hire("tail", "reader", 1, self._reader("tail", replay=False))
-        crew.hire("replay", "reader", 1, self._reader("replay", replay=True))
-        crew.hire("sampler", "sampler", 1, self._sampler)
+            clients.start_role(group.name, "worker", group.workers, self._worker(group))
+        clients.start_role(CURSOR_GROUP, "member", size.members, self._member(CURSOR_GROUP))
+        clients.start_role("tail", "reader", 1, self._reader("tail", replay=False))
+        clients.start_role("replay", "reader", 1, self._reader("replay", replay=True))
+        clients.start_role("sampler", "sampler", 1, self._sampler)
         if size.is_hard:
-            crew.hire("operator", "operator", 1, self._operator)
-            crew.hire("recreator", "topic_recreator", 1, self._recreator)
-        crew.hire("stranger", "other_tenant", 1, self._stranger)
+            clients.start_role("operator", "operator", 1, self._operator)
+            clients.start_role("recreator", "topic_recreator", 1, self._recreator)
+        clients.start_role("tenant", "other_tenant", 1, self._tenant)
 
-    def _hire_drivers(self, count: int, *, within: float) -> None:
+    def _start_drivers(self, count: int, *, within: float) -> None:
         """Before all others: a JVM that starts takes much of the machine, and would look like a fault to them."""
-        for driver in self._scene.crew.hire("tierer", "tiering_driver", count, self._tierer):
+        for driver in self._topology.clients.start_role("driver", "tiering_driver", count, self._driver):
             driver.started.wait(10.0)
-            self._scene.crew.await_busy(driver, within=within)
+            self._topology.clients.await_busy(driver, within=within)
 
     def churn(self) -> None:
         """Members that come and go, until they are dismissed."""
         make = self._member("churn", members=self._size.churners, churn=True)
-        self._scene.crew.hire("churn", "member", 1, make)
+        self._topology.clients.start_role("churn", "member", 1, make)
 
     def add_partition(self) -> str:
         """One more partition of `orders`, unless it has many; says what it did."""
         count = self.partitions[ORDERS]
         if count >= MOST_PARTITIONS:
             return "none: there are many"
-        for server in range(len(self._scene.servers)):
+        for server in range(len(self._topology.servers)):
             try:
                 body = {"partitions": count + 1}
-                self._scene.request("PATCH", f"/v1/topics/{ORDERS}", body, server=server, timeout=5)
+                self._topology.request("PATCH", f"/v1/topics/{ORDERS}", body, server=server, timeout=5)
                 self.partitions[ORDERS] = count + 1
                 return f"{count + 1} of {ORDERS}"
             except (OSError, RuntimeError):
@@ -193,13 +199,13 @@ class Staff:
             "name": name,
             "role": role,
             "slot": slot,
-            "folder": str(self._scene.folder),
-            "ports": self._scene.client_ports,
+            "folder": str(self._topology.folder),
+            "ports": self._topology.client_ports,
             "seed": self._seed * 100_000 + slot,
         }
 
     def _producer(self, role: str, topic: str, rate: float, **more: Any) -> Any:
-        def make(name: str, slot: int, after: str) -> plans.Plan:
+        def make(name: str, slot: int, after: str) -> plans.ClientPlan:
             given = {"batch": self._size.batch, **more}
             count = self.partitions[topic]
             common = self._common(role, name, slot)
@@ -208,7 +214,7 @@ class Staff:
         return make
 
     def _worker(self, group: LeaseGroup) -> Any:
-        def make(name: str, slot: int, after: str) -> plans.Plan:
+        def make(name: str, slot: int, after: str) -> plans.ClientPlan:
             common = self._common(group.name, name, slot)
             return plans.WorkerPlan(
                 topic=group.topic,
@@ -223,24 +229,24 @@ class Staff:
         return make
 
     def _member(self, role: str, **more: Any) -> Any:
-        def make(name: str, slot: int, after: str) -> plans.Plan:
+        def make(name: str, slot: int, after: str) -> plans.ClientPlan:
             return plans.MemberPlan(topic=ORDERS, group=CURSOR_GROUP, **self._common(role, name, slot), **more)
 
         return make
 
     def _reader(self, role: str, *, replay: bool) -> Any:
-        def make(name: str, slot: int, after: str) -> plans.Plan:
+        def make(name: str, slot: int, after: str) -> plans.ClientPlan:
             return plans.ReaderPlan(topic=ORDERS, replay=replay, **self._common(role, name, slot))
 
         return make
 
-    def _tierer(self, name: str, slot: int, after: str) -> plans.Plan:
+    def _driver(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         # The one in another's place comes by the same way.
         number = self._drivers[name] = self._drivers.get(after, len(self._drivers) % DRIVERS)
-        common = {**self._common("tierer", name, slot), "ports": self._scene.driver_ports(number)}
-        environment = self._scene.store_environment
+        common = {**self._common("driver", name, slot), "ports": self._topology.driver_ports(number)}
+        environment = self._topology.store_environment
         # `short` is cut faster than it could be tiered.
-        return plans.TiererPlan(
+        return plans.TieringPlan(
             topics=[ORDERS, JOBS],
             environment=environment,
             every=self._size.tier_every,
@@ -249,26 +255,26 @@ class Staff:
             **common,
         )
 
-    def _operator(self, name: str, slot: int, after: str) -> plans.Plan:
+    def _operator(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         return plans.OperatorPlan(topic=JOBS, group=JOBS, **self._common("operator", name, slot))
 
-    def _recreator(self, name: str, slot: int, after: str) -> plans.Plan:
-        return plans.RecreatorPlan(topic=PASSING, group=PASSING, **self._common("recreator", name, slot))
+    def _recreator(self, name: str, slot: int, after: str) -> plans.ClientPlan:
+        return plans.TopicRecreatorPlan(topic=PASSING, group=PASSING, **self._common("recreator", name, slot))
 
-    def _stranger(self, name: str, slot: int, after: str) -> plans.Plan:
+    def _tenant(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         mine = (self.groups[0].topic, self.groups[0].name)
         others = [(group, topic) for topic, group in self.all_groups if (topic, group) != mine]
         # Messages begin with the names of their makers.
         words = [f"{maker}-" for maker in self.publishing]
         words += [group for group, _ in others if group not in self.partitions]
-        return plans.StrangerPlan(
-            token=self._scene.foreign_token,
+        return plans.OtherTenantPlan(
+            token=self._topology.tenant_token,
             topic=mine[0],
             group=mine[1],
             others=others,
             words=words,
-            **self._common("stranger", name, slot),
+            **self._common("tenant", name, slot),
         )
 
-    def _sampler(self, name: str, slot: int, after: str) -> plans.Plan:
+    def _sampler(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         return plans.SamplerPlan(groups=self.all_groups, **self._common("sampler", name, slot))

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from prove.commands import Command, in_folder, say, write_json
+from prove.commands import ProveCommand, in_folder, say, write_json
 from prove.lab.faults.clocks import library
 from prove.lab.sizes import SIZES, cut_to
 from prove.mutants.catalog import MUTANTS, Mutant
 from prove.mutants.patched_tree import PatchRefused
-from prove.mutants.trial import NONE, Stage, Trial
+from prove.mutants.trial import NONE, Trial, TrialRunner
 
 RESULT = "mutants.json"
 BY_NAME: dict[str, Mutant | None] = {NONE: None, **{mutant.name: mutant for mutant in MUTANTS}}
@@ -44,22 +44,22 @@ def run(asked: Namespace) -> int:
 def _tried(asked: Namespace, folder: Path) -> int:
     trials: list[Trial] = []
     try:
-        _play(asked, folder, trials)
+        _run_all(asked, folder, trials)
     except PatchRefused as error:
         say(str(error))
         return 2
     return 0 if all(trial.passes(BY_NAME[trial.bug]) for trial in trials) else 1
 
 
-def _play(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
+def _run_all(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
     began = time.monotonic()
     size = SIZES["mutant"] if asked.minutes is None else cut_to(SIZES["mutant"], asked.minutes)
-    stage = Stage(size=size, folder=folder, say=lambda text: say(f"  {text}"))
+    stage = TrialRunner(size=size, folder=folder, say=lambda text: say(f"  {text}"))
     wanted = [(name, asked.first + number) for name in asked.only or BY_NAME for number in range(asked.seeds)]
     say(f"{len(wanted)} runs of {size.load_seconds:g} s of load each; {folder}")
     for number, (name, seed) in enumerate(wanted, 1):
         say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
-        trials.append(stage.play(BY_NAME[name], seed))
+        trials.append(stage.run(BY_NAME[name], seed))
         say(f"  {'as it should be' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
         # After each: a long work that is interrupted is not for nothing.
         write_json(folder / RESULT, trials)
@@ -105,7 +105,7 @@ def _told(trial: Trial) -> str:
     return "; ".join([trial.verdict, found, *(shorten(each, 100) for each in trial.notes), f"{trial.seconds:.0f} s"])
 
 
-COMMAND = Command(
+COMMAND = ProveCommand(
     name="mutants",
     about="Puts each of twelve known bugs into the code, and shows that the laboratory finds it.",
     arguments=arguments,

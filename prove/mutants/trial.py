@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prove.checker.judgement import Verdict
-from prove.lab.laboratory import Laboratory, Wish
+from prove.checker.judgement import CheckVerdict
+from prove.lab.laboratory import Laboratory, RunRequest
 from prove.lab.schedule import in_turn
-from prove.lab.sizes import Size
-from prove.lab.verdict import Concluded, conclude
+from prove.lab.sizes import RunSize
+from prove.lab.verdict import Conclusion, conclude
 from prove.mutants.catalog import Mutant
 from prove.mutants.patched_tree import mutated
 
 NONE = "none"
 """The code as it is."""
-ACTS: tuple[tuple[str, ...], ...] = (
+FAULT_ORDER: tuple[tuple[str, ...], ...] = (
     ("answer dropped after the commit",),
     ("answer dropped after the commit",),
     ("member stopped, then commits",),
@@ -39,7 +39,7 @@ LAST: tuple[tuple[str, ...], ...] = (
     ("stored as other bytes",),
 )
 """When there is something to tier."""
-KINDS = tuple(sorted({kind for act in (*ACTS, *LAST) for kind in act}))
+KINDS = tuple(sorted({kind for act in (*FAULT_ORDER, *LAST) for kind in act}))
 """Under these every bug shows. All of them have the same, in an order that the seed chooses."""
 
 
@@ -60,34 +60,34 @@ class Trial:
 
     def passes(self, mutant: Mutant | None) -> bool:
         """A bug has to be found by its own invariant, and no bug by none."""
-        return self.verdict == Verdict.VALID.value if mutant is None else mutant.found_by in self.found
+        return self.verdict == CheckVerdict.VALID.value if mutant is None else mutant.found_by in self.found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class TrialRunner:
     """What all trials share."""
 
-    size: Size
+    size: RunSize
     folder: Path
     say: Callable[[str], None]
 
-    def play(self, mutant: Mutant | None, seed: int) -> Trial:
+    def run(self, mutant: Mutant | None, seed: int) -> Trial:
         began = time.monotonic()
         name = mutant.name if mutant else NONE
         folder = self.folder / f"{name}-{seed}"
-        wish = Wish(
+        request = RunRequest(
             size=self.size,
             seed=seed,
             folder=folder,
             kinds=KINDS,
-            entries=in_turn(seed, ACTS, last=LAST, seconds=self.size.load_seconds),
+            entries=in_turn(seed, FAULT_ORDER, last=LAST, seconds=self.size.load_seconds),
             code=mutated(mutant, folder) if mutant else None,
             postgres=mutant.postgres if mutant else {},
             say=self.say,
         )
         repeat = f"scripts/prove mutants --only {name} --seeds 1 --first {seed}"
         try:
-            concluded = conclude(Laboratory(wish).play(), self.size, seed, repeat)
+            concluded = conclude(Laboratory(request).run(), self.size, seed, repeat)
         except Exception:
             # A bug may break the run itself, which proves nothing; the others are still to come.
             lost = (traceback.format_exc(limit=-3),)
@@ -95,8 +95,8 @@ class Stage:
         return trial_of(concluded, name, seed, time.monotonic() - began)
 
 
-def trial_of(concluded: Concluded, name: str, seed: int, seconds: float) -> Trial:
-    wrong = {each: said for each, said in concluded.judged.items() if said.verdict is Verdict.INVALID}
+def trial_of(concluded: Conclusion, name: str, seed: int, seconds: float) -> Trial:
+    wrong = {each: said for each, said in concluded.judged.items() if said.verdict is CheckVerdict.INVALID}
     return Trial(
         bug=name,
         seed=seed,

@@ -9,23 +9,25 @@ from collections.abc import Callable
 from typing import Any
 
 from lakelog.model.topic import Scope
-from prove.simulation.facts import Facts, Process
+from prove.simulation.facts import Facts, SimulatedProcess
 from prove.simulation.loop import Node, VirtualLoop
-from prove.simulation.network import Network, Request
-from prove.simulation.plan import Plan
-from prove.simulation.servers import Server
+from prove.simulation.network import Request, SimulatedNetwork
+from prove.simulation.plan import SimulationPlan
+from prove.simulation.servers import SimulatedServer
 
 
-class World:
+class SimulatedWorld:
     """One run: everything that its parts need of one another."""
 
-    def __init__(self, plan: Plan, loop: VirtualLoop, network: Network, facts: Facts, chance: random.Random) -> None:
+    def __init__(
+        self, plan: SimulationPlan, loop: VirtualLoop, network: SimulatedNetwork, facts: Facts, chance: random.Random
+    ) -> None:
         self.plan = plan
         self.loop = loop
         self.network = network
         self.facts = facts
         self.chance = chance
-        self.servers: list[Server] = []
+        self.servers: list[SimulatedServer] = []
         self.scope: Scope
         self.crashed: set[int] = set()
         """Processes that died."""
@@ -37,17 +39,17 @@ class World:
         self.faults: Counter[str] = Counter()
         self._serial: Counter[str] = Counter()
 
-    def process(self, role: str) -> Process:
+    def process(self, role: str) -> SimulatedProcess:
         self._serial[role] += 1
-        return Process(self.facts, f"{role}-{self._serial[role]}")
+        return SimulatedProcess(self.facts, f"{role}-{self._serial[role]}")
 
 
-class Client:
+class SimulatedClient:
     """A process that calls servers. When it dies, another one with another name takes its place."""
 
     role = "client"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
         self.facts = world.facts
         self.chance = world.chance

@@ -20,7 +20,7 @@ from lakelog.storage.store import HotBatch, Read
 from prove.simulation.loop import driven
 
 
-class File:
+class ColdFile:
     """The one segment of a partition: the share of reads that find it damaged, and the seconds that a read takes."""
 
     def __init__(self, path: str, store: MemoryStore, pid: int) -> None:
@@ -36,18 +36,18 @@ class File:
         return list(read.batches[:1])
 
 
-class Cold:
+class ColdFiles:
     """All such partitions of a run."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self.files: dict[int, File] = {}
+        self.files: dict[int, ColdFile] = {}
         """By partition."""
         self.found_damaged: Callable[[int], None] = lambda pid: None
         """Told of each read that found its file damaged."""
 
-    def seal(self, pid: int, path: str, store: MemoryStore) -> File:
-        file = self.files[pid] = File(path, store, pid)
+    def seal(self, pid: int, path: str, store: MemoryStore) -> ColdFile:
+        file = self.files[pid] = ColdFile(path, store, pid)
         return file
 
     def sealed(self, pid: int, read: Any) -> Any:

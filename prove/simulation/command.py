@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from prove.commands import Command, seeded
+from prove.commands import ProveCommand, seeded
 from prove.simulation.known_seeds import KNOWN
 
 _PER_TASK = 50
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class SeedResults:
     """What a range of seeds gave."""
 
     seeds: int = 0
@@ -88,7 +88,7 @@ def run_many(first: int, seeds: int, jobs: int) -> int:
     return int(bool(total.violations))
 
 
-def run_range(first: int, end: int) -> Share:
+def run_range(first: int, end: int) -> SeedResults:
     """Seeds one after the other, in this process."""
     from prove.simulation.judge import judged
     from prove.simulation.run import simulate
@@ -106,7 +106,7 @@ def run_range(first: int, end: int) -> Share:
             calls += simulated.calls
             faults.update(simulated.faults)
             violations += [(seed, each) for each in found]
-    return Share(seeds=end - first, calls=calls, faults=faults, violations=violations)
+    return SeedResults(seeds=end - first, calls=calls, faults=faults, violations=violations)
 
 
 @contextmanager
@@ -125,14 +125,14 @@ def _swept() -> Iterator[Callable[[], object]]:
             gc.enable()
 
 
-def _shares(first: int, seeds: int, jobs: int) -> Iterator[Share]:
+def _shares(first: int, seeds: int, jobs: int) -> Iterator[SeedResults]:
     ranges = [(at, min(at + _PER_TASK, first + seeds)) for at in range(first, first + seeds, _PER_TASK)]
     if jobs <= 1:
         for begin, end in ranges:
             yield run_range(begin, end)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        waiting: set[Future[Share]] = {pool.submit(run_range, *each) for each in ranges}
+        waiting: set[Future[SeedResults]] = {pool.submit(run_range, *each) for each in ranges}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for each in done:
@@ -148,7 +148,7 @@ class _Total:
         self.faults: Counter[str] = Counter()
         self.violations: list[tuple[int, str]] = []
 
-    def add(self, share: Share) -> None:
+    def add(self, share: SeedResults) -> None:
         self.seeds += share.seeds
         self.calls += share.calls
         self.faults.update(share.faults)
@@ -172,7 +172,7 @@ class _Total:
             print(f"{wrong} seeds with violations" if wrong else "no violations")
 
 
-COMMAND = Command(
+COMMAND = ProveCommand(
     name="simulate",
     about="Runs the engine in virtual time under faults, from seeds, and judges each run.",
     arguments=arguments,

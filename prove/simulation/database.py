@@ -18,26 +18,26 @@ from typing import Any, cast
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Catalog, PartitionStore
-from prove.simulation.cold_files import Cold
+from prove.simulation.cold_files import ColdFiles
 from prove.simulation.loop import Node, VirtualLoop, driven
 
-BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
-BIRTH_MS = round(BIRTH.timestamp() * 1000)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+START_MS = round(START.timestamp() * 1000)
 _READS = ("read", "find", "list", "count", "clock", "offset_at", "heads_read", "roll_active", "search", "durab", "at_")
 
 
-class Trouble:
+class DatabaseFault:
     """What happens to calls of one server, or of all, until a time."""
 
     def __init__(self, kind: str, until: float, share: float) -> None:
         self.kind, self.until, self.share = kind, until, share
 
     def of(self, verb: str, now: float) -> str | None:
-        """What happens to that call, if it meets the trouble."""
+        """What happens to that call, if it meets the fault."""
         return self.kind
 
 
-class LostThenLate(Trouble):
+class LostThenLate(DatabaseFault):
     """One commit of leases is written and its answer lost. From then on reads of journals answer only at the end."""
 
     def __init__(self, until: float, seconds: float) -> None:
@@ -53,7 +53,7 @@ class LostThenLate(Trouble):
         return self.kind if verb == "journals_read" and self._has_lost else None
 
 
-class Database:
+class SimulatedDatabase:
     """Catalog and cells. Its clock is the virtual one, ahead by what faults made of it."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, cells: int) -> None:
@@ -63,8 +63,8 @@ class Database:
         self.ahead_ms = 0
         self.catalog = MemoryCatalog(self.now)
         self.cells = {cell: MemoryStore(self.now) for cell in range(cells)}
-        self.cold = Cold(chance)
-        self.troubles: dict[str, Trouble] = {}
+        self.cold = ColdFiles(chance)
+        self.call_faults: dict[str, DatabaseFault] = {}
         """By server; "" for all."""
         self.faults: Counter[str] = Counter()
         self.watchers: dict[str, Callable[[MemoryStore, Any, Any], None]] = {}
@@ -72,24 +72,24 @@ class Database:
         self.log: Callable[[str], None] | None = None
 
     def now(self) -> datetime:
-        return BIRTH + timedelta(seconds=self.loop.now, milliseconds=self.ahead_ms)
+        return START + timedelta(seconds=self.loop.now, milliseconds=self.ahead_ms)
 
     def now_ms(self) -> int:
-        return BIRTH_MS + int(self.loop.now * 1000) + self.ahead_ms
+        return START_MS + int(self.loop.now * 1000) + self.ahead_ms
 
-    def trouble(self, server: str, verb: str) -> tuple[str | None, float]:
+    def fault(self, server: str, verb: str) -> tuple[str | None, float]:
         """What happens to this call, if anything, and until when that lasts."""
         for name in (server, ""):
-            found = self.troubles.get(name)
+            found = self.call_faults.get(name)
             if found is None:
                 continue
             if found.until <= self.loop.now:
-                del self.troubles[name]
+                del self.call_faults[name]
             elif self.chance.random() < found.share and (kind := found.of(verb, self.loop.now)):
                 return kind, found.until
         return None, 0.0
 
-    def cable(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
+    def connection(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
         """The database as that server sees it; without `seals` no partition is cold."""
         catalog = _Catalog(self, node, self.catalog)
         cells = {cell: (_Sealing if seals else _Store)(self, node, store) for cell, store in self.cells.items()}
@@ -107,10 +107,10 @@ def _is_read(verb: str) -> bool:
     return verb.startswith(_READS) or "_find" in verb
 
 
-class _Cable:
+class _Connection:
     """An object of the database, as a server sees it."""
 
-    def __init__(self, database: Database, node: Node, there: Any) -> None:
+    def __init__(self, database: SimulatedDatabase, node: Node, there: Any) -> None:
         self._database = database
         self._node = node
         self._there = there
@@ -123,7 +123,7 @@ class _Cable:
     async def _call(self, verb: str, method: Any, is_read: bool, *args: Any, **kwargs: Any) -> Any:
         database = self._database
         done = database.loop.create_future()
-        kind, until = database.trouble(self._node.name, verb) if database.troubles else (None, 0.0)
+        kind, until = database.fault(self._node.name, verb) if database.call_faults else (None, 0.0)
         late = database.delay()
         if kind is not None:
             late = self._begin_trouble(kind, late, until)
@@ -178,12 +178,12 @@ class _Cable:
             done.set_result(result)
 
 
-class _Store(_Cable):
-    def __init__(self, database: Database, node: Node, there: MemoryStore) -> None:
+class _Store(_Connection):
+    def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryStore) -> None:
         super().__init__(database, node, there)
-        self.groups = _Cable(database, node, there.groups)
-        self.cold = _Cable(database, node, there.cold)
-        self.staging = _Cable(database, node, there.staging)
+        self.groups = _Connection(database, node, there.groups)
+        self.cold = _Connection(database, node, there.cold)
+        self.staging = _Connection(database, node, there.staging)
         self.announcements = there.announcements
 
     async def close(self) -> None:
@@ -202,13 +202,13 @@ class _Sealing(_Store):
         return [self._database.cold.sealed(pid, read) for (pid, _), read in zip(asks, reads, strict=True)]
 
 
-class _Catalog(_Cable):
-    def __init__(self, database: Database, node: Node, there: MemoryCatalog) -> None:
+class _Catalog(_Connection):
+    def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryCatalog) -> None:
         super().__init__(database, node, there)
-        self.groups = _Cable(database, node, there.groups)
-        self.orphans = _Cable(database, node, there.orphans)
-        self.pipelines = _Cable(database, node, there.pipelines)
-        self.writes = _Cable(database, node, there.writes)
+        self.groups = _Connection(database, node, there.groups)
+        self.orphans = _Connection(database, node, there.orphans)
+        self.pipelines = _Connection(database, node, there.pipelines)
+        self.writes = _Connection(database, node, there.writes)
 
     async def close(self) -> None:
         """The database goes on."""

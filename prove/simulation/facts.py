@@ -14,8 +14,8 @@ from lakelog.errors import OutcomeForgotten
 from lakelog.model.message import Message
 from prove.history.lines import identity_of
 from prove.history.recorder import REFUSALS
-from prove.history.tables import TABLES, Columns, Outcome, Tables, text_id
-from prove.simulation.database import Database
+from prove.history.tables import TABLES, CallOutcome, TableColumns, Tables, text_id
+from prove.simulation.database import SimulatedDatabase
 
 Row = dict[str, Any]
 
@@ -26,7 +26,7 @@ _EMPTY: dict[str, Row] = {
 for _row in _EMPTY.values():
     if "outcome" in _row:
         # Until it is known better: who dies now has a call of unknown outcome.
-        _row["outcome"] = int(Outcome.INFO)
+        _row["outcome"] = int(CallOutcome.INFO)
 
 
 hashed = lru_cache(maxsize=20_000)(text_id)
@@ -34,16 +34,16 @@ hashed = lru_cache(maxsize=20_000)(text_id)
 identified = lru_cache(maxsize=20_000)(identity_of)
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def outcome_of(error: BaseException) -> CallOutcome:
     """Only a definite refusal of ours had no effect. A forgotten outcome may be that of an ack that was accepted."""
     is_refusal = isinstance(error, REFUSALS) and not isinstance(error, OutcomeForgotten)
-    return Outcome.FAIL if is_refusal else Outcome.INFO
+    return CallOutcome.FAIL if is_refusal else CallOutcome.INFO
 
 
 class Facts:
     """All rows of one run. `traced` also keeps what happened as lines to read."""
 
-    def __init__(self, database: Database, *, traced: bool = False) -> None:
+    def __init__(self, database: SimulatedDatabase, *, traced: bool = False) -> None:
         self._database = database
         self._loop = database.loop
         self.rows: dict[str, list[Row]] = {name: [] for name in TABLES}
@@ -72,14 +72,14 @@ class Facts:
 
     def is_in_reach(self) -> bool:
         """Whether the database answers every server at once."""
-        return not self._database.troubles
+        return not self._database.call_faults
 
     def row(self, table: str, **columns: Any) -> Row:
         row = {**_EMPTY[table], **columns}
         self.rows[table].append(row)
         return row
 
-    def invoke(self, table: str, process: Process, **columns: Any) -> Row:
+    def invoke(self, table: str, process: SimulatedProcess, **columns: Any) -> Row:
         """A call that begins now."""
         row = {**_EMPTY[table], "process": process.id, "counter": process.count(), "invoked_ns": self.now_ns()}
         if "invoked_wall_ms" in row:
@@ -88,7 +88,7 @@ class Facts:
         self.rows[table].append(row)
         return row
 
-    def complete(self, row: Row, outcome: Outcome, **columns: Any) -> None:
+    def complete(self, row: Row, outcome: CallOutcome, **columns: Any) -> None:
         """Its answer came now."""
         row["outcome"] = int(outcome)
         row["completed_ns"] = self.now_ns()
@@ -122,7 +122,7 @@ class Facts:
         return found.hexdigest()
 
 
-class Process:
+class SimulatedProcess:
     """One client process: a name that is never used twice, and its count of calls."""
 
     def __init__(self, facts: Facts, name: str) -> None:
@@ -135,11 +135,11 @@ class Process:
         return self._count
 
 
-def _columns(name: str, rows: Sequence[Row]) -> Columns:
+def _columns(name: str, rows: Sequence[Row]) -> TableColumns:
     """All columns at once: for so few rows, an array costs more than what is in it."""
     kinds = TABLES[name]
     numbers = np.array([[*row.values()] for row in rows], np.int64).T.copy()
-    return Columns(
+    return TableColumns(
         name,
         {each: column.astype(kind, copy=False) for (each, kind), column in zip(kinds.items(), numbers, strict=True)},
     )

@@ -6,21 +6,26 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from prove.checker.invariant import Fault
-from prove.simulation.clients import Client, World
-from prove.simulation.database import Database, LostThenLate, Trouble
-from prove.simulation.network import Weather
+from prove.checker.invariant import FaultInterval
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
+from prove.simulation.database import DatabaseFault, LostThenLate, SimulatedDatabase
+from prove.simulation.network import NetworkConditions
 from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, NEIGHBOURS, PlannedFault
 
-Replace = Callable[[Client], None]
+Replace = Callable[[SimulatedClient], None]
 """Begins another client in the place of one that died."""
 
 
-class Faults:
+class SimulatedFaults:
     """The faults of one run. `clients` is the crew, which changes as its members die and are replaced."""
 
     def __init__(
-        self, world: World, database: Database, clients: list[Client], replace: Replace, harm: Callable[[str], None]
+        self,
+        world: SimulatedWorld,
+        database: SimulatedDatabase,
+        clients: list[SimulatedClient],
+        replace: Replace,
+        harm: Callable[[str], None],
     ) -> None:
         """`harm` begins what concerns only one partition, or a neighbour."""
         self._harm = harm
@@ -28,7 +33,7 @@ class Faults:
         self._database = database
         self._clients = clients
         self._replace = replace
-        self.noted: list[Fault] = []
+        self.noted: list[FaultInterval] = []
 
     async def run(self) -> None:
         world = self._world
@@ -41,9 +46,9 @@ class Faults:
     async def heal(self) -> None:
         """All servers run, nothing is lost any more."""
         world, loop = self._world, self._world.loop
-        world.network.weather = Weather()
+        world.network.conditions = NetworkConditions()
         world.network.is_healed = True
-        self._database.troubles.clear()
+        self._database.call_faults.clear()
         world.before_ack = None
         for server in world.servers:
             if server.node is not None:
@@ -76,7 +81,7 @@ class Faults:
                 self._world.faults[kind] += 1
         self._world.facts.say(f"FAULT {kind} {about}, {fault.seconds:.3f} s")
         now = self._world.facts.now_ns()
-        self.noted.append(Fault(kind=kind, began_ns=now, ended_ns=now + int(fault.seconds * 1e9), about=about))
+        self.noted.append(FaultInterval(kind=kind, began_ns=now, ended_ns=now + int(fault.seconds * 1e9), about=about))
 
     # Servers ------------------------------------------------------------------------------------------------------
 
@@ -161,25 +166,25 @@ class Faults:
                 self._world.before_ack = lambda server: self._lose(server, 0.1)
             return
         share = self._world.chance.choice((0.2, 0.5, 1.0))
-        self._database.troubles[whose] = Trouble(kind, now + seconds, share)
+        self._database.call_faults[whose] = DatabaseFault(kind, now + seconds, share)
 
     def _lose(self, whose: str, seconds: float) -> None:
         world = self._world
         world.before_ack = None
         late = world.plan.lease_ms / 1000 * (0.5 + world.chance.random())
-        self._database.troubles[whose] = LostThenLate(world.loop.time() + seconds, late)
+        self._database.call_faults[whose] = LostThenLate(world.loop.time() + seconds, late)
 
     def _network(self, seconds: float) -> str:
         world = self._world
-        weather = Weather()
-        chosen = world.chance.choice(list(vars(weather)))
-        setattr(weather, chosen, world.chance.choice((0.1, 0.3, 0.6)))
+        conditions = NetworkConditions()
+        chosen = world.chance.choice(list(vars(conditions)))
+        setattr(conditions, chosen, world.chance.choice((0.1, 0.3, 0.6)))
         if world.chance.random() < 0.3:
-            weather.lose_request = weather.lose_answer = 1.0
-        world.network.weather = weather
-        world.loop.call_later(seconds, self._calm, weather, context=world.loop.world.context)
+            conditions.lose_request = conditions.lose_answer = 1.0
+        world.network.conditions = conditions
+        world.loop.call_later(seconds, self._calm, conditions, context=world.loop.world.context)
         return chosen
 
-    def _calm(self, weather: Weather) -> None:
-        if self._world.network.weather is weather:
-            self._world.network.weather = Weather()
+    def _calm(self, conditions: NetworkConditions) -> None:
+        if self._world.network.conditions is conditions:
+            self._world.network.conditions = NetworkConditions()

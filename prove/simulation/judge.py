@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prove.checker.catalog import INVARIANTS
-from prove.checker.judgement import Verdict, judge_tables
+from prove.checker.judgement import CheckVerdict, judge_tables
 from prove.simulation.run import Simulated
 
 # Within seconds of faults that leave nobody to ask, or nobody to answer, L3 to L7 say nothing; and no run here has
@@ -16,7 +16,7 @@ def judged(simulated: Simulated) -> list[str]:
     """What is wrong, if anything: counter-examples, exceptions that the engine did not expect, checks that failed."""
     found = [f"unexpected: {each}" for each in simulated.unexpected]
     for name, judgement in judge_tables(simulated.tables, simulated.run, invariants=JUDGED).items():
-        if judgement.verdict is Verdict.INVALID:
+        if judgement.verdict is CheckVerdict.INVALID:
             found += map(str, judgement.violations[:3])
         found += [f"{name}: {doubt}" for doubt in judgement.doubts if doubt.startswith("the check failed")]
     return found

@@ -10,21 +10,20 @@ from lakelog.engine.leasing.consuming import JoinAsk, Membership
 from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import AtOffset, Earliest
-from prove.history.tables import Membership as Event
-from prove.history.tables import Outcome, Reader
-from prove.simulation.clients import Client, World
-from prove.simulation.facts import Process, Row, hashed, outcome_of
-from prove.simulation.network import Lost
+from prove.history.tables import CallOutcome, MemberEvent, ReaderKind
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
+from prove.simulation.facts import Row, SimulatedProcess, hashed, outcome_of
+from prove.simulation.network import CallLost
 from prove.simulation.plan import CURSOR_GROUP
 
 _WISH = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
 _SESSION_MS = 2000
 
 
-class Member(Client):
+class SimulatedMember(SimulatedClient):
     role = "member"
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: SimulatedWorld, topic: str) -> None:
         super().__init__(world)
         self.topic = topic
         self._joins = self._begun = 0
@@ -32,7 +31,7 @@ class Member(Client):
         self._generation = 0
         self._read: dict[int, int] = {}
         """Up to where it has read, by partition that it was assigned."""
-        self._readers: dict[int, Process] = {}
+        self._readers: dict[int, SimulatedProcess] = {}
         """Who reads, as the history names it: another one whenever a partition is assigned anew."""
         self._given_up: list[tuple[int, int]] = []
         """Partitions that it had, with the generation: what it says of them now is out of date."""
@@ -53,7 +52,7 @@ class Member(Client):
 
     # Membership ---------------------------------------------------------------------------------------------------
 
-    def _row(self, event: Event, **columns: Any) -> Row:
+    def _row(self, event: MemberEvent, **columns: Any) -> Row:
         facts = self.facts
         return facts.invoke(
             "member",
@@ -67,7 +66,7 @@ class Member(Client):
 
     async def _join(self) -> bool:
         ask = JoinAsk(group=CURSOR_GROUP, topics=[self.topic], member_id=self._name, session_ms=_SESSION_MS, wish=_WISH)
-        row = self._row(Event.JOIN)
+        row = self._row(MemberEvent.JOIN)
         told = await self._ask(row, lambda engine: engine.members.join(self.world.scope, ask))
         if told is None:
             return False
@@ -83,25 +82,25 @@ class Member(Client):
             told: Membership = await self.call(
                 lambda engine: engine.members.heartbeat(self.world.scope, CURSOR_GROUP, name, generation)
             )
-        except Lost:
+        except CallLost:
             return True
         except LakelogError as error:
-            return outcome_of(error) is Outcome.INFO
+            return outcome_of(error) is CallOutcome.INFO
         self._hear(told, begun)
         return True
 
     async def _leave(self) -> None:
-        row = self._row(Event.LEAVE, generation=self._generation)
+        row = self._row(MemberEvent.LEAVE, generation=self._generation)
         name = self._name
         await self._ask(row, lambda engine: engine.members.leave(self.world.scope, CURSOR_GROUP, name))
 
     async def _ask(self, row: Row, request: Any) -> Any:
         try:
             told = await self.call(request)
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             self.facts.complete(row, outcome_of(error))
             return None
-        self.facts.complete(row, Outcome.OK)
+        self.facts.complete(row, CallOutcome.OK)
         return told
 
     def _hear(self, told: Membership, asked: Row) -> None:
@@ -110,19 +109,19 @@ class Member(Client):
             return  # An older answer that came late.
         assigned = [*told.assigned.get(self.topic, ())]
         for partition in assigned:
-            self._note(Event.ASSIGNED, partition, told.generation, asked)
+            self._note(MemberEvent.ASSIGNED, partition, told.generation, asked)
         for partition in [each for each in self._read if each not in assigned]:
             self._given_up.append((partition, self._generation))
             del self._read[partition]
-            self._note(Event.REVOKED, partition, told.generation, asked)
+            self._note(MemberEvent.REVOKED, partition, told.generation, asked)
         self._read.update({partition: -1 for partition in assigned if partition not in self._read})
         self._generation = told.generation
         self.facts.say(f"{self._name} has {assigned} in generation {told.generation}")
 
-    def _note(self, event: Event, partition: int, generation: int, asked: Row) -> None:
+    def _note(self, event: MemberEvent, partition: int, generation: int, asked: Row) -> None:
         row = self._row(event, partition=partition, generation=generation)
         row["invoked_ns"] = asked["invoked_ns"]
-        self.facts.complete(row, Outcome.OK)
+        self.facts.complete(row, CallOutcome.OK)
 
     # Reading ------------------------------------------------------------------------------------------------------
 
@@ -131,7 +130,7 @@ class Member(Client):
         if at is not None and at < 0:
             at = await self._position(partition)
             self._begun += 1
-            self._readers[partition] = Process(self.facts, f"{self.process.name}-reader-{self._begun}")
+            self._readers[partition] = SimulatedProcess(self.facts, f"{self.process.name}-reader-{self._begun}")
         if at is None:
             return
         end = await self._fetch(partition, at)
@@ -147,27 +146,27 @@ class Member(Client):
         scope, topic = self.world.scope, self.topic
         try:
             found = await self.call(lambda engine: engine.groups.positions(scope, CURSOR_GROUP, topic))
-        except (Lost, LakelogError):
+        except (CallLost, LakelogError):
             return None
         return int(found[partition][0]) if partition in found else 0
 
     async def _fetch(self, partition: int, at: int) -> int:
         facts, reader = self.facts, self._readers[partition]
         place = {"topic": self.facts.id(self.topic), "partition": partition}
-        row = facts.invoke("read", reader, **place, offset=at, reader=int(Reader.FETCH), first=at)
+        row = facts.invoke("read", reader, **place, offset=at, reader=int(ReaderKind.FETCH), first=at)
         wanted = FetchLimits(max_messages=10)
         request = partial(self._fetching, partition, AtOffset(at), wanted)
         try:
             fetched = await self.call(request)
         except OffsetOutOfRange as error:
-            facts.complete(row, Outcome.FAIL)
+            facts.complete(row, CallOutcome.FAIL)
             return max(at, int(error.subject.get("log_start") or 0))
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             return at
         count = 0
         ends = {"log_start": fetched.log_start, "high_watermark": fetched.high_watermark}
-        facts.complete(row, Outcome.OK, **ends)
+        facts.complete(row, CallOutcome.OK, **ends)
         for batch in fetched.batches:
             for offset, message in enumerate(facts.messages(batch.payload), batch.base):
                 if fetched.start <= offset < fetched.until:
@@ -178,7 +177,7 @@ class Member(Client):
                         offset=offset,
                         hash=hashed(message.value),
                         key=hashed(message.key),
-                        reader=int(Reader.FETCH),
+                        reader=int(ReaderKind.FETCH),
                         process=reader.id,
                         counter=row["counter"],
                         completed_ns=row["completed_ns"],
@@ -190,7 +189,7 @@ class Member(Client):
         return await engine.fetcher.fetch(self.world.scope, self.topic, partition, position, wanted)
 
     async def _commit(self, partition: int, end: int, generation: int) -> None:
-        row = self._row(Event.COMMIT, partition=partition, generation=generation)
+        row = self._row(MemberEvent.COMMIT, partition=partition, generation=generation)
         name, scope, topic = self._name, self.world.scope, self.topic
 
         async def request(engine: Engine) -> None:

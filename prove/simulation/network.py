@@ -18,7 +18,7 @@ from prove.simulation.loop import Node, VirtualLoop
 Request = Callable[[Engine], Coroutine[Any, Any, Any]]
 
 
-class Lost(Exception):
+class CallLost(Exception):
     """No answer: it may have happened or not."""
 
 
@@ -32,7 +32,7 @@ class Endpoint:
         self.serving: dict[asyncio.Future[Any], None] = {}
 
 
-class Weather:
+class NetworkConditions:
     """How the network is: shares of calls that meet each fault."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class Weather:
         self.slow = 0.0
 
 
-class Network:
+class SimulatedNetwork:
     """One for all clients and servers."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self._loop = loop
         self._chance = chance
         self._node = Node("network")
-        self.weather = Weather()
+        self.conditions = NetworkConditions()
         self.is_healed = False
         """Nothing comes again any more."""
         self.faults: Counter[str] = Counter()
@@ -58,14 +58,14 @@ class Network:
     async def call(
         self, to: Endpoint, request: Request, *, seconds: float = 3.0, again: Callable[[], None] | None = None
     ) -> Any:
-        """The answer, or the refusal raised; `Lost` if nothing was heard.
+        """The answer, or the refusal raised; `CallLost` if nothing was heard.
 
         `again` says that the request may come a second time, and is told when it does; None: never.
         """
-        loop, weather = self._loop, self.weather
+        loop, conditions = self._loop, self.conditions
         answer = loop.create_future()
         context = self._node.context
-        if weather.lose_request and self._meets(weather.lose_request, "request lost"):
+        if conditions.lose_request and self._meets(conditions.lose_request, "request lost"):
             pass
         else:
             loop.call_later(self._delay(), self._arrive, to, request, answer, context=context)
@@ -85,7 +85,10 @@ class Network:
         to.serving.clear()
 
     def _repeat(self, to: Endpoint, request: Request, again: Callable[[], None]) -> None:
-        for share, kind, latest in ((self.weather.duplicate, "duplicated", 0.05), (self.weather.replay, "replayed", 9)):
+        for share, kind, latest in (
+            (self.conditions.duplicate, "duplicated", 0.05),
+            (self.conditions.replay, "replayed", 9),
+        ):
             if share and self._meets(share, f"request {kind}"):
                 late = latest * self._chance.random() + self._delay()
                 self._loop.call_later(late, self._come_again, to, request, again, context=self._node.context)
@@ -104,7 +107,7 @@ class Network:
 
     def _delay(self) -> float:
         number = self._chance.random()
-        if self.weather.slow and self._meets(self.weather.slow, "link slow"):
+        if self.conditions.slow and self._meets(self.conditions.slow, "link slow"):
             return 1.5 * number
         return 0.0002 + 0.003 * number if number < 0.95 else 0.2 * (number - 0.94)
 
@@ -122,7 +125,7 @@ class Network:
         except Exception as refusal:
             error = refusal
         to.serving.pop(answer, None)
-        lost = self.weather.lose_answer
+        lost = self.conditions.lose_answer
         if not answer.done() and not (lost and self._meets(lost, "answer lost")):
             context = self._node.context
             self._loop.call_later(self._delay(), _deliver, answer, result, error, context=context)
@@ -139,4 +142,4 @@ def _deliver(answer: asyncio.Future[Any], result: Any, error: BaseException | No
 
 def _give_up(answer: asyncio.Future[Any]) -> None:
     if not answer.done():
-        answer.set_exception(Lost())
+        answer.set_exception(CallLost())

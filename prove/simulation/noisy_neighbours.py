@@ -18,9 +18,9 @@ from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import JournalRow
-from prove.simulation.clients import Client, World
-from prove.simulation.database import Database
-from prove.simulation.network import Lost
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
+from prove.simulation.database import SimulatedDatabase
+from prove.simulation.network import CallLost
 from prove.simulation.plan import CANARY
 
 _TOPIC = f"{CANARY}-orders"
@@ -31,16 +31,16 @@ _WISH = GroupWish(kind=GroupKind.LEASE, start=Earliest())
 _UNKNOWN_EVENT = 99
 
 
-class Neighbourhood:
+class NoisyNeighbours:
     """The neighbour's project, and what goes wrong there."""
 
-    def __init__(self, world: World, database: Database) -> None:
+    def __init__(self, world: SimulatedWorld, database: SimulatedDatabase) -> None:
         self._world = world
         self._database = database
         self._scope: Scope
         self._pids: list[int] = []
 
-    async def settle(self, engine: Engine) -> list[Client]:
+    async def settle(self, engine: Engine) -> list[SimulatedClient]:
         """Its topic, whose messages all are cold, and its workers."""
         self._scope = await self._database.catalog.scope_create(CANARY, "test")
         topic = await engine.topics.create(self._scope, _TOPIC, _PARTITIONS)
@@ -51,7 +51,7 @@ class Neighbourhood:
             pid, store = topic.pid(partition), self._database.cells[topic.cells[partition]]
             self._database.cold.seal(pid, f"{CANARY}/segment-{partition}", store)
             self._pids.append(pid)
-        return [Neighbour(self._world, self._scope, group) for group in _GROUPS for _ in range(2)]
+        return [NoisyNeighbour(self._world, self._scope, group) for group in _GROUPS for _ in range(2)]
 
     def suffer(self, kind: str) -> None:
         """From now on, until the run ends."""
@@ -76,12 +76,12 @@ class Neighbourhood:
                     journal.rows.append((JournalRow(version=row.version + 1, snapshot=False, body=body), at))
 
 
-class Neighbour(Client):
+class NoisyNeighbour(SimulatedClient):
     """A worker of the neighbour: consumes, acks, fails messages for good, in a hurry."""
 
     role = "neighbour"
 
-    def __init__(self, world: World, scope: Scope, group: str) -> None:
+    def __init__(self, world: SimulatedWorld, scope: Scope, group: str) -> None:
         super().__init__(world)
         self._scope = scope
         self._group = group
@@ -94,7 +94,7 @@ class Neighbour(Client):
                     # A server that has nothing of the message in memory.
                     self.server = self.chance.choice(self.world.servers)
                     await self.call(partial(self._answer, lease), seconds=6.0)
-            except (Lost, LakelogError):
+            except (CallLost, LakelogError):
                 await self.rest(1.0)
             await self.rest(0.2)
 

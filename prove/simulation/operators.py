@@ -10,15 +10,15 @@ from lakelog.engine import Engine
 from lakelog.errors import LakelogError
 from lakelog.model.group import Start
 from lakelog.model.position import AtOffset, Earliest, Latest
-from prove.history.tables import Outcome, Verb
-from prove.simulation.clients import Client
+from prove.history.tables import CallOutcome, OwnerVerb
+from prove.simulation.clients import SimulatedClient
 from prove.simulation.facts import outcome_of
-from prove.simulation.network import Lost
+from prove.simulation.network import CallLost
 from prove.simulation.plan import LEASE_GROUP
 from prove.simulation.truth import progress
 
 
-class Operator(Client):
+class SimulatedOperator(SimulatedClient):
     role = "operator"
 
     async def run(self) -> None:
@@ -32,7 +32,7 @@ class Operator(Client):
             last = at
             try:
                 await do(chance.choice(list(plan.topics)))
-            except (Lost, LakelogError) as error:
+            except (CallLost, LakelogError) as error:
                 self.facts.say(f"{self.process.name}: {error!r}")
 
     async def _look(self, topic: str) -> None:
@@ -52,7 +52,7 @@ class Operator(Client):
             partition=-1 if partition is None else partition,
             group=facts.id(LEASE_GROUP),
             owner=self.process.id,
-            verb=int(Verb.SEEK),
+            verb=int(OwnerVerb.SEEK),
         )
 
         async def request(engine: Engine) -> Any:
@@ -60,10 +60,10 @@ class Operator(Client):
 
         try:
             moved = await self.call(request)
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             raise
-        facts.complete(row, Outcome.OK)
+        facts.complete(row, CallOutcome.OK)
         facts.say(f"{self.process.name} sought {topic}: {moved}")
 
     async def _redrive(self, topic: str) -> None:

@@ -50,7 +50,7 @@ class PlannedFault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SimulationPlan:
     """All that is drawn before the run begins."""
 
     seed: int
@@ -86,11 +86,11 @@ class Plan:
     faults: tuple[PlannedFault, ...] = field(default=())
 
 
-def drawn(seed: int) -> Plan:
+def drawn(seed: int) -> SimulationPlan:
     return _with_more(_drawn_first(seed), random.Random(f"more {seed}"))
 
 
-def _drawn_first(seed: int) -> Plan:
+def _drawn_first(seed: int) -> SimulationPlan:
     chance = random.Random(seed)
     seconds = chance.choice((1.0, 1.5, 2.0, 4.0))
     names = ("orders", "events")[: chance.choice((1, 1, 1, 1, 1, 2))]
@@ -98,7 +98,7 @@ def _drawn_first(seed: int) -> Plan:
     if chance.random() < 0.5:
         retries = Exponential(max=chance.choice((1, 2, 3)), base_seconds=0.2, max_seconds=1.0)
     retained = chance.choice((4, 8)) if chance.random() < 0.1 else None
-    return Plan(
+    return SimulationPlan(
         seed=seed,
         is_shuffled=chance.random() < 0.5,
         cells=chance.choice((1, 1, 2)),
@@ -121,7 +121,7 @@ def _drawn_first(seed: int) -> Plan:
     )
 
 
-def _with_more(plan: Plan, chance: random.Random) -> Plan:
+def _with_more(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
     """Adds what came to the simulation later. It is drawn apart, so that the older draws of a seed stay the same."""
     faults = list(plan.faults)
     neighbour = chance.choice(NEIGHBOURS) if chance.random() < 0.035 else None

@@ -10,16 +10,16 @@ from lakelog.engine import Engine, Numbered
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Receipt
-from prove.history.tables import Outcome
-from prove.simulation.clients import Client, World
+from prove.history.tables import CallOutcome
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.facts import Row, hashed, identified, outcome_of
-from prove.simulation.network import Lost
+from prove.simulation.network import CallLost
 
 _RANKS = 64
 """A numbered batch has one number; its messages are told apart below it."""
 
 
-class Batch:
+class SentBatch:
     """Messages for one topic, as they are sent: perhaps more than once."""
 
     def __init__(self, topic: str, messages: Sequence[Message]) -> None:
@@ -32,17 +32,17 @@ class Batch:
     def is_repeatable(self) -> bool:
         return self.producer is not None or self.messages[0].idempotency_key is not None
 
-    async def send(self, world: World, engine: Engine) -> Any:
+    async def send(self, world: SimulatedWorld, engine: Engine) -> Any:
         numbered = None
         if self.producer is not None:
             numbered = Numbered(producer=self.producer.encode(), sequence=self.sequence)
         return await engine.publisher.messages(world.scope, self.topic, self.messages, numbered=numbered)
 
 
-class Producer(Client):
+class SimulatedProducer(SimulatedClient):
     role = "producer"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)
         self._made = 0
         self._numbers: dict[tuple[str, int], tuple[str, int]] = {}
@@ -55,12 +55,12 @@ class Producer(Client):
             await self.rest(pause)
             await self._publish(self._batch())
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> SentBatch:
         chance, plan = self.chance, self.world.plan
         topic = chance.choice(list(plan.topics))
         count = chance.choice((1, 1, 1, 2, 3, 5))
         messages = [self._message() for _ in range(count)]
-        batch = Batch(topic, messages)
+        batch = SentBatch(topic, messages)
         kind = chance.random()
         if kind < 0.35:
             for number, message in enumerate(messages):
@@ -80,49 +80,49 @@ class Producer(Client):
     def _new_id(self, partition: int) -> str:
         return f"{self.process.name}/{partition}/{self._made}"
 
-    async def _publish(self, batch: Batch) -> None:
+    async def _publish(self, batch: SentBatch) -> None:
         """Until there is an answer, where a repeat is safe."""
         for _ in range(6):
             outcomes = await self._send(batch)
             if batch.producer is not None:
                 self._count(batch, outcomes)
-            if Outcome.INFO not in outcomes or not batch.is_repeatable:
+            if CallOutcome.INFO not in outcomes or not batch.is_repeatable:
                 break
             if self.chance.random() < 0.1:
                 break
             await self.rest(0.5)
-        if Outcome.INFO in outcomes:
+        if CallOutcome.INFO in outcomes:
             # Given up: nobody will ever know, and its number must never be another batch's.
             self._forget(batch)
         if batch.messages[0].idempotency_key is not None and self.chance.random() < 0.3:
             await self._send_again(batch)
 
-    async def _send_again(self, batch: Batch) -> None:
+    async def _send_again(self, batch: SentBatch) -> None:
         """A key that was used before: the same message again, or another under the same key."""
         await self.rest(1.0)
         if self.chance.random() < 0.5:
             first = batch.messages[0]
             other = self._message()
             other.key, other.idempotency_key = first.key, first.idempotency_key
-            batch = Batch(batch.topic, [other])
+            batch = SentBatch(batch.topic, [other])
         await self._send(batch)
 
-    async def _send(self, batch: Batch) -> list[Outcome]:
+    async def _send(self, batch: SentBatch) -> list[CallOutcome]:
         rows = self._invoke(batch)
         again = self._comes_again if batch.is_repeatable else None
         try:
             answers = await self.call(partial(batch.send, self.world), again=again)
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             answers = [error] * len(rows)
         for row, answer in zip(rows, answers, strict=True):
             self._complete(row, answer)
         self.facts.say(f"{self.process.name} published {[row['outcome'] for row in rows]} to {batch.topic}")
-        return [Outcome(row["outcome"]) for row in rows]
+        return [CallOutcome(row["outcome"]) for row in rows]
 
     def _comes_again(self) -> None:
         """The first attempt speaks for its repeats."""
 
-    def _invoke(self, batch: Batch) -> list[Row]:
+    def _invoke(self, batch: SentBatch) -> list[Row]:
         facts, rows = self.facts, []
         for number, message in enumerate(batch.messages):
             assert message.value is not None
@@ -146,19 +146,19 @@ class Producer(Client):
     def _complete(self, row: Row, answer: Receipt | BaseException) -> None:
         if isinstance(answer, Receipt):
             self.facts.complete(
-                row, Outcome.OK, partition=answer.partition, offset=answer.offset, duplicate=answer.duplicate
+                row, CallOutcome.OK, partition=answer.partition, offset=answer.offset, duplicate=answer.duplicate
             )
         else:
             self.facts.complete(row, outcome_of(answer))
 
-    def _count(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+    def _count(self, batch: SentBatch, outcomes: Sequence[CallOutcome]) -> None:
         place = (batch.topic, batch.messages[0].partition or 0)
         assert batch.producer is not None
-        if Outcome.FAIL in outcomes:
+        if CallOutcome.FAIL in outcomes:
             self._numbers.pop(place, None)
-        elif Outcome.INFO not in outcomes:
+        elif CallOutcome.INFO not in outcomes:
             self._numbers[place] = (batch.producer, batch.sequence + 1)
 
-    def _forget(self, batch: Batch) -> None:
+    def _forget(self, batch: SentBatch) -> None:
         if batch.producer is not None:
             self._numbers.pop((batch.topic, batch.messages[0].partition or 0), None)

@@ -14,23 +14,23 @@ from lakelog.engine import Engine
 from lakelog.model.message import PARTITION_BITS, partition_of_id
 from lakelog.model.topic import Retention, Topic, TopicSettings
 from lakelog.storage.memory import MemoryStore
-from prove.checker.invariant import Rules, Run
-from prove.history.tables import Sample, Tables, Verb
-from prove.simulation.clients import Client, World
-from prove.simulation.database import Database
-from prove.simulation.facts import Facts, Process
-from prove.simulation.faults import Faults
+from prove.checker.invariant import GroupRules, RunInfo
+from prove.history.tables import OwnerVerb, SampleKind, Tables
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
+from prove.simulation.database import SimulatedDatabase
+from prove.simulation.facts import Facts, SimulatedProcess
+from prove.simulation.faults import SimulatedFaults
 from prove.simulation.loop import Node, VirtualLoop
 from prove.simulation.machine import Machine
-from prove.simulation.members import Member
-from prove.simulation.network import Network
-from prove.simulation.noisy_neighbours import Neighbourhood
-from prove.simulation.operators import Operator
-from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, NEIGHBOURS, Plan, drawn
-from prove.simulation.producers import Producer
-from prove.simulation.servers import Server
-from prove.simulation.truth import Truth, progress
-from prove.simulation.workers import Worker
+from prove.simulation.members import SimulatedMember
+from prove.simulation.network import SimulatedNetwork
+from prove.simulation.noisy_neighbours import NoisyNeighbours
+from prove.simulation.operators import SimulatedOperator
+from prove.simulation.plan import CURSOR_GROUP, LEASE_GROUP, NEIGHBOURS, SimulationPlan, drawn
+from prove.simulation.producers import SimulatedProducer
+from prove.simulation.servers import SimulatedServer
+from prove.simulation.truth import SimulatedTruth, progress
+from prove.simulation.workers import SimulatedWorker
 
 DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
@@ -46,9 +46,9 @@ _ENDING = ("producer", "operator")
 class Simulated:
     """What one seed gave."""
 
-    plan: Plan
+    plan: SimulationPlan
     tables: Tables
-    run: Run
+    run: RunInfo
     faults: Mapping[str, int]
     unexpected: tuple[str, ...]
     """Exceptions that the engine did not expect."""
@@ -67,18 +67,18 @@ def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simu
     gc.disable()
     try:
         with machine:
-            story = _Story(plan, loop, chance, traced=traced)
-            loop.run_until_complete(story.play())
+            scenario = _Scenario(plan, loop, chance, traced=traced)
+            loop.run_until_complete(scenario.execute())
             loop.bury()
     finally:
         if collects:
             gc.enable()
-    facts, world = story.facts, story.world
+    facts, world = scenario.facts, scenario.world
     return Simulated(
         plan=plan,
         tables=facts.tables(),
-        run=story.run(),
-        faults=world.faults + world.network.faults + story.database.faults,
+        run=scenario.run_info(),
+        faults=world.faults + world.network.faults + scenario.database.faults,
         unexpected=(*machine.unexpected, *map(repr, loop.errors)),
         calls=sum(len(facts.rows[name]) for name in ("attempt", "call", "answer", "member", "read")),
         digest=facts.digest() if digested or traced else "",
@@ -86,20 +86,20 @@ def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simu
     )
 
 
-class _Story:
+class _Scenario:
     """The parts of one run, and their order."""
 
-    def __init__(self, plan: Plan, loop: VirtualLoop, chance: random.Random, *, traced: bool) -> None:
+    def __init__(self, plan: SimulationPlan, loop: VirtualLoop, chance: random.Random, *, traced: bool) -> None:
         self.plan = plan
         self.loop = loop
-        self.database = Database(loop, chance, plan.cells)
+        self.database = SimulatedDatabase(loop, chance, plan.cells)
         self.facts = Facts(self.database, traced=traced)
-        self.network = Network(loop, chance)
-        self.world = World(plan, loop, self.network, self.facts, chance)
-        self.clients: list[Client] = []
-        self.faults = Faults(self.world, self.database, self.clients, self._replace, self._harm)
+        self.network = SimulatedNetwork(loop, chance)
+        self.world = SimulatedWorld(plan, loop, self.network, self.facts, chance)
+        self.clients: list[SimulatedClient] = []
+        self.faults = SimulatedFaults(self.world, self.database, self.clients, self._replace, self._harm)
         self.world.is_quiet = self.faults.is_quiet
-        self.neighbourhood = Neighbourhood(self.world, self.database)
+        self.neighbourhood = NoisyNeighbours(self.world, self.database)
         self._times = [0, 0, 0, 0]
         self._observer: Engine
         self._topics: dict[int, Topic] = {}
@@ -129,14 +129,14 @@ class _Story:
         file = self.database.cold.seal(topic.pid(partition), "segment", self.database.cells[topic.cells[partition]])
         file.damaged = 1.0
         self._damaged = (topic.name, partition)
-        self.database.cold.found_damaged = partial(self._lease_untold, Process(self.facts, "damage"))
+        self.database.cold.found_damaged = partial(self._lease_untold, SimulatedProcess(self.facts, "damage"))
 
-    def _lease_untold(self, process: Process, pid: int) -> None:
+    def _lease_untold(self, process: SimulatedProcess, pid: int) -> None:
         """A message that waited for its next try may have been leased, and gone back because it could not be read."""
         topic, group = self.facts.id(self._topics[pid >> PARTITION_BITS].name), self.facts.id(LEASE_GROUP)
-        self.facts.invoke("call", process, topic=topic, group=group, owner=process.id, verb=int(Verb.CONSUME))
+        self.facts.invoke("call", process, topic=topic, group=group, owner=process.id, verb=int(OwnerVerb.CONSUME))
 
-    async def play(self) -> None:
+    async def execute(self) -> None:
         await self._install()
         self._times[0] = self.facts.now_ns()
         self._employ()
@@ -146,14 +146,14 @@ class _Story:
         await self._drain()
         self._times[3] = self.facts.now_ns()
         engine = self._observer
-        await Truth(self.world, engine).tell((LEASE_GROUP,))
+        await SimulatedTruth(self.world, engine).tell((LEASE_GROUP,))
         if self.plan.members:
-            await progress(self.world, engine, CURSOR_GROUP, Process(self.facts, "reader"), final=True)
+            await progress(self.world, engine, CURSOR_GROUP, SimulatedProcess(self.facts, "reader"), final=True)
 
-    def run(self) -> Run:
+    def run_info(self) -> RunInfo:
         facts, plan = self.facts, self.plan
-        rules = Rules(retries=plan.retries, order=plan.order)
-        return Run(
+        rules = GroupRules(retries=plan.retries, order=plan.order)
+        return RunInfo(
             names=facts.names,
             rules={(facts.id(topic), facts.id(LEASE_GROUP)): rules for topic in plan.topics},
             crashed=frozenset(self.world.crashed),
@@ -168,12 +168,12 @@ class _Story:
     async def _install(self) -> None:
         plan, world = self.plan, self.world
         for number in range(plan.servers):
-            server = Server(f"server-{number + 1}", self.loop, self.database, self.network)
+            server = SimulatedServer(f"server-{number + 1}", self.loop, self.database, self.network)
             server.agents_every = 1.0 if plan.agents else 0.0
             world.servers.append(server)
             await server.start()
         # No fault reaches this one.
-        engine = self._observer = Engine(*self.database.cable(Node("observer"), seals=False))
+        engine = self._observer = Engine(*self.database.connection(Node("observer"), seals=False))
         world.scope = await self.database.catalog.scope_create("shop", "test")
         for number, (name, partitions) in enumerate(plan.topics.items()):
             keeps = Retention(max_count=plan.max_count) if number == 0 else Retention()
@@ -184,28 +184,28 @@ class _Story:
 
     def _employ(self) -> None:
         world, plan = self.world, self.plan
-        self.clients += [Producer(world) for _ in range(plan.producers)]
+        self.clients += [SimulatedProducer(world) for _ in range(plan.producers)]
         topics = list(plan.topics)
-        self.clients += [Worker(world, topics[number % len(topics)]) for number in range(plan.workers)]
-        self.clients += [Member(world, topics[0]) for _ in range(plan.members)]
-        self.clients.append(Operator(world))
+        self.clients += [SimulatedWorker(world, topics[number % len(topics)]) for number in range(plan.workers)]
+        self.clients += [SimulatedMember(world, topics[0]) for _ in range(plan.members)]
+        self.clients.append(SimulatedOperator(world))
         for client in self.clients:
             client.start()
 
-    def _replace(self, dead: Client) -> None:
-        if isinstance(dead, Worker):
-            client: Client = Worker(self.world, dead.topic)
-        elif isinstance(dead, Member):
-            client = Member(self.world, dead.topic)
+    def _replace(self, dead: SimulatedClient) -> None:
+        if isinstance(dead, SimulatedWorker):
+            client: SimulatedClient = SimulatedWorker(self.world, dead.topic)
+        elif isinstance(dead, SimulatedMember):
+            client = SimulatedMember(self.world, dead.topic)
         else:
-            client = Producer(self.world)
+            client = SimulatedProducer(self.world)
         self.clients.append(client)
         self.loop.call_later(0.5, client.start, context=self.loop.world.context)
 
     async def _drain(self) -> None:
         """Until producers have ended and the groups are through."""
         world = self.world
-        engine, asker = self._observer, Process(self.facts, "asker")
+        engine, asker = self._observer, SimulatedProcess(self.facts, "asker")
         world.is_draining = True
         healed = self.loop.time()
         await asyncio.sleep(LATEST_SECONDS)
@@ -217,7 +217,7 @@ class _Story:
                 break
             await asyncio.sleep(1.0)
         if self.plan.says_late:
-            workers = [client for client in self.clients if isinstance(client, Worker) and not client.is_over]
+            workers = [client for client in self.clients if isinstance(client, SimulatedWorker) and not client.is_over]
             await asyncio.gather(*(self.loop.begin(worker.node, worker.say_late()) for worker in workers))
         for client in self.clients:
             if not client.is_over:
@@ -240,7 +240,7 @@ class _Story:
         if left is not None:
             self.facts.row(
                 "sample",
-                kind=int(Sample.BESIDE),
+                kind=int(SampleKind.BESIDE),
                 topic=self.facts.id(topic),
                 group=self.facts.id(LEASE_GROUP),
                 at_ns=self.facts.now_ns(),

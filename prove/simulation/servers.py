@@ -9,15 +9,15 @@ from lakelog.maintenance.agent import Agent
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
-from prove.simulation.database import Database
+from prove.simulation.database import SimulatedDatabase
 from prove.simulation.loop import Node, VirtualLoop
-from prove.simulation.network import Endpoint, Network
+from prove.simulation.network import Endpoint, SimulatedNetwork
 
 
-class Server(Endpoint):
+class SimulatedServer(Endpoint):
     """One place in the installation; each start is a new process."""
 
-    def __init__(self, name: str, loop: VirtualLoop, database: Database, network: Network) -> None:
+    def __init__(self, name: str, loop: VirtualLoop, database: SimulatedDatabase, network: SimulatedNetwork) -> None:
         super().__init__(name)
         self._loop = loop
         self._database = database
@@ -40,7 +40,7 @@ class Server(Endpoint):
             self._network.broken(self)
 
     async def _begin(self, node: Node) -> None:
-        engine = Engine(*self._database.cable(node))
+        engine = Engine(*self._database.connection(node))
         engine.extents._run = self._database.cold.run  # type: ignore[method-assign]
         await engine.start()
         self.engine = engine

@@ -8,21 +8,21 @@ from lakelog.engine import Engine, FetchLimits
 from lakelog.errors import GroupNotFound
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
-from prove.history.tables import Outcome, Reader
-from prove.simulation.clients import World
-from prove.simulation.facts import Process, hashed, identified
+from prove.history.tables import CallOutcome, ReaderKind
+from prove.simulation.clients import SimulatedWorld
+from prove.simulation.facts import SimulatedProcess, hashed, identified
 
 _FIGURES = ("leased", "waiting", "skipped", "acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
-class Truth:
+class SimulatedTruth:
     """Reads all of it."""
 
-    def __init__(self, world: World, engine: Engine) -> None:
+    def __init__(self, world: SimulatedWorld, engine: Engine) -> None:
         self._world = world
         self._facts = world.facts
         self._engine = engine
-        self._process = Process(world.facts, "truth")
+        self._process = SimulatedProcess(world.facts, "truth")
         self._hashes: dict[tuple[str, int, int], int] = {}
 
     async def tell(self, groups: tuple[str, ...]) -> None:
@@ -42,13 +42,17 @@ class Truth:
                 topic=self._facts.id(name),
                 partition=partition,
                 offset=at,
-                reader=int(Reader.FINAL),
+                reader=int(ReaderKind.FINAL),
                 first=at,
             )
             while at < head.next_offset:
                 at = await self._read_on(name, partition, at)
             self._facts.complete(
-                row, Outcome.OK, count=at - head.log_start, log_start=head.log_start, high_watermark=head.next_offset
+                row,
+                CallOutcome.OK,
+                count=at - head.log_start,
+                log_start=head.log_start,
+                high_watermark=head.next_offset,
             )
 
     async def _read_on(self, name: str, partition: int, at: int) -> int:
@@ -68,7 +72,7 @@ class Truth:
                     hash=found,
                     key=hashed(message.key),
                     identity=identified(message.idempotency_key),
-                    reader=int(Reader.FINAL),
+                    reader=int(ReaderKind.FINAL),
                     process=self._process.id,
                     completed_ns=facts.now_ns(),
                 )
@@ -98,7 +102,9 @@ class Truth:
                 )
 
 
-async def progress(world: World, engine: Engine, group: str, process: Process, *, final: bool) -> bool:
+async def progress(
+    world: SimulatedWorld, engine: Engine, group: str, process: SimulatedProcess, *, final: bool
+) -> bool:
     """Notes how far the group is, and whether it is done with everything."""
     facts = world.facts
     begun = {"invoked_ns": facts.now_ns(), "process": process.id, "counter": process.count(), "group": facts.id(group)}
@@ -122,11 +128,13 @@ async def progress(world: World, engine: Engine, group: str, process: Process, *
             high_watermark=part.high_watermark,
             **{name: getattr(part, name) for name in _FIGURES},
         )
-        facts.complete(row, Outcome.OK)
+        facts.complete(row, CallOutcome.OK)
     return len(parts) == sum(world.plan.topics.values()) and all(part.lag == 0 for part in parts)
 
 
-async def _starts(world: World, engine: Engine, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+async def _starts(
+    world: SimulatedWorld, engine: Engine, group: str, topics: Iterable[str]
+) -> dict[tuple[str, int], int]:
     found = await engine.groups.resolve(world.scope, group, create=False)
     starts: dict[tuple[str, int], int] = {}
     for name in topics:

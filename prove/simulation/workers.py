@@ -13,20 +13,19 @@ from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consu
 from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest
-from prove.history.tables import Outcome, Reader, Sample
-from prove.history.tables import Verb as Told
-from prove.simulation.clients import Client, World
+from prove.history.tables import CallOutcome, OwnerVerb, ReaderKind, SampleKind
+from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.facts import Row, hashed, outcome_of
-from prove.simulation.network import Lost
-from prove.simulation.plan import CANARY, LEASE_GROUP, Plan
+from prove.simulation.network import CallLost
+from prove.simulation.plan import CANARY, LEASE_GROUP, SimulationPlan
 
-_TOLD = {
-    Verb.ACK: Told.ACK,
-    Verb.NACK: Told.NACK,
-    Verb.RELEASE: Told.RELEASE,
-    Verb.FAIL: Told.FAIL,
-    Verb.DISCARD: Told.DISCARD,
-    Verb.EXTEND: Told.EXTEND,
+_RECORDED = {
+    Verb.ACK: OwnerVerb.ACK,
+    Verb.NACK: OwnerVerb.NACK,
+    Verb.RELEASE: OwnerVerb.RELEASE,
+    Verb.FAIL: OwnerVerb.FAIL,
+    Verb.DISCARD: OwnerVerb.DISCARD,
+    Verb.EXTEND: OwnerVerb.EXTEND,
 }
 
 
@@ -34,14 +33,14 @@ _BESIDE_MS = 1000
 """So long an answer may take while only another group is in trouble."""
 
 
-def wish_of(plan: Plan) -> GroupWish:
+def wish_of(plan: SimulationPlan) -> GroupWish:
     return GroupWish(kind=GroupKind.LEASE, order=plan.order, retries=plan.retries, start=Earliest())
 
 
-class Worker(Client):
+class SimulatedWorker(SimulatedClient):
     role = "worker"
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(self, world: SimulatedWorld, topic: str) -> None:
         super().__init__(world)
         self.topic = topic
         self._topic_id, self._group_id = self.facts.id(topic), self.facts.id(LEASE_GROUP)
@@ -108,7 +107,7 @@ class Worker(Client):
         tokens = {(lease.partition, lease.token) for lease in again.leases}
         self.facts.row(
             "sample",
-            kind=int(Sample.REPEAT),
+            kind=int(SampleKind.REPEAT),
             topic=self._topic_id,
             group=self._group_id,
             process=self.process.id,
@@ -125,13 +124,13 @@ class Worker(Client):
         row = self._call_row()
         try:
             consumed: Consumed = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             facts.say(f"{self.process.name} consumed: {error!r}")
             if world.plan.neighbour:
                 self._note_beside(begun, [error])
             return None
-        facts.complete(row, Outcome.OK)
+        facts.complete(row, CallOutcome.OK)
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
             self._note(lease, row, ask, together)
@@ -147,7 +146,7 @@ class Worker(Client):
             topic=self._topic_id,
             group=self._group_id,
             owner=self.process.id,
-            verb=int(Told.CONSUME),
+            verb=int(OwnerVerb.CONSUME),
         )
 
     def _consumed_again(self) -> None:
@@ -186,7 +185,7 @@ class Worker(Client):
                     hash=hashed(message.value),
                     key=hashed(message.key),
                     identity=0,
-                    reader=int(Reader.DELIVERY),
+                    reader=int(ReaderKind.DELIVERY),
                     process=self.process.id,
                     counter=call["counter"],
                     completed_ns=call["completed_ns"],
@@ -237,7 +236,7 @@ class Worker(Client):
             told = await self._say_once(answers, owner, ask)
             ask = ask and replace(ask, repeat=True)
             self._old += [(answer, owner) for answer in answers]
-            if Outcome.INFO not in told or self.chance.random() < 0.3:
+            if CallOutcome.INFO not in told or self.chance.random() < 0.3:
                 return
             await self.rest(0.2)
 
@@ -255,7 +254,9 @@ class Worker(Client):
             wish=wish_of(self.world.plan),
         )
 
-    async def _say_once(self, answers: Sequence[Answer], owner: str, ask: ConsumeAsk | None = None) -> list[Outcome]:
+    async def _say_once(
+        self, answers: Sequence[Answer], owner: str, ask: ConsumeAsk | None = None
+    ) -> list[CallOutcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
         if self.world.before_ack is not None and answers[0].verb is Verb.ACK and self.server.node is not None:
             self.world.before_ack(self.server.node.name)
@@ -273,7 +274,7 @@ class Worker(Client):
         begun = self.world.loop.time()
         try:
             replies = await self.call(request, again=again)
-        except (Lost, LakelogError) as error:
+        except (CallLost, LakelogError) as error:
             replies = [error] * len(answers)
             if call is not None:
                 self.facts.complete(call, outcome_of(error))
@@ -290,11 +291,11 @@ class Worker(Client):
         if self.facts.trace is not None:
             said = [f"{a.verb} {a.token} {a.ranges}: {r!r}" for a, r in zip(answers, replies, strict=True)]
             self.facts.say(f"{owner} said {said}")
-        return [Outcome(those[0]["outcome"]) for those in rows]
+        return [CallOutcome(those[0]["outcome"]) for those in rows]
 
     def _taken_with(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
         """Notes the leases that came with the outcomes of answers, to be worked on next; the outcomes."""
-        self.facts.complete(call, Outcome.OK)
+        self.facts.complete(call, CallOutcome.OK)
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
             self._note(lease, call, ask, together)
@@ -309,11 +310,11 @@ class Worker(Client):
         shared = {"process": self.process.id, "at_ns": facts.now_ns()}
         refusals = [each for each in replies if isinstance(each, LakelogError)]
         if any(CANARY in str(each) for each in refusals):
-            facts.row("sample", kind=int(Sample.CANARY), told=1, **shared)
+            facts.row("sample", kind=int(SampleKind.CANARY), told=1, **shared)
         failed = any(isinstance(each, (SegmentDamaged, UnsupportedFormat)) for each in refusals)
         told = int(1000 * (world.loop.time() - begun)) if world.is_quiet(begun - 1.0) else 0
         place = {"topic": self._topic_id, "group": self._group_id}
-        facts.row("sample", kind=int(Sample.BESIDE), told=told, truth=_BESIDE_MS, stale=failed, **place, **shared)
+        facts.row("sample", kind=int(SampleKind.BESIDE), told=told, truth=_BESIDE_MS, stale=failed, **place, **shared)
 
     async def _request(self, answers: Sequence[Answer], owner: str, engine: Engine) -> Any:
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
@@ -323,8 +324,8 @@ class Worker(Client):
         and the worker never learns the later end."""
         for said in rows:
             for row in said:
-                if row["outcome"] == Outcome.FAIL or row["verb"] == _TOLD[Verb.EXTEND]:
-                    self.facts.row("answer", **{**row, "outcome": int(Outcome.INFO), "completed_ns": 0})
+                if row["outcome"] == CallOutcome.FAIL or row["verb"] == _RECORDED[Verb.EXTEND]:
+                    self.facts.row("answer", **{**row, "outcome": int(CallOutcome.INFO), "completed_ns": 0})
 
     def _answer_rows(self, answer: Answer, owner: str) -> list[Row]:
         facts = self.facts
@@ -342,7 +343,7 @@ class Worker(Client):
                 group=self._group_id,
                 owner=facts.id(owner),
                 token=answer.token,
-                verb=int(_TOLD[answer.verb]),
+                verb=int(_RECORDED[answer.verb]),
                 delay_ms=-1 if answer.delay_ms is None else answer.delay_ms,
             )
             if rows:
@@ -354,7 +355,7 @@ class Worker(Client):
         for row in rows:
             if isinstance(reply, Answered):
                 dead = row["offset"] in reply.dead
-                self.facts.complete(row, Outcome.OK, expires_ms=reply.expires_ms or 0, dead=dead)
+                self.facts.complete(row, CallOutcome.OK, expires_ms=reply.expires_ms or 0, dead=dead)
             else:
                 self.facts.complete(row, outcome_of(reply))
 

@@ -15,15 +15,15 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from prove.commands import Command, in_folder, say, seeded, write_json
-from prove.lab.cpu_stalls import Pulse
-from prove.lab.sizes import Size
-from prove.lab.topology import SERVERS, Scene
-from prove.soak.gauges import MAX_WAL, Taken, finished, lags, take
+from prove.commands import ProveCommand, in_folder, say, seeded, write_json
+from prove.lab.cpu_stalls import StallMonitor
+from prove.lab.sizes import RunSize
+from prove.lab.topology import SERVERS, Topology
+from prove.soak.gauges import MAX_WAL, GaugeReading, finished, lags, take
 from prove.soak.latency import measure
 from prove.soak.page import Soaked, page
 from prove.soak.verdicts import undisturbed, verdicts
-from prove.soak.workload import LEASE_GROUPS, Soakers
+from prove.soak.workload import LEASE_GROUPS, SoakWorkload
 
 EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
 MOST = 2.0
@@ -37,7 +37,7 @@ SETTINGS = {"max_wal_size": f"{MAX_WAL >> 20}MB"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class SoakRequest:
     """What to run."""
 
     minutes: float
@@ -64,8 +64,10 @@ def run(asked: Namespace) -> int:
 
 
 def _soaked(asked: Namespace, folder: Path) -> int:
-    soaked = play(
-        Wish(minutes=asked.minutes, seed=seeded(asked.seed), folder=folder, servers=asked.servers, rate=asked.rate)
+    soaked = soak(
+        SoakRequest(
+            minutes=asked.minutes, seed=seeded(asked.seed), folder=folder, servers=asked.servers, rate=asked.rate
+        )
     )
     write_json(folder / "soak.json", soaked)
     (folder / "soak.html").write_text(page(soaked), encoding="utf-8")
@@ -74,59 +76,59 @@ def _soaked(asked: Namespace, folder: Path) -> int:
     return 0 if soaked.holds else 1
 
 
-def play(wish: Wish) -> Soaked:
-    wish.folder.mkdir(parents=True, exist_ok=True)
-    with Pulse() as pulse, Scene(wish.folder, postgres=SETTINGS, servers=wish.servers) as scene:
-        staff = Soakers(scene, _size(), wish.seed, keep_seconds=wish.keep_seconds)
-        scene.staff = staff
-        staff.make_topics()
-        staff.hire()
-        peak = _peak(scene, staff, pulse) if wish.rate is None else None
-        rate = wish.rate or max(1.0, (peak or 0.0) / 2)
-        say(f"soaking at {rate:,.0f} messages a second for {wish.minutes:g} minutes; {wish.folder}")
-        staff.publish("producer", rate)
+def soak(request: SoakRequest) -> Soaked:
+    request.folder.mkdir(parents=True, exist_ok=True)
+    with StallMonitor() as stalls, Topology(request.folder, postgres=SETTINGS, servers=request.servers) as topology:
+        workload = SoakWorkload(topology, _size(), request.seed, keep_seconds=request.keep_seconds)
+        topology.workload = workload
+        workload.make_topics()
+        workload.start()
+        peak = _peak(topology, workload, stalls) if request.rate is None else None
+        rate = request.rate or max(1.0, (peak or 0.0) / 2)
+        say(f"soaking at {rate:,.0f} messages a second for {request.minutes:g} minutes; {request.folder}")
+        workload.publish("producer", rate)
         began_ns = time.monotonic_ns()
-        taken = _watch(scene, pulse, began_ns, 60 * wish.minutes)
-        scene.crew.dismiss("producer")
-        scene.crew.dismiss(*(hand.role for hand in scene.crew.hands))
-        broken = list(scene.crew.broken)
-    latency = measure(wish.folder, (("producer",), tuple(LEASE_GROUPS)), began_ns, pulse.stretches)
+        taken = _watch(topology, stalls, began_ns, 60 * request.minutes)
+        topology.clients.end_roles("producer")
+        topology.clients.end_roles(*(client.role for client in topology.clients.processes))
+        broken = list(topology.clients.broken)
+    latency = measure(request.folder, (("producer",), tuple(LEASE_GROUPS)), began_ns, stalls.intervals)
     return Soaked(
-        seed=wish.seed,
-        minutes=wish.minutes,
-        servers=wish.servers,
+        seed=request.seed,
+        minutes=request.minutes,
+        servers=request.servers,
         peak=peak,
         rate=rate,
-        keep_seconds=wish.keep_seconds,
+        keep_seconds=request.keep_seconds,
         verdicts=[
-            undisturbed(taken[-1].at - _away(pulse, began_ns, taken[-1].at), 60 * wish.minutes),
+            undisturbed(taken[-1].at - _away(stalls, began_ns, taken[-1].at), 60 * request.minutes),
             *verdicts(taken, latency, rate),
         ],
         broken=broken,
         taken_away=[
             (max(0.0, (began - began_ns) / 1e9), min(taken[-1].at, (ended - began_ns) / 1e9))
-            for began, ended in pulse.stretches
+            for began, ended in stalls.intervals
             if ended > began_ns and began < began_ns + taken[-1].at * 1e9
         ],
-        speed=[(each.at, _speed(pulse, began_ns, each.at)) for each in taken],
+        speed=[(each.at, _speed(stalls, began_ns, each.at)) for each in taken],
         taken=taken,
         windows=latency.windows(taken[-1].at),
     )
 
 
-def _away(pulse: Pulse, began_ns: int, at: float) -> float:
+def _away(stalls: StallMonitor, began_ns: int, at: float) -> float:
     """Seconds until that one in which there was no machine."""
-    return pulse.seconds(began_ns, began_ns + int(at * 1e9))
+    return stalls.seconds(began_ns, began_ns + int(at * 1e9))
 
 
-def _speed(pulse: Pulse, began_ns: int, at: float) -> float:
+def _speed(stalls: StallMonitor, began_ns: int, at: float) -> float:
     """Around that second; 0: not known."""
     middle, around = began_ns + int(at * 1e9), int(EVERY_SECONDS * 1e9)
-    return pulse.speed(middle - around, middle + around) or 0.0
+    return stalls.speed(middle - around, middle + around) or 0.0
 
 
-def _size() -> Size:
-    return Size(
+def _size() -> RunSize:
+    return RunSize(
         name="soak",
         messages=0,
         faults=0,
@@ -142,19 +144,19 @@ def _size() -> Size:
     )
 
 
-def _watch(scene: Scene, pulse: Pulse, began_ns: int, seconds: float) -> list[Taken]:
+def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: float) -> list[GaugeReading]:
     """A look every 10 s, until the machine was there for that long, or a client broke.
 
     Half of the peak is more than half where there is less of the machine: while it is taken away producers hold, and
     the clock stands still, though not for ever.
     """
-    taken: list[Taken] = []
-    while not (taken and scene.crew.broken):
-        scene.crew.board.brake(2 if pulse.is_taken else 0)
+    taken: list[GaugeReading] = []
+    while not (taken and topology.clients.broken):
+        topology.clients.progress.throttle(2 if stalls.is_taken else 0)
         at = (time.monotonic_ns() - began_ns) / 1e9
         if at >= EVERY_SECONDS * len(taken):
-            taken.append(take(scene, at))
-            away = _away(pulse, began_ns, at)
+            taken.append(take(topology, at))
+            away = _away(stalls, began_ns, at)
             _tell(taken, away)
             if at - away >= seconds or at >= MOST * seconds:
                 break
@@ -162,26 +164,26 @@ def _watch(scene: Scene, pulse: Pulse, began_ns: int, seconds: float) -> list[Ta
     return taken
 
 
-def _peak(scene: Scene, staff: Soakers, pulse: Pulse) -> float:
+def _peak(topology: Topology, workload: SoakWorkload, stalls: StallMonitor) -> float:
     """Producers do as much as they can, held back only where a group falls behind. Seconds in which the machine was
     taken away do not count."""
     say(f"measuring the peak for {PEAK_SECONDS:g} s")
-    staff.publish("peak", UNTHROTTLED)
+    workload.publish("peak", UNTHROTTLED)
     began = time.monotonic()
     counted, seconds = 0, 0.0
     before: tuple[float, int] | None = None
     while seconds < PEAK_SECONDS - PEAK_WARM_SECONDS and time.monotonic() < began + PEAK_MOST_SECONDS:
-        scene.crew.board.brake(2 if max(lags(scene).values(), default=0) > _size().most_lag else 0)
-        done, now = finished(scene), time.monotonic()
+        topology.clients.progress.throttle(2 if max(lags(topology).values(), default=0) > _size().most_lag else 0)
+        done, now = finished(topology), time.monotonic()
         if done is not None and now > began + PEAK_WARM_SECONDS:
-            if before and not pulse.is_taken:
+            if before and not stalls.is_taken:
                 counted, seconds = counted + done - before[1], seconds + now - before[0]
             before = now, done
         time.sleep(HOLD_SECONDS)
-    scene.crew.dismiss("peak")
-    scene.crew.board.brake(0)
+    topology.clients.end_roles("peak")
+    topology.clients.progress.throttle(0)
     late = time.monotonic() + PEAK_MOST_SECONDS
-    while max(lags(scene).values(), default=0) > 0 and time.monotonic() < late:
+    while max(lags(topology).values(), default=0) > 0 and time.monotonic() < late:
         time.sleep(HOLD_SECONDS)
     if not counted:
         raise SystemExit(f"no peak in {PEAK_MOST_SECONDS:g} s: is the machine taken away? Say --rate, or try later")
@@ -189,7 +191,7 @@ def _peak(scene: Scene, staff: Soakers, pulse: Pulse) -> float:
     return counted / seconds
 
 
-def _tell(taken: list[Taken], away: float) -> None:
+def _tell(taken: list[GaugeReading], away: float) -> None:
     now = taken[-1]
     rate = (now.published - taken[-2].published) / (now.at - taken[-2].at) if len(taken) > 1 else 0.0
     say(
@@ -216,7 +218,7 @@ def _show(soaked: Soaked) -> None:
         say(f"! a client broke: {broken}")
 
 
-COMMAND = Command(
+COMMAND = ProveCommand(
     name="soak",
     about="An hour at half of the peak without faults: memory, dead tuples, disk and waits must stay bounded.",
     arguments=arguments,

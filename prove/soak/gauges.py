@@ -9,8 +9,8 @@ from collections import Counter
 import msgspec
 
 from lakelog.errors import LakelogError
-from prove.lab.shared_progress import Field
-from prove.lab.topology import Scene
+from prove.lab.shared_progress import ProgressField
+from prove.lab.topology import Topology
 
 MAX_WAL = 256 << 20
 """Of each cell. By default PostgreSQL lets its log grow to a gigabyte before it uses the space again."""
@@ -18,7 +18,7 @@ LARGEST = 5
 """Tables that are named, by their dead tuples."""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class GaugeReading(msgspec.Struct, frozen=True, kw_only=True):
     """One look. Sizes are bytes, of all cells together."""
 
     at: float
@@ -34,51 +34,51 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     published: int
 
 
-def take(scene: Scene, at: float) -> Taken:
+def take(topology: Topology, at: float) -> GaugeReading:
     dead: Counter[str] = Counter()
     database = wal = 0
-    for cluster, name in zip(scene.clusters, scene.databases, strict=True):
+    for cluster, name in zip(topology.clusters, topology.databases, strict=True):
         tables = cluster.execute("select relname, n_dead_tup from pg_stat_user_tables", database=name)
         dead.update({table: count for table, count in tables if count})
         statement = "select pg_database_size(current_database()), (select sum(size) from pg_ls_waldir())"
         ((one, other),) = cluster.execute(statement, database=name)
         database, wal = database + one, wal + int(other)
-    return Taken(
+    return GaugeReading(
         at=at,
-        memory={server.name: server.process.rss() for server in scene.servers},
+        memory={server.name: server.process.rss() for server in topology.servers},
         dead=dead.total(),
         dead_by_table=dict(dead.most_common(LARGEST)),
         database=database,
         wal=wal,
-        store=_stored(scene),
-        lag=lags(scene),
-        published=scene.crew.board.total(Field.PUBLISHED),
+        store=_stored(topology),
+        lag=lags(topology),
+        published=topology.clients.progress.total(ProgressField.PUBLISHED),
     )
 
 
-def lags(scene: Scene) -> dict[str, int]:
+def lags(topology: Topology) -> dict[str, int]:
     """Of each group, past all proxies; a group that cannot be asked now is left out."""
     found = {}
-    for _, group in scene.staff.all_groups:
+    for _, group in topology.workload.all_groups:
         with contextlib.suppress(OSError, RuntimeError, http.client.HTTPException):
-            found[group] = int(scene.request("GET", f"/v1/groups/{group}/lag", timeout=5.0)["lag"])
+            found[group] = int(topology.request("GET", f"/v1/groups/{group}/lag", timeout=5.0)["lag"])
     return found
 
 
-def finished(scene: Scene) -> int | None:
+def finished(topology: Topology) -> int | None:
     """Messages that the slowest group is done with; None where not all can be asked."""
     done: list[int] = []
-    for topic, group in scene.staff.all_groups:
+    for topic, group in topology.workload.all_groups:
         try:
-            told = scene.request("GET", f"/v1/groups/{group}/lag", timeout=5.0)
+            told = topology.request("GET", f"/v1/groups/{group}/lag", timeout=5.0)
         except (OSError, RuntimeError, http.client.HTTPException):
             return None
         done.append(sum(int(part["committed"]) for part in told["partitions"] if part["topic"] == topic))
     return min(done)
 
 
-def _stored(scene: Scene) -> int:
+def _stored(topology: Topology) -> int:
     try:
-        return sum(each.bytes for each in scene.store.list())
+        return sum(each.bytes for each in topology.store.list())
     except LakelogError:
         return 0

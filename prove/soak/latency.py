@@ -16,7 +16,7 @@ import numpy as np
 from prove.checker.row_matching import Array
 from prove.checker.timing import SECOND
 from prove.history.file_reader import FileReader
-from prove.history.tables import Columns, Outcome
+from prove.history.tables import CallOutcome, TableColumns
 
 WINDOW_SECONDS = 10.0
 RECOVERY_NS = 10 * SECOND
@@ -74,20 +74,20 @@ def measure(
     return Latency(publish=_waits(publish, began_ns, taken_away), delivery=_waits(delivery, began_ns, taken_away))
 
 
-def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[Columns]:
+def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[TableColumns]:
     for path in sorted(path for role in roles for path in (folder / "history").glob(f"{role}-*.jsonl")):
         for rows in FileReader(path, crashed=True).chunks():
             if rows.name == table:
-                yield _needed(rows.where(rows.outcome == Outcome.OK))
+                yield _needed(rows.where(rows.outcome == CallOutcome.OK))
 
 
-def _needed(rows: Columns) -> Columns:
+def _needed(rows: TableColumns) -> TableColumns:
     """Of an hour there are millions."""
     kept = ("partition", "offset", "invoked_ns", "completed_ns", "number")
-    return Columns(rows.name, {name: rows.arrays[name] for name in kept if name in rows.arrays})
+    return TableColumns(rows.name, {name: rows.arrays[name] for name in kept if name in rows.arrays})
 
 
-def _sent(attempts: Iterable[Columns]) -> dict[int, Array]:
+def _sent(attempts: Iterable[TableColumns]) -> dict[int, Array]:
     """By partition and offset; 0 for what nobody knows of."""
     rows = list(attempts)
     found: dict[int, Array] = {}
@@ -99,7 +99,7 @@ def _sent(attempts: Iterable[Columns]) -> dict[int, Array]:
     return found
 
 
-def _delivered(rows: Columns, sent: dict[int, Array]) -> tuple[Array, Array]:
+def _delivered(rows: TableColumns, sent: dict[int, Array]) -> tuple[Array, Array]:
     at, took = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for partition, times in sent.items():
         mine = rows.where((rows.partition == partition) & (rows.number == 1) & (rows.offset < len(times)))
@@ -119,7 +119,7 @@ def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int, taken_away: Stre
 
 
 def _untouched(ended: Array, took: Array, taken_away: Stretches) -> Array:
-    """Which of these waits have nothing in common with any of the stretches."""
+    """Which of these waits have nothing in common with any of the intervals."""
     kept = np.ones(len(ended), np.bool_)
     for begin, end in taken_away:
         kept &= (ended < begin) | (ended - took > end + RECOVERY_NS)

@@ -8,9 +8,9 @@ from html import escape
 import msgspec
 
 from prove.lab.report.page import document
-from prove.soak.gauges import Taken
+from prove.soak.gauges import GaugeReading
 from prove.soak.latency import Window
-from prove.soak.verdicts import Shown
+from prove.soak.verdicts import SoakVerdict
 
 WIDTH, LEFT, RIGHT, HEIGHT = 1150, 210, 30, 150
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626")
@@ -28,14 +28,14 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     """Messages a second, by the slowest group; none where the rate was given."""
     rate: float
     keep_seconds: float
-    verdicts: list[Shown]
+    verdicts: list[SoakVerdict]
     broken: list[str]
     """Clients that ended as none should."""
     taken_away: list[tuple[float, float]]
     """From and to, in seconds, the hypervisor gave the processors to others."""
     speed: list[tuple[float, float]]
     """Of the processors, as a share of the best they had: at each second that was looked at."""
-    taken: list[Taken]
+    taken: list[GaugeReading]
     windows: list[Window]
 
     @property
@@ -56,7 +56,7 @@ def page(soaked: Soaked) -> str:
     return document(f"Lakelog soak: {word}", parts)
 
 
-def _table(shown: Sequence[Shown]) -> str:
+def _table(shown: Sequence[SoakVerdict]) -> str:
     rows = "".join(
         f"<tr><td>{escape(each.name)}</td><td class='{'valid' if each.holds else 'invalid'}'>"
         f"{'holds' if each.holds else 'does not hold'}</td><td>{escape(each.asked)}</td>"

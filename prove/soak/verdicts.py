@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from prove.soak.gauges import MAX_WAL, Taken
+from prove.soak.gauges import MAX_WAL, GaugeReading
 from prove.soak.latency import Latency, Waits
 
 HOUR = 3600.0
@@ -22,7 +22,7 @@ LEAST_MS = 5.0
 """Below that a wait is the machine's noise."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class SoakVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was asked for."""
 
     name: str
@@ -31,7 +31,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
 
 
-def verdicts(taken: Sequence[Taken], latency: Latency, rate: float) -> list[Shown]:
+def verdicts(taken: Sequence[GaugeReading], latency: Latency, rate: float) -> list[SoakVerdict]:
     seconds = taken[-1].at
     groups = sorted({group for each in taken for group in each.lag})
     return [
@@ -46,9 +46,9 @@ def verdicts(taken: Sequence[Taken], latency: Latency, rate: float) -> list[Show
     ]
 
 
-def undisturbed(seconds: float, asked: float) -> Shown:
+def undisturbed(seconds: float, asked: float) -> SoakVerdict:
     """Else it is no soak of that length."""
-    return Shown(
+    return SoakVerdict(
         name="minutes in which the machine was not taken away",
         asked=f"{asked / 60:g}",
         measured=f"{seconds / 60:.1f}",
@@ -56,18 +56,18 @@ def undisturbed(seconds: float, asked: float) -> Shown:
     )
 
 
-def _lag(group: str) -> Callable[[Taken], float]:
+def _lag(group: str) -> Callable[[GaugeReading], float]:
     return lambda each: each.lag.get(group, 0)
 
 
-def memory(taken: Sequence[Taken]) -> Shown:
+def memory(taken: Sequence[GaugeReading]) -> SoakVerdict:
     """Of all servers together: the last two minutes against the minutes 10 to 12."""
     seconds = taken[-1].at
     share = min(1.0, seconds / HOUR)
     first = _mean(taken, 600 * share, 720 * share)
     last = _mean(taken, seconds - 120 * share, seconds)
     grown = last / first - 1
-    return Shown(
+    return SoakVerdict(
         name="resident memory of servers",
         asked=f"grows by less than {GROWTH:.0%}",
         measured=f"{first / 2**20:,.0f} MiB, at the end {last / 2**20:,.0f} MiB: {grown:+.1%}",
@@ -75,13 +75,15 @@ def memory(taken: Sequence[Taken]) -> Shown:
     )
 
 
-def bounded(name: str, taken: Sequence[Taken], of: Callable[[Taken], float], *, least: float = 0.0) -> Shown:
+def bounded(
+    name: str, taken: Sequence[GaugeReading], of: Callable[[GaugeReading], float], *, least: float = 0.0
+) -> SoakVerdict:
     """The most of the second half against the most of the second quarter; what is below `least` is bounded anyway."""
     seconds = taken[-1].at
     early = max((of(each) for each in taken if seconds / 4 <= each.at < seconds / 2), default=0.0)
     late = max(of(each) for each in taken if each.at >= seconds / 2)
     limit = max(FACTOR * early, least)
-    return Shown(
+    return SoakVerdict(
         name=name,
         asked=f"second half <= {FACTOR:g} x second quarter" + (f", or <= {least:,.0f}" if least else ""),
         measured=f"{early:,.0f}, then {late:,.0f}",
@@ -89,11 +91,11 @@ def bounded(name: str, taken: Sequence[Taken], of: Callable[[Taken], float], *, 
     )
 
 
-def tiered(taken: Sequence[Taken]) -> Shown:
+def tiered(taken: Sequence[GaugeReading]) -> SoakVerdict:
     """Else the run says nothing about tiering. Files that retention has passed are deleted a day later."""
     half = next(each.store for each in taken if each.at >= taken[-1].at / 2)
     last = taken[-1].store
-    return Shown(
+    return SoakVerdict(
         name="object store, MiB",
         asked="grows in the second half",
         measured=f"{half / 2**20:,.1f}, then {last / 2**20:,.1f}",
@@ -101,12 +103,12 @@ def tiered(taken: Sequence[Taken]) -> Shown:
     )
 
 
-def steady(name: str, waits: Waits, seconds: float) -> Shown:
+def steady(name: str, waits: Waits, seconds: float) -> SoakVerdict:
     """The last sixth against the first one after a twelfth of warm-up."""
     early = waits.quantile(0.99, seconds / 12, seconds / 4)
     late = waits.quantile(0.99, 5 * seconds / 6, seconds)
     # Nothing in the last sixth: it stands still, and that is not steady.
-    return Shown(
+    return SoakVerdict(
         name=name,
         asked=f"last sixth <= {FACTOR:g} x first sixth after warm-up",
         measured=f"{early:,.1f}, then {late:,.1f}",
@@ -114,7 +116,7 @@ def steady(name: str, waits: Waits, seconds: float) -> Shown:
     )
 
 
-def _mean(taken: Sequence[Taken], begin: float, end: float) -> float:
+def _mean(taken: Sequence[GaugeReading], begin: float, end: float) -> float:
     """Of the looks in that time, or of the one next to it."""
     chosen = [each for each in taken if begin <= each.at <= end]
     chosen = chosen or [min(taken, key=lambda each: abs(each.at - (begin + end) / 2))]

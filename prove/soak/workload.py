@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from lakelog.model.group import Exponential, Order
 from prove.lab.load import plan as plans
-from prove.lab.sizes import Size
-from prove.lab.workload import ORDERS, LeaseGroup, Staff
+from prove.lab.sizes import RunSize
+from prove.lab.workload import ORDERS, LeaseGroup, Workload
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 LEASE_GROUPS = {"billing": Order.KEY, "shipping": Order.KEY, "mailing": Order.NONE}
 CURSOR_GROUPS = ("indexing", "archiving")
@@ -20,11 +20,11 @@ _CALM = {"work": 0.005, "steal": 0.0, "nack": 0.001, "release": 0.001, "extend":
 _RETRIES = Exponential(max=3, base_seconds=0.2, max_seconds=1.0)
 
 
-class Soakers(Staff):
+class SoakWorkload(Workload):
     """Nothing of the load stays for ever: no dead letters, and no idempotency keys, which are remembered for a day."""
 
-    def __init__(self, scene: Scene, size: Size, seed: int, *, keep_seconds: float) -> None:
-        super().__init__(scene, size, seed)
+    def __init__(self, topology: Topology, size: RunSize, seed: int, *, keep_seconds: float) -> None:
+        super().__init__(topology, size, seed)
         self._keep_seconds = keep_seconds
         self.partitions = {ORDERS: size.partitions}
         self.groups = tuple(
@@ -48,32 +48,32 @@ class Soakers(Staff):
     def make_topics(self) -> None:
         retention = {"max_age_ms": round(1000 * self._keep_seconds)}
         body = {"name": ORDERS, "partitions": self.partitions[ORDERS], "retention": retention}
-        self._scene.request("POST", "/v1/topics", body)
+        self._topology.request("POST", "/v1/topics", body)
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """All but producers."""
-        crew, size = self._scene.crew, self._size
-        self._hire_drivers(1, within=120.0)
+        clients, size = self._topology.clients, self._size
+        self._start_drivers(1, within=120.0)
         for group in self.groups:
-            crew.hire(group.name, "worker", group.workers, self._worker(group))
+            clients.start_role(group.name, "worker", group.workers, self._worker(group))
         for name in CURSOR_GROUPS:
-            crew.hire(name, "member", size.members, self._cursor(name))
+            clients.start_role(name, "member", size.members, self._cursor(name))
 
     def publish(self, role: str, rate: float) -> None:
         """Producers of that role, so many messages a second together."""
         size = self._size
         calm = {"numbered": True, "bad": 0.0, "discard": 0.001}
         make = self._producer(role, ORDERS, rate / size.producers, **calm)
-        self._scene.crew.hire(role, "producer", size.producers, make)
+        self._topology.clients.start_role(role, "producer", size.producers, make)
 
-    def _tierer(self, name: str, slot: int, after: str) -> plans.Plan:
+    def _driver(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         """Well before retention takes them: what is young must be read from tables, what is older from files."""
         age = self._keep_seconds / 4
-        usual = super()._tierer(name, slot, after)
+        usual = super()._driver(name, slot, after)
         return replace(usual, topics=[ORDERS], segment_bytes=1 << 20, min_age=age, every=age / 4)
 
     def _cursor(self, group: str) -> Any:
-        def make(name: str, slot: int, after: str) -> plans.Plan:
+        def make(name: str, slot: int, after: str) -> plans.ClientPlan:
             return plans.MemberPlan(topic=ORDERS, group=group, **self._common(group, name, slot))
 
         return make

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from prove.check_command import overall
-from prove.checker.judgement import Verdict, judge
+from prove.checker.judgement import CheckVerdict, judge
 from prove.checker.spark_job import judge_on
 from prove.history.lines import Got, LeaseSeen, Line
 from prove.history.loading import HISTORY
-from prove.history.recorder import Attempt, Placed, Recorder
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
 from prove.history.synthetic import GROUP, TOPIC, describe, make_partition
 from prove.history.tables import columns, text_id
 from prove.history.truth import write_truth
@@ -30,7 +30,7 @@ def made(folder: Path, *, wrong: bool) -> Path:
     processes = [name for names, _ in found for name in names]
     if wrong:
         processes.append("x")
-        with Recorder(folder / HISTORY, "x") as recorder:
+        with HistoryRecorder(folder / HISTORY, "x") as recorder:
             _see_what_must_not_be(recorder)
         letter = {"topic": text_id(TOPIC), "group": text_id(GROUP), "partition": 1, "offset": 3, "failures": 4}
         write_truth(folder, columns("dead", [letter]))
@@ -38,10 +38,10 @@ def made(folder: Path, *, wrong: bool) -> Path:
     return folder
 
 
-def _see_what_must_not_be(recorder: Recorder) -> None:
+def _see_what_must_not_be(recorder: HistoryRecorder) -> None:
     for offset in (5_000_000, 6_000_000):
         with recorder.publish(Attempt(topic=TOPIC, value=b"twice", idempotency_key="same")) as call:
-            call.ok(Placed(partition=0, offset=offset))
+            call.ok(PublishedAt(partition=0, offset=offset))
     with recorder.fetch(TOPIC, 1, 10) as call:
         call.saw([10, 12], [77, 78], bounds=(0, 7_000))
     with recorder.fetch(TOPIC, 2, 0, reader="replay", group="again") as call:
@@ -59,8 +59,8 @@ def _see_what_must_not_be(recorder: Recorder) -> None:
 def test_spark_judges_as_one_process_does(spark: SparkSession, tmp_path: Path, wrong: bool) -> None:
     folder = made(tmp_path / "run", wrong=wrong)
     here, there = judge(folder), judge_on(spark, folder)
-    assert overall(here) is (Verdict.INVALID if wrong else Verdict.VALID)
-    broken = {name for name, each in here.items() if each.verdict is Verdict.INVALID}
+    assert overall(here) is (CheckVerdict.INVALID if wrong else CheckVerdict.VALID)
+    broken = {name for name, each in here.items() if each.verdict is CheckVerdict.INVALID}
     assert not wrong or {"S1", "S2", "S3", "S4", "S10", "S17", "S19"} <= broken
     for name, each in here.items():
         assert (name, there[name].verdict) == (name, each.verdict)
@@ -74,6 +74,6 @@ def test_a_run_that_is_not_whole_is_unknown_on_spark_too(spark: SparkSession, tm
     torn = folder / HISTORY / "w0-0.jsonl"
     torn.write_bytes(torn.read_bytes()[:-20])
     judged = judge_on(spark, folder)
-    assert {each.verdict for each in judged.values()} == {Verdict.UNKNOWN}
+    assert {each.verdict for each in judged.values()} == {CheckVerdict.UNKNOWN}
     assert "w0-0.jsonl" in judged["S1"].doubts[0]
-    assert overall(judge_on(spark, tmp_path)) is Verdict.UNKNOWN
+    assert overall(judge_on(spark, tmp_path)) is CheckVerdict.UNKNOWN

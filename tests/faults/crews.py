@@ -15,14 +15,14 @@ import msgspec
 from lakelog.model.group import Exponential
 from prove.checker import l5_redelivery as l5
 from prove.checker.catalog import INVARIANTS
-from prove.checker.invariant import Rules, Run, Scope
+from prove.checker.invariant import CheckScope, GroupRules, RunInfo
 from prove.checker.judgement import assert_valid, judge_tables
 from prove.checker.lease_history import leases_of
 from prove.checker.scopes import instances
 from prove.history.lines import ProgressSeen
 from prove.history.loading import History, load_files
-from prove.history.recorder import Recorder
-from prove.history.tables import Outcome, Tables, columns, joined, text_id
+from prove.history.recorder import HistoryRecorder
+from prove.history.tables import CallOutcome, Tables, columns, joined, text_id
 from tests.faults.lease_worker import Plan
 from tests.kit.fleet import Fleet
 from tests.kit.lease_owner import DeadSeen, HttpOwner
@@ -144,12 +144,12 @@ class Truth:
     progress: Sequence[ProgressSeen]
     dead: Sequence[DeadSeen]
     tables: Tables
-    run: Run
+    run: RunInfo
 
 
-def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places, rules: Rules) -> Truth:
+def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places, rules: GroupRules) -> Truth:
     """What was published is in the log, all of it and no more; its progress is the last word of a history."""
-    asker = HttpOwner(Recorder(folder, f"truth-{time.monotonic_ns()}"), fleet.ports, topic, group)
+    asker = HttpOwner(HistoryRecorder(folder, f"truth-{time.monotonic_ns()}"), fleet.ports, topic, group)
     progress = asker.progress(final=True)
     dead = asker.dead_letters()
     asker.close()
@@ -163,7 +163,7 @@ def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places,
         for each in dead
     ]  # fmt: skip
     tables = Tables(by_name={**read.by_name, "dead": columns("dead", letters)})
-    run = Run(rules={(ids["topic"], ids["group"]): rules})
+    run = RunInfo(rules={(ids["topic"], ids["group"]): rules})
     return Truth(progress=progress, dead=dead, tables=tables, run=run)
 
 
@@ -181,11 +181,11 @@ def with_truth(history: History, truth: Tables) -> History:
 
 def in_hand(history: History) -> int:
     """So many messages owners had when they were killed, and had said nothing about."""
-    parts = instances(Scope.LEASE, history.tables)
+    parts = instances(CheckScope.LEASE, history.tables)
     return sum(len(l5.abandoned(leases_of(part, history.run))) for part in parts)
 
 
-def told(history: History, outcome: Outcome) -> int:
+def told(history: History, outcome: CallOutcome) -> int:
     """So many consumes, seeks, and answers for a message had this outcome."""
     return sum(int((history.tables[name].outcome == outcome).sum()) for name in ("call", "answer"))
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Recorder
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import HistoryRecorder
 from tests.kit.lease_owner import HttpOwner, Unknown
 
 
@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._random = random.Random(plan.seed)
-        recorder = Recorder(Path(plan.folder), plan.name)
+        recorder = HistoryRecorder(Path(plan.folder), plan.name)
         self._owner = HttpOwner(recorder, plan.ports, plan.topic, plan.group, settings=plan.settings)
         self._stop = Path(plan.stop)
 
@@ -54,7 +54,7 @@ class Worker:
                 self._work(lease)
         self._owner.close()
 
-    def _lease(self, request_id: str) -> list[Lease]:
+    def _lease(self, request_id: str) -> list[SeenLease]:
         """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
         plan = self._plan
         while True:
@@ -65,7 +65,7 @@ class Worker:
                     return []
                 time.sleep(0.02)
 
-    def _work(self, lease: Lease) -> None:
+    def _work(self, lease: SeenLease) -> None:
         sayings = []
         blocked: set[str | None] = set()
         for message in lease.messages:
@@ -78,7 +78,7 @@ class Worker:
                 blocked.add(message.key)
             verb = "nack" if fails else "ack"
             sayings.append(
-                Saying(verb=verb, partition=lease.partition, token=lease.token, offsets=(message.offset,))  # type: ignore[arg-type]
+                OwnerAnswer(verb=verb, partition=lease.partition, token=lease.token, offsets=(message.offset,))  # type: ignore[arg-type]
             )
         if self._random.random() < 0.2:
             for saying in sayings:
@@ -87,7 +87,7 @@ class Worker:
         else:
             self._say_all(sayings)
 
-    def _say_all(self, sayings: list[Saying]) -> None:
+    def _say_all(self, sayings: list[OwnerAnswer]) -> None:
         while sayings and not self._stop.exists():
             outcomes = self._owner.say(*sayings)
             sayings = [saying for saying, outcome in zip(sayings, outcomes, strict=True) if outcome == "info"]

@@ -21,7 +21,7 @@ import msgspec
 
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.wire.problems import error_of
-from prove.history.recorder import REFUSALS, Attempt, Placed, Recorder
+from prove.history.recorder import REFUSALS, Attempt, HistoryRecorder, PublishedAt
 
 CELL = struct.Struct("<iI")
 THREADS = 2
@@ -67,7 +67,7 @@ class Worker:
         self._plan, self._board = plan, board
         self._slot = plan.slot * THREADS + number
         self._random = random.Random(plan.seed * THREADS + number)
-        self._recorder = Recorder(Path(plan.folder), f"{plan.name}t{number}")
+        self._recorder = HistoryRecorder(Path(plan.folder), f"{plan.name}t{number}")
         self._connections: dict[int, http.client.HTTPConnection] = {}
         self._done = 0
 
@@ -101,7 +101,7 @@ class Worker:
                 server = (server + 1) % len(self._plan.ports)
                 time.sleep(0.02)
 
-    def _publish(self, attempt: Attempt, server: int) -> Placed:
+    def _publish(self, attempt: Attempt, server: int) -> PublishedAt:
         self._board.tell(self._slot, server, self._done)
         connection = self._connections.get(server)
         if connection is None:
@@ -117,7 +117,9 @@ class Worker:
         (result,) = data["results"]
         if "error" in result:
             raise error_of(result["error"])
-        return Placed(partition=result["partition"], offset=result["offset"], duplicate=result.get("duplicate", False))
+        return PublishedAt(
+            partition=result["partition"], offset=result["offset"], duplicate=result.get("duplicate", False)
+        )
 
 
 def main() -> None:

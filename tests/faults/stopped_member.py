@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Recorder
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import HistoryRecorder
 from tests.kit.lease_owner import HttpOwner
 
 
@@ -41,7 +41,7 @@ class StoppedMember:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        recorder = Recorder(Path(plan.folder), plan.name)
+        recorder = HistoryRecorder(Path(plan.folder), plan.name)
         self._owner = HttpOwner(recorder, plan.ports, plan.topic, plan.group, settings=plan.settings)
 
     def run(self) -> None:
@@ -62,13 +62,13 @@ class StoppedMember:
         Path(plan.told).write_text(json.dumps(told))
         self._owner.close()
 
-    def _answer(self, lease: Lease, generation: int) -> list[tuple[str, str, str]]:
+    def _answer(self, lease: SeenLease, generation: int) -> list[tuple[str, str, str]]:
         """All that it could say about it, with and without the old generation."""
         offsets = tuple(message.offset for message in lease.messages)
         found: list[tuple[str, str, str]] = []
         verbs: tuple[Any, ...] = ("extend", "ack", "nack", "release", "fail", "discard")
         for verb in verbs:
-            saying = Saying(verb=verb, partition=lease.partition, token=lease.token, offsets=offsets)
+            saying = OwnerAnswer(verb=verb, partition=lease.partition, token=lease.token, offsets=offsets)
             how = f"of token {lease.token} in partition {lease.partition}"
             found.append((verb, how, self._owner.say(saying)[0]))
             found.append((verb, f"{how}, by its own route", self._owner.say_one(saying)))

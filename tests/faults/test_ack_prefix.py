@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from prove.checker.invariant import Rules
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Recorder
+from prove.checker.invariant import GroupRules
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import HistoryRecorder
 from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
 from tests.kit.lease_owner import HttpOwner, Unknown
@@ -32,8 +32,8 @@ def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Clust
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 2)
         places = publish(fleet, TOPIC, [(f"k{number}", f"good-{number}") for number in range(total)])
-        owner = HttpOwner(Recorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings=SETTINGS)
-        sampler = HttpOwner(Recorder(tmp_path, "sampler"), fleet.ports, TOPIC, GROUP)
+        owner = HttpOwner(HistoryRecorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings=SETTINGS)
+        sampler = HttpOwner(HistoryRecorder(tmp_path, "sampler"), fleet.ports, TOPIC, GROUP)
         done = 0
         kill_at = [total * (number + 1) // (kills + 1) for number in range(kills)]
         while done < total:
@@ -54,7 +54,7 @@ def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Clust
         assert take(owner, done, 10) == [], "nothing that was acked comes again"
         owner.close()
         sampler.close()
-        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, Rules())
+        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, GroupRules())
     assert [part.committed for part in truth.progress] == [part.high_watermark for part in truth.progress]
     assert not kill_at
     assert_leases_valid(lease_history(tmp_path, truth))
@@ -68,8 +68,10 @@ def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 2)
         places = publish(fleet, TOPIC, [(f"k{number}", f"good-{number}") for number in range(total)])
-        first = HttpOwner(Recorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"})
-        second = HttpOwner(Recorder(tmp_path, "w2"), fleet.ports[::-1], TOPIC, GROUP)
+        first = HttpOwner(
+            HistoryRecorder(tmp_path, "w1"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"}
+        )
+        second = HttpOwner(HistoryRecorder(tmp_path, "w2"), fleet.ports[::-1], TOPIC, GROUP)
         leases = drain(first, total - 100)
         for lease in leases[: len(leases) // 2]:
             assert set(first.say(*acks_of(lease))) == {"ok"}
@@ -89,22 +91,22 @@ def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
         assert take(second, -1, 10) == []
         first.close()
         second.close()
-        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, Rules())
+        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, places, GroupRules())
     got = [(lease.partition, message.offset) for lease in again for message in lease.messages]
     assert sorted(got) == sorted(places), "each message once"
     assert_leases_valid(lease_history(tmp_path, truth))
 
 
-def saying(verb: str, lease: Lease, offsets: tuple[int, ...] = ()) -> Saying:
-    return Saying(verb=verb, partition=lease.partition, token=lease.token, offsets=offsets)  # type: ignore[arg-type]
+def saying(verb: str, lease: SeenLease, offsets: tuple[int, ...] = ()) -> OwnerAnswer:
+    return OwnerAnswer(verb=verb, partition=lease.partition, token=lease.token, offsets=offsets)  # type: ignore[arg-type]
 
 
-def acks_of(lease: Lease) -> list[Saying]:
+def acks_of(lease: SeenLease) -> list[OwnerAnswer]:
     """One for each message."""
     return [saying("ack", lease, (message.offset,)) for message in lease.messages]
 
 
-def take(owner: HttpOwner, number: int, count: int) -> list[Lease]:
+def take(owner: HttpOwner, number: int, count: int) -> list[SeenLease]:
     """A consume whose answer is lost is repeated under its id."""
     while True:
         try:
@@ -113,9 +115,9 @@ def take(owner: HttpOwner, number: int, count: int) -> list[Lease]:
             continue
 
 
-def drain(owner: HttpOwner, count: int) -> list[Lease]:
+def drain(owner: HttpOwner, count: int) -> list[SeenLease]:
     """Leases of so many messages in all, none of them answered."""
-    found: list[Lease] = []
+    found: list[SeenLease] = []
     left = count
     while left > 0 and (leases := take(owner, left, left)):
         found += leases
@@ -123,7 +125,7 @@ def drain(owner: HttpOwner, count: int) -> list[Lease]:
     return found
 
 
-def say_until_known(owner: HttpOwner, sayings: list[Saying]) -> int:
+def say_until_known(owner: HttpOwner, sayings: list[OwnerAnswer]) -> int:
     """How many acks were accepted, in the end: all of them."""
     left = sayings
     while left:

@@ -18,8 +18,8 @@ from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
-from prove.history.lease_lines import Saying
-from prove.history.recorder import Recorder
+from prove.history.lease_lines import OwnerAnswer
+from prove.history.recorder import HistoryRecorder
 from tests.faults.crews import publish
 from tests.faults.test_rolls import Load, p99
 from tests.kit.fleet import Fleet
@@ -122,16 +122,16 @@ def test_a_group_that_nobody_cares_for_blocks_nobody(cluster: Cluster, size: Siz
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 2)
         publish(fleet, TOPIC, [(f"k{number % 100}", f"v-{number}") for number in range(total)])
-        abandoned = HttpOwner(Recorder(tmp_path, "gone"), fleet.ports, TOPIC, "abandoned", settings=settings)
+        abandoned = HttpOwner(HistoryRecorder(tmp_path, "gone"), fleet.ports, TOPIC, "abandoned", settings=settings)
         held = sum(len(lease.messages) for lease in abandoned.consume(100, 2_000))
         assert held > 50
-        owner = HttpOwner(Recorder(tmp_path, "w1"), fleet.ports[::-1], TOPIC, "busy", settings=settings)
+        owner = HttpOwner(HistoryRecorder(tmp_path, "w1"), fleet.ports[::-1], TOPIC, "busy", settings=settings)
         done = drain(owner, total)
         removed = fleet.request("POST", f"/v1/topics/{TOPIC}/purge")["removed"]
         assert (done, removed) == (total, total)
         publish(fleet, TOPIC, [(None, f"after-{number}") for number in range(10)])
         assert drain(owner, 10) == 10
-        back = HttpOwner(Recorder(tmp_path, "back"), fleet.ports, TOPIC, "abandoned")
+        back = HttpOwner(HistoryRecorder(tmp_path, "back"), fleet.ports, TOPIC, "abandoned")
         assert drain(back, 10) == 10, "when somebody comes back, it gets what is there"
         # What was leased when it was purged is the owner's until the lease is over; then it is cut, too (S23).
         eventually(lambda: back.consume(10, 30_000) == [] and cut(back) == total, within=20, every=0.1)
@@ -151,7 +151,7 @@ def drain(owner: HttpOwner, count: int) -> int:
     while done < count and time.monotonic() < deadline:
         for lease in owner.consume(500, 30_000, wait_ms=500):
             offsets = tuple(message.offset for message in lease.messages)
-            ack = Saying(verb="ack", partition=lease.partition, token=lease.token, offsets=offsets)
+            ack = OwnerAnswer(verb="ack", partition=lease.partition, token=lease.token, offsets=offsets)
             assert owner.say(ack) == ["ok"]
             done += len(offsets)
     return done

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from lakelog.model.group import Exponential
-from prove.checker.invariant import Rules
-from prove.history.recorder import Recorder
-from prove.history.tables import Outcome
+from prove.checker.invariant import GroupRules
+from prove.history.recorder import HistoryRecorder
+from prove.history.tables import CallOutcome
 from tests.faults.crews import (
     Crew,
     Sampler,
@@ -71,16 +71,16 @@ def test_every_message_ends_acked_or_dead_once(cluster: Cluster, size: Size, tmp
             work_ms=10,
         )
         crew = Crew(processes, plan, workers)
-        sampler = Sampler(HttpOwner(Recorder(folder, "sampler"), fleet.ports, TOPIC, GROUP))
+        sampler = Sampler(HttpOwner(HistoryRecorder(folder, "sampler"), fleet.ports, TOPIC, GROUP))
         sampler.start()
         kill(fleet, crew, sampler, lambda: places.update(publish(fleet, TOPIC, messages[total // 2 :])), total)
         await_drained(sampler, crew, total, within=size.pick(ci=60, full=300))
         crew.stop()
         sampler.stop()
-        truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules(retries=RETRIES))
+        truth = truth_of(fleet, folder, TOPIC, GROUP, places, GroupRules(retries=RETRIES))
     history = lease_history(folder, truth, killed=crew.killed)
     held = in_hand(history)
-    unknown, refused = told(history, Outcome.INFO), told(history, Outcome.FAIL)
+    unknown, refused = told(history, CallOutcome.INFO), told(history, CallOutcome.FAIL)
     lost = sum(proxy.dropped for proxy in fleet.proxies)
     print(f"{lost} answers lost, {len(crew.killed)} workers killed with {held} messages in hand")
     print(f"{unknown} calls unknown, {refused} refused")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from prove.history.loading import load_files
-from prove.history.tables import Outcome
+from prove.history.tables import CallOutcome
 from tests.faults.crews import assert_log_valid, with_truth
 from tests.faults.publisher import THREADS, Board, Plan
 from tests.kit.fleet import Fleet
@@ -60,7 +60,7 @@ def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: P
 
         final = fleet.read_all("orders")
         history = with_truth(load_files(folder), final)
-        unknown = int((history.tables["attempt"].outcome == Outcome.INFO).sum())
+        unknown = int((history.tables["attempt"].outcome == CallOutcome.INFO).sum())
         messages = len(final["seen"])
         print(f"{total} calls, {messages} messages, {unknown} of unknown outcome, in flight at kills: {in_flight}")
         assert unknown >= 100

@@ -20,7 +20,7 @@ from lakelog.model.message import Message
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
-from prove.lab.cpu_stalls import Pulse
+from prove.lab.cpu_stalls import StallMonitor
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
@@ -73,7 +73,7 @@ async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, s
     chances = size.pick(ci=3, full=1)
     try:
         await asyncio.sleep(1.0)  # Connections and plans are warm before anything is measured.
-        with Pulse() as pulse:
+        with StallMonitor() as pulse:
             while chances:
                 began_ns = time.monotonic_ns()
                 quiet, rolling = await measured(load, scope, reader, rounds)

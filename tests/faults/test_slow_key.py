@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from prove.checker.invariant import Rules
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Recorder
+from prove.checker.invariant import GroupRules
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import HistoryRecorder
 from tests.faults.crews import Places, assert_leases_valid, drained, lease_history, publish, truth_of
 from tests.kit.fleet import Fleet
 from tests.kit.lease_owner import HttpOwner
@@ -47,7 +47,9 @@ class Traffic:
         self._guard = threading.Lock()
         self._errors: list[BaseException] = []
         owners = [
-            HttpOwner(Recorder(folder, f"w{number}"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"})
+            HttpOwner(
+                HistoryRecorder(folder, f"w{number}"), fleet.ports, TOPIC, GROUP, settings={"start_from": "earliest"}
+            )
             for number in range(OWNERS)
         ]
         work = [lambda: self._publish(), *(lambda owner=owner: self._consume(owner) for owner in owners)]
@@ -68,7 +70,7 @@ class Traffic:
         """No more is published; waits until all of it is done."""
         self._stopping.set()
         self._threads[0].join()
-        asker = HttpOwner(Recorder(self._folder, "asker"), self._fleet.ports, TOPIC, GROUP)
+        asker = HttpOwner(HistoryRecorder(self._folder, "asker"), self._fleet.ports, TOPIC, GROUP)
         try:
             eventually(lambda: drained(asker.progress(), len(self.places)), within=within, every=0.2)
         finally:
@@ -114,7 +116,7 @@ class Traffic:
                     self.others += sum(1 for message in lease.messages if message.key != SLOW)
         owner.close()
 
-    def _answers(self, lease: Lease) -> list[Saying]:
+    def _answers(self, lease: SeenLease) -> list[OwnerAnswer]:
         sayings = []
         gone = False
         for message in lease.messages:
@@ -122,7 +124,7 @@ class Traffic:
                 continue
             delays = message.key == SLOW and self.delaying.is_set()
             sayings.append(
-                Saying(
+                OwnerAnswer(
                     verb="nack" if delays else "ack",
                     partition=lease.partition,
                     token=lease.token,
@@ -157,7 +159,7 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
                 if beside >= 0.9 * alone:
                     break
             traffic.finish(within=back_off + 120)
-        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, traffic.places, Rules())
+        truth = truth_of(fleet, tmp_path, TOPIC, GROUP, traffic.places, GroupRules())
     assert beside >= 0.9 * alone
     assert not truth.dead
     assert_leases_valid(lease_history(tmp_path, truth))
@@ -178,7 +180,7 @@ def test_only_messages_that_kill_their_process_become_dead_letters(
         places = publish(fleet, TOPIC, messages)
         program = [sys.executable, "-m", "tests.faults.killing_worker", f"http://127.0.0.1:{fleet.ports[0]}"]
         workers = [processes.start([*program, TOPIC, GROUP, options], name="worker") for _ in range(2)]
-        asker = HttpOwner(Recorder(tmp_path, "asker"), fleet.ports, TOPIC, GROUP)
+        asker = HttpOwner(HistoryRecorder(tmp_path, "asker"), fleet.ports, TOPIC, GROUP)
         deaths = 0
 
         def done() -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from prove.checker.invariant import Rules
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Recorder
+from prove.checker.invariant import GroupRules
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import HistoryRecorder
 from tests.faults.crews import assert_leases_valid, lease_history, publish, truth_of
 from tests.faults.stopped_member import Plan
 from tests.kit.fleet import Fleet
@@ -44,7 +44,7 @@ def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster:
         assert Path(plan.ready).exists(), sleeper.log_text()[-2000:]
         sleeper.stop()
 
-        other = HttpOwner(Recorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
+        other = HttpOwner(HistoryRecorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
         cursor_generation = join(other, CURSOR, "cursor")
         join(other, GROUP, "lease")
         leases = take_all(other, len(places), member_id=other.owner)
@@ -66,7 +66,7 @@ def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster:
         for lease in leases:
             assert set(other.say(*acks_of(lease))) == {"ok"}
         other.close()
-        truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules())
+        truth = truth_of(fleet, folder, TOPIC, GROUP, places, GroupRules())
     assert_leases_valid(lease_history(folder, truth))
 
 
@@ -93,12 +93,12 @@ def test_what_is_said_after_the_leases_end_is_refused_though_nobody_else_has_the
         late = {what: outcome for what, outcome in told.items() if not what.startswith("commit")}
         assert len(late) >= 18
         assert set(late.values()) == {"fail"}, late
-        other = HttpOwner(Recorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
+        other = HttpOwner(HistoryRecorder(folder, "other"), fleet.ports[::-1], TOPIC, GROUP)
         for lease in take_all(other, len(places)):
             assert [message.failures for message in lease.messages] == [0] * len(lease.messages)
             assert set(other.say(*acks_of(lease))) == {"ok"}
         other.close()
-        truth = truth_of(fleet, folder, TOPIC, GROUP, places, Rules())
+        truth = truth_of(fleet, folder, TOPIC, GROUP, places, GroupRules())
     assert_leases_valid(lease_history(folder, truth))
 
 
@@ -139,9 +139,9 @@ def has_all(owner: HttpOwner, group: str, generation: int) -> bool:
     return bool(now["assigned_partitions"].get(TOPIC) == [0, 1])
 
 
-def take_all(owner: HttpOwner, count: int, **more: Any) -> list[Lease]:
+def take_all(owner: HttpOwner, count: int, **more: Any) -> list[SeenLease]:
     """What the sleeper had: suspects now, one in each lease."""
-    leases: list[Lease] = []
+    leases: list[SeenLease] = []
     held = 0
 
     def got_all() -> bool:
@@ -157,8 +157,8 @@ def take_all(owner: HttpOwner, count: int, **more: Any) -> list[Lease]:
     return leases
 
 
-def acks_of(lease: Lease) -> list[Saying]:
+def acks_of(lease: SeenLease) -> list[OwnerAnswer]:
     return [
-        Saying(verb="ack", partition=lease.partition, token=lease.token, offsets=(message.offset,))
+        OwnerAnswer(verb="ack", partition=lease.partition, token=lease.token, offsets=(message.offset,))
         for message in lease.messages
     ]

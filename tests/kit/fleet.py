@@ -17,7 +17,7 @@ from typing import Any
 from lakelog.model.token import Right, Token, hash_secret, new_secret
 from lakelog.storage.postgres import migrate, open_catalog
 from prove.history.lines import identity_of, value_hash
-from prove.history.tables import Outcome, Reader, Tables, columns, text_id
+from prove.history.tables import CallOutcome, ReaderKind, Tables, columns, text_id
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
@@ -118,7 +118,7 @@ class Fleet:
         fixed = {
             "topic": text_id(topic),
             "partition": number,
-            "reader": int(Reader.FINAL),
+            "reader": int(ReaderKind.FINAL),
             "process": text_id(READER),
             "counter": number,
         }
@@ -142,13 +142,13 @@ def _read(topic: str, part: Mapping[str, int], found: Sequence[Row], began: int)
     return {
         "process": text_id(READER),
         "counter": part["partition"],
-        "outcome": int(Outcome.OK),
+        "outcome": int(CallOutcome.OK),
         "invoked_ns": began,
         "completed_ns": time.monotonic_ns(),
         "topic": text_id(topic),
         "partition": part["partition"],
         "offset": part["log_start"],
-        "reader": int(Reader.FINAL),
+        "reader": int(ReaderKind.FINAL),
         "first": found[0]["offset"] if found else -1,
         "count": len(found),
         "log_start": part["log_start"],

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prove.history.lease_lines import (
-    Lease,
-    Saying,
+    OwnerAnswer,
+    SeenLease,
     lease_of,
     milliseconds,
     outcome_lines,
@@ -25,7 +25,7 @@ from prove.history.lease_lines import (
     told_by,
 )
 from prove.history.lines import Line, Op, ProgressSeen, Told
-from prove.history.recorder import Recorder
+from prove.history.recorder import HistoryRecorder
 
 JSON = {"Content-Type": "application/json"}
 
@@ -50,7 +50,7 @@ class HttpOwner:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: HistoryRecorder,
         ports: Sequence[int],
         topic: str,
         group: str,
@@ -68,7 +68,7 @@ class HttpOwner:
 
     def consume(
         self, max_messages: int, lease_ms: int, *, wait_ms: int = 0, request_id: str | None = None, **more: Any
-    ) -> list[Lease]:
+    ) -> list[SeenLease]:
         """Leases; `Unknown` when nobody said whether there are any."""
         first = self.recorder.invoke(self._line("consume", lease_ms=lease_ms))
         body = {
@@ -92,7 +92,7 @@ class HttpOwner:
         self.recorder.complete(first, Line(kind="ok", leases=tuple(map(seen_of, leases))))
         return leases
 
-    def say(self, *sayings: Saying, generation: int | None = None) -> list[Told]:
+    def say(self, *sayings: OwnerAnswer, generation: int | None = None) -> list[Told]:
         """Many answers in one call; what became of each."""
         first = self.recorder.invoke(*(said_line(self.topic, self.group, self.owner, each) for each in sayings))
         body: dict[str, Any] = {"owner": self.owner, "answers": [each.body() for each in sayings]}
@@ -103,7 +103,7 @@ class HttpOwner:
         self.recorder.complete(first, *lines)
         return [told_by(line) for line in lines]
 
-    def say_one(self, saying: Saying) -> Told:
+    def say_one(self, saying: OwnerAnswer) -> Told:
         """One answer by its own route."""
         first = self.recorder.invoke(said_line(self.topic, self.group, self.owner, saying))
         body = {**saying.body(), "topic": self.topic, "group": self.group, "owner": self.owner}

@@ -1,9 +1,9 @@
 """Faults by their names, grouped in files by the part that they hit."""
 
 from prove.lab.faults import clients, clocks, groups, network, object_store, postgres, resources, servers, tiering
-from prove.lab.faults.fault import Base, Fault
+from prove.lab.faults.fault import BaseFault, Fault
 
-KINDS: dict[str, type[Base]] = {
+KINDS: dict[str, type[BaseFault]] = {
     each.kind: each
     for each in (
         servers.ServerKilled,
@@ -16,7 +16,7 @@ KINDS: dict[str, type[Base]] = {
         clients.ProducerKilled,
         clients.MemberKilled,
         clients.MemberStopped,
-        clients.TiererKilled,
+        clients.TieringDriverKilled,
         postgres.BackendsTerminated,
         postgres.PostgresKilled,
         postgres.PostgresStopped,
@@ -24,7 +24,7 @@ KINDS: dict[str, type[Base]] = {
         postgres.ConnectionStorm,
         postgres.HeldSnapshot,
         network.LinkDown,
-        network.HalfOpen,
+        network.LinkHalfOpen,
         network.SlowLink,
         network.AnswersDropped,
         network.DatabaseLinkDown,
@@ -55,4 +55,4 @@ KINDS: dict[str, type[Base]] = {
     )
 }
 
-__all__ = ["KINDS", "Base", "Fault"]
+__all__ = ["KINDS", "BaseFault", "Fault"]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
-from prove.lab.faults.fault import Base, Shown
+from prove.lab.faults.fault import BaseFault, Evidence
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 PLACED = "LAKELOG_FAKETIME"
 """Where the library is, if it is not where Debian puts it."""
@@ -53,28 +53,28 @@ def set_clock(clock: Path, seconds: float) -> None:
     beside.replace(clock)
 
 
-class ClockAhead(Base):
+class ClockAhead(BaseFault):
     """Of all servers, by more than any lease, and by something else each: whichever decides for a group is wrong."""
 
     kind = "servers' clocks ahead"
     # It must not be noticed at all, and so never counts.
-    counts_by = Shown.by()
+    counts_by = Evidence.by()
     sign = 1
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         if library() is None:
             raise Busy("libfaketime is not installed")
         self.seconds = chance.uniform(3.0, 6.0)
-        self.claim(scene, ["clocks"])
-        wrong = [self.sign * chance.uniform(15.0, 60.0) for _ in scene.servers]
+        self.claim(topology, ["clocks"])
+        wrong = [self.sign * chance.uniform(15.0, 60.0) for _ in topology.servers]
         self.about = ", ".join(f"{seconds:+.0f} s" for seconds in wrong)
-        for server, seconds in zip(scene.servers, wrong, strict=True):
+        for server, seconds in zip(topology.servers, wrong, strict=True):
             set_clock(server.clock, seconds)
 
-    def end(self, scene: Scene) -> None:
-        for server in scene.servers:
+    def end(self, topology: Topology) -> None:
+        for server in topology.servers:
             set_clock(server.clock, 0)
-        self.release(scene)
+        self.release(topology)
 
 
 class ClockBehind(ClockAhead):

@@ -13,10 +13,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 
-class Sign(Enum):
+class Symptom(Enum):
     """What in a history shows a fault."""
 
     UNKNOWN = "a call of unknown outcome"
@@ -32,20 +32,20 @@ SHORTLY = frozenset({"jobs", "lagging"})
 """Workers with leases of a few seconds."""
 READING = frozenset({"tail", "replay", "sampler"})
 MEMBERS = frozenset({"indexing", "churn"})
-TIERING = frozenset({"tierer"})
+TIERING = frozenset({"driver"})
 ALL = PUBLISHING | WORKING | READING | MEMBERS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Evidence:
     """By which signs, of which clients, and how long after its end at the latest."""
 
-    signs: frozenset[Sign]
+    signs: frozenset[Symptom]
     roles: frozenset[str] = ALL
     after_seconds: float = 3.0
 
     @classmethod
-    def by(cls, *signs: Sign, roles: frozenset[str] = ALL, after: float = 3.0) -> Shown:
+    def by(cls, *signs: Symptom, roles: frozenset[str] = ALL, after: float = 3.0) -> Evidence:
         return cls(signs=frozenset(signs), roles=roles, after_seconds=after)
 
 
@@ -53,23 +53,23 @@ class Fault(Protocol):
     """One fault of a run. `about` and `victims` are known once it has begun."""
 
     kind: ClassVar[str]
-    counts_by: ClassVar[Shown]
+    counts_by: ClassVar[Evidence]
     seconds: float
     """How long it lasts; the run may end it early."""
     about: str
     victims: frozenset[str]
     """Processes; if there are any, only they can show it."""
 
-    def begin(self, scene: Scene, chance: random.Random) -> None: ...
+    def begin(self, topology: Topology, chance: random.Random) -> None: ...
 
-    def end(self, scene: Scene) -> None: ...
+    def end(self, topology: Topology) -> None: ...
 
 
-class Base:
+class BaseFault:
     """What faults share: what they have claimed is freed when they end."""
 
     kind: ClassVar[str] = ""
-    counts_by: ClassVar[Shown] = Shown.by(Sign.UNKNOWN)
+    counts_by: ClassVar[Evidence] = Evidence.by(Symptom.UNKNOWN)
     is_hard: ClassVar[bool] = False
     """Takes much of a small machine, and a short run has no time to make up for it: in long ones only, or by name."""
     drivers: ClassVar[int] = 0
@@ -87,25 +87,25 @@ class Base:
         """Said by one that may find that it cannot be made when others have felt it already."""
         self._claimed: set[str] = set()
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         raise NotImplementedError
 
-    def end(self, scene: Scene) -> None:
-        self.release(scene)
+    def end(self, topology: Topology) -> None:
+        self.release(topology)
 
-    def claim(self, scene: Scene, names: Iterable[str], *, within: float = 15.0) -> None:
+    def claim(self, topology: Topology, names: Iterable[str], *, within: float = 15.0) -> None:
         wanted = set(names)
-        scene.claims.take(wanted, within=within)
+        topology.claims.take(wanted, within=within)
         self._took(wanted)
 
-    def claim_one(self, scene: Scene, names: list[str], chance: random.Random) -> str:
-        name = scene.claims.take_one([self.target] if self.target else names, chance)
+    def claim_one(self, topology: Topology, names: list[str], chance: random.Random) -> str:
+        name = topology.claims.take_one([self.target] if self.target else names, chance)
         self._took({name})
         self.about = name
         return name
 
-    def release(self, scene: Scene) -> None:
-        scene.claims.free(self._claimed)
+    def release(self, topology: Topology) -> None:
+        topology.claims.free(self._claimed)
         self._claimed = set()
 
     def _took(self, names: set[str]) -> None:

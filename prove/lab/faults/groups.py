@@ -5,36 +5,36 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from prove.lab.faults.fault import MEMBERS, PUBLISHING, Base, Shown, Sign
+from prove.lab.faults.fault import MEMBERS, PUBLISHING, BaseFault, Evidence, Symptom
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 
-class Churn(Base):
+class Churn(BaseFault):
     """Many members join and leave, one every 200 ms and more often."""
 
     kind = "members come and go"
-    counts_by = Shown.by(Sign.REFUSED, Sign.UNKNOWN, roles=MEMBERS)
+    counts_by = Evidence.by(Symptom.REFUSED, Symptom.UNKNOWN, roles=MEMBERS)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(4.0, 6.0)
-        self.claim(scene, ["churn"])
-        scene.staff.churn()
+        self.claim(topology, ["churn"])
+        topology.workload.churn()
 
-    def end(self, scene: Scene) -> None:
-        scene.crew.dismiss("churn")
-        (scene.folder / "stop" / "churn").unlink()
-        self.release(scene)
+    def end(self, topology: Topology) -> None:
+        topology.clients.end_roles("churn")
+        (topology.folder / "stop" / "churn").unlink()
+        self.release(topology)
 
 
-class PartitionsAdded(Base):
+class PartitionsAdded(BaseFault):
     """Producers that number their batches are told, and choose anew; members get more to read."""
 
     kind = "partitions added"
-    counts_by = Shown.by(Sign.REFUSED, roles=PUBLISHING | MEMBERS, after=4.0)
+    counts_by = Evidence.by(Symptom.REFUSED, roles=PUBLISHING | MEMBERS, after=4.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 1.0
-        self.claim(scene, ["partitions"])
-        self.about = scene.staff.add_partition()
+        self.claim(topology, ["partitions"])
+        self.about = topology.workload.add_partition()

@@ -7,61 +7,61 @@ import time
 from typing import TYPE_CHECKING
 
 from prove.lab.claims import Busy
-from prove.lab.faults.fault import PUBLISHING, WORKING, Base, Shown, Sign
-from prove.lab.late_answers import LateMail
-from prove.lab.server_link import Held
+from prove.lab.faults.fault import PUBLISHING, WORKING, BaseFault, Evidence, Symptom
+from prove.lab.late_answers import LateAnswers
+from prove.lab.server_link import HeldRequest
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene, Server
+    from prove.lab.topology import LabServer, Topology
     from tests.kit.proxy import FaultProxy
 
 
-class _OfLink(Base):
+class _OfLink(BaseFault):
     """The link between clients and one server, or between a server and one cell."""
 
-    def wire(self, scene: Scene, chance: random.Random) -> Server:
-        server = scene.server(self.claim_one(scene, scene.server_names, chance))
-        self._proxy: FaultProxy = server.wire
+    def claim_server(self, topology: Topology, chance: random.Random) -> LabServer:
+        server = topology.server(self.claim_one(topology, topology.server_names, chance))
+        self._proxy: FaultProxy = server.client_link
         return server
 
-    def link(self, scene: Scene, chance: random.Random) -> FaultProxy:
-        server = scene.server(self.claim_one(scene, scene.server_names, chance))
-        number = chance.randrange(len(server.links))
-        self.about = f"{server.name} to {scene.cells[number]}"
-        self._proxy = server.links[number]
+    def claim_database_link(self, topology: Topology, chance: random.Random) -> FaultProxy:
+        server = topology.server(self.claim_one(topology, topology.server_names, chance))
+        number = chance.randrange(len(server.database_links))
+        self.about = f"{server.name} to {topology.cells[number]}"
+        self._proxy = server.database_links[number]
         return self._proxy
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._proxy.pass_through()
-        self.release(scene)
+        self.release(topology)
 
 
 class LinkDown(_OfLink):
     kind = "link down"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.5, 3.0)
-        self.wire(scene, chance).wire.cut_off()
+        self.claim_server(topology, chance).client_link.cut_off()
 
 
-class HalfOpen(_OfLink):
+class LinkHalfOpen(_OfLink):
     kind = "link half-open"
-    counts_by = Shown.by(Sign.UNKNOWN, after=4.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, after=4.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(3.0, 5.0)
-        self.wire(scene, chance).wire.half_open()
+        self.claim_server(topology, chance).client_link.half_open()
 
 
 class SlowLink(_OfLink):
     """Slower than clients wait for."""
 
     kind = "slow link"
-    counts_by = Shown.by(Sign.UNKNOWN, Sign.REDELIVERED, Sign.REFUSED, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, Symptom.REFUSED, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(4.0, 6.0)
-        self.wire(scene, chance).wire.slow_down(chance.uniform(1.0, 2.5))
+        self.claim_server(topology, chance).client_link.slow_down(chance.uniform(1.0, 2.5))
 
 
 class AnswersDropped(_OfLink):
@@ -69,27 +69,27 @@ class AnswersDropped(_OfLink):
 
     kind = "answer dropped after the commit"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(1.0, 3.0)
-        wire = self.wire(scene, chance).wire
-        wire.drop_answers(probability=chance.choice((0.3, 1.0)), seed=chance.randrange(1 << 30), matching=b"POST ")
+        link = self.claim_server(topology, chance).client_link
+        link.drop_answers(probability=chance.choice((0.3, 1.0)), seed=chance.randrange(1 << 30), matching=b"POST ")
 
 
 class DatabaseLinkDown(_OfLink):
     kind = "database link down"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.5, 3.0)
-        self.link(scene, chance).cut_off()
+        self.claim_database_link(topology, chance).cut_off()
 
 
 class DatabaseHalfOpen(_OfLink):
     kind = "database link half-open"
-    counts_by = Shown.by(Sign.UNKNOWN, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(3.0, 5.0)
-        self.link(scene, chance).half_open()
+        self.claim_database_link(topology, chance).half_open()
 
 
 class DatabaseAnswersDropped(_OfLink):
@@ -97,62 +97,62 @@ class DatabaseAnswersDropped(_OfLink):
 
     kind = "commit's answer dropped"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.5, 2.0)
-        self.link(scene, chance).drop_answers(probability=0.3, seed=chance.randrange(1 << 30))
+        self.claim_database_link(topology, chance).drop_answers(probability=0.3, seed=chance.randrange(1 << 30))
 
 
 class RequestsLate(_OfLink):
     """Publishes and answers that their senders have given up, and repeated elsewhere, arrive after all."""
 
     kind = "request replayed later"
-    counts_by = Shown.by(Sign.UNKNOWN, roles=PUBLISHING | WORKING)
+    counts_by = Evidence.by(Symptom.UNKNOWN, roles=PUBLISHING | WORKING)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(1.0, 4.0)
-        self._server = self.wire(scene, chance)
-        self._server.wire.hold(chance.randint(2, 6), chance.choice((b"/messages ", b"/answers ")))
+        self._server = self.claim_server(topology, chance)
+        self._server.client_link.hold(chance.randint(2, 6), chance.choice((b"/messages ", b"/answers ")))
 
-    def end(self, scene: Scene) -> None:
-        held = self._server.wire.held(1, within=1.0)
+    def end(self, topology: Topology) -> None:
+        held = self._server.client_link.held(1, within=1.0)
         for request in held:
             request.deliver(self._server.port)
         self.about += f", {len(held)} requests"
-        self.release(scene)
+        self.release(topology)
 
 
-class OldAnswer(Base):
+class OldAnswer(BaseFault):
     """An owner's answer is under way when it is killed, and arrives when others have its messages."""
 
     kind = "old ack after a new lease"
-    counts_by = Shown.by(Sign.REFUSED, roles=frozenset({"late"}), after=2.0)
+    counts_by = Evidence.by(Symptom.REFUSED, roles=frozenset({"late"}), after=2.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 6.0
-        self.claim(scene, ["old answer"])
-        self._server, self._held = self._caught(scene)
+        self.claim(topology, ["old answer"])
+        self._server, self._held = self._caught(topology)
         if self._held is None:
             raise Busy("no answer came by")
         owner = self._held.body["owner"].removesuffix("-thief")
         self.about = f"of {owner}"
-        scene.crew.kill9(next(hand for hand in scene.crew.hands if hand.name == owner))
+        topology.clients.kill9(next(client for client in topology.clients.processes if client.name == owner))
 
-    def _caught(self, scene: Scene) -> tuple[Server, Held | None]:
+    def _caught(self, topology: Topology) -> tuple[LabServer, HeldRequest | None]:
         """The next answer at any server; its sender is left without a word."""
-        for server in scene.servers:
-            server.wire.hold(1, b"/groups/jobs/answers ", hangs=True)
+        for server in topology.servers:
+            server.client_link.hold(1, b"/groups/jobs/answers ", hangs=True)
         try:
             for _ in range(50):
-                for server in scene.servers:
-                    if held := server.wire.caught():
+                for server in topology.servers:
+                    if held := server.client_link.caught():
                         return server, held[0]
                 time.sleep(0.1)
-            return scene.servers[0], None
+            return topology.servers[0], None
         finally:
-            for server in scene.servers:
-                server.wire.let_go()
+            for server in topology.servers:
+                server.client_link.let_go()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         if self._held is not None:
-            LateMail(scene).deliver(self._held, self._server.port)
-        self.release(scene)
+            LateAnswers(topology).deliver(self._held, self._server.port)
+        self.release(topology)

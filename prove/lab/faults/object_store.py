@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from prove.lab.faults.fault import READING, TIERING, Base, Shown, Sign
+from prove.lab.faults.fault import READING, TIERING, BaseFault, Evidence, Symptom
 from prove.lab.load.tiering_driver import EVERY, POINTS
-from prove.lab.store_link import Spoilt
+from prove.lab.store_link import Corruption
 from tests.kit.s3_faults import S3Faults
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
-_SHOWN = Shown.by(Sign.UNKNOWN, Sign.TIERED_AGAIN, roles=READING | TIERING, after=20.0)
+_SHOWN = Evidence.by(Symptom.UNKNOWN, Symptom.TIERED_AGAIN, roles=READING | TIERING, after=20.0)
 """Servers and drivers repeat what failed: readers that wait too long see it, or a pass that gave up."""
 
 DAMAGES = {
@@ -24,20 +24,20 @@ DAMAGES = {
 }
 
 
-class _OfStore(Base):
+class _OfStore(BaseFault):
     """One at a time."""
 
     counts_by = _SHOWN
     drivers = 1
 
-    def claim_store(self, scene: Scene, chance: random.Random, least: float, most: float) -> None:
+    def claim_store(self, topology: Topology, chance: random.Random, least: float, most: float) -> None:
         # As long as the longest of the others has it.
-        self.claim(scene, ["object store"], within=30.0)
+        self.claim(topology, ["object store"], within=30.0)
         self.seconds = chance.uniform(least, most)
 
-    def end(self, scene: Scene) -> None:
-        scene.store_proxy.pass_through()
-        self.release(scene)
+    def end(self, topology: Topology) -> None:
+        topology.store_proxy.pass_through()
+        self.release(topology)
 
 
 class StoreFails(_OfStore):
@@ -45,9 +45,9 @@ class StoreFails(_OfStore):
 
     kind = "object store answers 5xx"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 6.0, 9.0)
-        scene.store_proxy.faults = S3Faults(refused=chance.choice((0.7, 1.0)))
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 6.0, 9.0)
+        topology.store_proxy.faults = S3Faults(refused=chance.choice((0.7, 1.0)))
 
 
 class StoreStalls(_OfStore):
@@ -55,9 +55,9 @@ class StoreStalls(_OfStore):
 
     kind = "object store times out"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 5.0, 8.0)
-        scene.store_proxy.faults = S3Faults(stalled=chance.choice((0.5, 1.0)))
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 5.0, 8.0)
+        topology.store_proxy.faults = S3Faults(stalled=chance.choice((0.5, 1.0)))
 
 
 class StoreSlow(_OfStore):
@@ -65,9 +65,9 @@ class StoreSlow(_OfStore):
 
     kind = "object store takes seconds"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 8.0, 12.0)
-        scene.store_proxy.faults = S3Faults(delay_seconds=chance.uniform(2.0, 4.0))
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 8.0, 12.0)
+        topology.store_proxy.faults = S3Faults(delay_seconds=chance.uniform(2.0, 4.0))
 
 
 class StoredUntold(_OfStore):
@@ -75,9 +75,9 @@ class StoredUntold(_OfStore):
 
     kind = "PUT stored, answer lost"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 8.0, 12.0)
-        scene.store_proxy.faults = S3Faults(lost=1.0, methods=("PUT",))
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 8.0, 12.0)
+        topology.store_proxy.faults = S3Faults(lost=1.0, methods=("PUT",))
 
 
 class BodiesDamaged(_OfStore):
@@ -85,10 +85,10 @@ class BodiesDamaged(_OfStore):
 
     kind = "object store answers other bytes"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 6.0, 9.0)
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 6.0, 9.0)
         self.about = chance.choice(list(DAMAGES))
-        scene.store_proxy.faults = DAMAGES[self.about]
+        topology.store_proxy.faults = DAMAGES[self.about]
 
 
 class FilesSpoilt(_OfStore):
@@ -98,16 +98,16 @@ class FilesSpoilt(_OfStore):
     """
 
     kind = "stored as other bytes"
-    counts_by = Shown.by(Sign.TIERED_AGAIN, roles=TIERING, after=20.0)
+    counts_by = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        self.claim_store(scene, chance, 18.0, 24.0)
-        self.claim(scene, ["tiering"], within=30.0)
-        (scene.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
-        how = chance.choice(list(Spoilt))
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        self.claim_store(topology, chance, 18.0, 24.0)
+        self.claim(topology, ["tiering"], within=30.0)
+        (topology.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
+        how = chance.choice(list(Corruption))
         self.about = how.value
-        scene.store_proxy.spoil(how, 0.7, chance.randrange(1 << 30))
+        topology.store_proxy.spoil(how, 0.7, chance.randrange(1 << 30))
 
-    def end(self, scene: Scene) -> None:
-        (scene.folder / POINTS / EVERY).unlink(missing_ok=True)
-        super().end(scene)
+    def end(self, topology: Topology) -> None:
+        (topology.folder / POINTS / EVERY).unlink(missing_ok=True)
+        super().end(topology)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from prove.lab.claims import Busy
-from prove.lab.faults.fault import Base, Shown, Sign
+from prove.lab.faults.fault import BaseFault, Evidence, Symptom
 from tests.kit.waiting import NeverTrue, eventually
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
     from tests.kit.postgres import Cluster
     from tests.kit.process import Process
 
@@ -26,45 +26,45 @@ TOLD_AFTER = 0.03
 """From a commit until its caller knows of it."""
 
 
-class BackendsTerminated(Base):
+class BackendsTerminated(BaseFault):
     """All sessions of the servers in one cell are ended."""
 
     kind = "backends terminated"
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 1.5
-        name = self.claim_one(scene, scene.cells, chance)
-        self._cluster, number = scene.cluster(name), scene.cells.index(name)
-        self._database = scene.databases[number]
+        name = self.claim_one(topology, topology.cells, chance)
+        self._cluster, number = topology.cluster(name), topology.cells.index(name)
+        self._database = topology.databases[number]
         self._terminate()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         # A second time: most of the first were idle, and nobody noticed.
         self._terminate()
-        self.release(scene)
+        self.release(topology)
 
     def _terminate(self) -> None:
         for _ in range(3):
             self._cluster.execute(TERMINATE, (self._database,))
 
 
-class PostgresKilled(Base):
+class PostgresKilled(BaseFault):
     """SIGKILL to the postmaster and all of its processes, just after a publish; it recovers from its log."""
 
     kind = "postgres killed"
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.1, 2.0)
-        name = self.claim_one(scene, scene.cells, chance)
-        self._cluster = scene.cluster(name)
-        _await_append(scene.database_url(scene.cells.index(name)))
+        name = self.claim_one(topology, topology.cells, chance)
+        self._cluster = topology.cluster(name)
+        _await_append(topology.database_url(topology.cells.index(name)))
         self._cluster.kill9()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._cluster.start()
-        self.release(scene)
+        self.release(topology)
 
 
 def _await_append(url: str) -> None:
@@ -78,20 +78,20 @@ def _await_append(url: str) -> None:
     time.sleep(TOLD_AFTER)
 
 
-class PostgresStopped(Base):
+class PostgresStopped(BaseFault):
     """SIGSTOP to all of its processes, beyond the leases, and back."""
 
     kind = "postgres stopped and back"
-    counts_by = Shown.by(Sign.UNKNOWN, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(3.5, 5.0)
-        self._cluster = scene.cluster(self.claim_one(scene, scene.cells, chance))
+        self._cluster = topology.cluster(self.claim_one(topology, topology.cells, chance))
         self._cluster.pause()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._cluster.resume()
-        self.release(scene)
+        self.release(topology)
 
 
 # What strace makes of its calls: of the next ones, or of all.
@@ -103,7 +103,7 @@ DISKS = {
 }
 
 
-class DiskFails(Base):
+class DiskFails(BaseFault):
     """Writing or flushing fails, of the log or of tables: whoever is told of an error may have committed.
 
     A flush of the log that fails ends all sessions, and the cluster recovers from what is on the disk.
@@ -111,46 +111,46 @@ class DiskFails(Base):
 
     kind = "disk fails"
     is_hard = True
-    counts_by = Shown.by(Sign.UNKNOWN, after=8.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, after=8.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         if shutil.which("strace") is None:
             raise Busy("strace is not installed")
         self.seconds = chance.uniform(2.0, 4.0)
         how = chance.choice(list(DISKS))
-        self._cluster = _serving(scene, self.claim_one(scene, scene.cells, chance))
+        self._cluster = _serving(topology, self.claim_one(topology, topology.cells, chance))
         self.about += f", {how}"
         process = self._cluster.process
         pids = [process.pid, *(child.pid for child in process.children())]
         calls = how.partition(":")[0]
         argv = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", DISKS[how]]
         argv += [part for pid in pids for part in ("-p", str(pid))]
-        self._tracer: Process = scene.supervisor.start(argv, name="strace")
+        self._tracer: Process = topology.supervisor.start(argv, name="strace")
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         # Not by SIGKILL: who is traced must be let go.
         if self._tracer.running:
             self._tracer.terminate()
         _await_cluster(self._cluster)
-        self.release(scene)
+        self.release(topology)
 
 
-class ConnectionStorm(Base):
+class ConnectionStorm(BaseFault):
     """Strangers take every connection that there is, and the servers' sessions are ended."""
 
     kind = "connection storm"
     is_hard = True
-    counts_by = Shown.by(Sign.UNKNOWN, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(2.0, 4.0)
-        name = self.claim_one(scene, scene.cells, chance)
-        cluster = _serving(scene, name)
+        name = self.claim_one(topology, topology.cells, chance)
+        cluster = _serving(topology, name)
         self._taken: list[psycopg.Connection[tuple[object, ...]]] = []
         self._take(cluster)
         if not self._taken:
             raise Busy(f"{name} takes no connection")
-        self._taken[0].execute(TERMINATE, (scene.databases[scene.cells.index(name)],))
+        self._taken[0].execute(TERMINATE, (topology.databases[topology.cells.index(name)],))
         for _ in range(3):
             self._take(cluster)
         self.about += f", {len(self._taken)} connections"
@@ -161,15 +161,15 @@ class ConnectionStorm(Base):
             while True:
                 self._taken.append(psycopg.connect(cluster.url(), autocommit=True, connect_timeout=2))
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         for connection in self._taken:
             connection.close()
-        self.release(scene)
+        self.release(topology)
 
 
-def _serving(scene: Scene, name: str) -> Cluster:
+def _serving(topology: Topology, name: str) -> Cluster:
     """The cluster of a cell, when it has come back from the fault before."""
-    cluster = scene.cluster(name)
+    cluster = topology.cluster(name)
     _await_cluster(cluster)
     return cluster
 
@@ -184,26 +184,26 @@ def _await_cluster(cluster: Cluster) -> None:
         raise Busy("the cluster does not come back") from exc
 
 
-class HeldSnapshot(Base):
+class HeldSnapshot(BaseFault):
     """A transaction that stays open with a snapshot: nothing can be vacuumed meanwhile."""
 
     kind = "held xmin"
     # It must not be noticed at all, and so never counts.
-    counts_by = Shown.by()
+    counts_by = Evidence.by()
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(8.0, 15.0)
-        number = chance.randrange(len(scene.clusters))
-        self.about = scene.cells[number]
+        number = chance.randrange(len(topology.clusters))
+        self.about = topology.cells[number]
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         try:
-            self._connection = psycopg.connect(scene.database_url(number), connect_timeout=5)
+            self._connection = psycopg.connect(topology.database_url(number), connect_timeout=5)
             self._connection.execute("set transaction isolation level repeatable read")
             self._connection.execute("select count(*) from pg_class")
         except psycopg.OperationalError:
             # Another fault has the cluster.
             self.about += ", which was down"
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         if self._connection is not None:
             self._connection.close()

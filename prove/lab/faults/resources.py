@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from prove.lab.faults.fault import Base, Shown, Sign
+from prove.lab.faults.fault import BaseFault, Evidence, Symptom
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
     from tests.kit.process import Process
 
 _MIB = 1 << 20
 
 
-class _Limited(Base):
+class _Limited(BaseFault):
     """One server under a limit of the kernel's. It may die of it, and is started again then."""
 
-    counts_by = Shown.by(Sign.UNKNOWN, Sign.REFUSED, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REFUSED, after=5.0)
     is_hard = True
     resource: int
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(4.0, 6.0)
-        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        self._server = topology.server(self.claim_one(topology, topology.server_names, chance))
         process = psutil.Process(self._server.process.pid)
         self._before = process.rlimit(self.resource)
         process.rlimit(self.resource, (self.most(process, chance), self._before[1]))
@@ -36,15 +36,15 @@ class _Limited(Base):
         """What it may have from now on; what it has already stays with it."""
         raise NotImplementedError
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         process = self._server.process
         if process.running:
             psutil.Process(process.pid).rlimit(self.resource, self._before)
         else:
             self.about += ", which died of it"
             process.restart()
-        scene.await_ready(self._server)
-        self.release(scene)
+        topology.await_ready(self._server)
+        self.release(topology)
 
 
 class DescriptorsGone(_Limited):
@@ -67,22 +67,22 @@ class MemoryGone(_Limited):
         return process.memory_info().vms + chance.choice((1, 4)) * _MIB
 
 
-class ProcessorsTaken(Base):
+class ProcessorsTaken(BaseFault):
     """Others compute on all of them, and come first."""
 
     kind = "processors taken"
     is_hard = True
-    counts_by = Shown.by(Sign.UNKNOWN, Sign.REDELIVERED, Sign.REFUSED, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, Symptom.REFUSED, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(5.0, 7.0)
-        self.claim(scene, ["processors"])
+        self.claim(topology, ["processors"])
         count = 2 * (os.cpu_count() or 1)
         self.about = f"{count} processes"
         argv = ["nice", "-n", "-15", sys.executable, "-c", "while True: pass"]
-        self._others: list[Process] = [scene.supervisor.start(argv, name=f"other{each}") for each in range(count)]
+        self._others: list[Process] = [topology.supervisor.start(argv, name=f"other{each}") for each in range(count)]
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         for other in self._others:
             other.kill9()
-        self.release(scene)
+        self.release(topology)

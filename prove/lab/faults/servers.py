@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 
 from lakelog.failpoints import ENVIRONMENT_VARIABLE
 from prove.lab.claims import Busy
-from prove.lab.faults.fault import Base, Shown, Sign
+from prove.lab.faults.fault import BaseFault, Evidence, Symptom
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
 
 
-class ServerKilled(Base):
+class ServerKilled(BaseFault):
     """kill -9 of one server; a new process takes its place."""
 
     kind = "server killed"
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.2, 2.0)
-        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        self._server = topology.server(self.claim_one(topology, topology.server_names, chance))
         self._server.process.kill9()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._server.process.start()
-        scene.await_ready(self._server)
-        self.release(scene)
+        topology.await_ready(self._server)
+        self.release(topology)
 
 
 # And how often each may be passed before it ends the server.
@@ -42,7 +42,7 @@ POINTS = {
 REACHED_SECONDS = 12.0
 
 
-class ServerKilledAtPoint(Base):
+class ServerKilledAtPoint(BaseFault):
     """One server ends itself at a named point: before or behind a commit of messages or of leases, before a drop.
 
     It is started anew for that, so that its fail points are armed.
@@ -50,13 +50,13 @@ class ServerKilledAtPoint(Base):
 
     kind = "server killed at a point"
     is_hard = True
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(0.1, 1.0)
         point = chance.choice(list(POINTS))
         at = chance.randint(1, POINTS[point])
-        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        self._server = topology.server(self.claim_one(topology, topology.server_names, chance))
         process = self._server.process
         self._command = process.command
         process.command = replace(self._command, env={**self._command.env, ENVIRONMENT_VARIABLE: f"{point}=kill@{at}"})
@@ -66,66 +66,66 @@ class ServerKilledAtPoint(Base):
         try:
             process.wait(timeout=REACHED_SECONDS)
         except TimeoutError as exc:
-            self.end(scene)
+            self.end(topology)
             raise Busy(f"{self.about} was not reached") from exc
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._server.process.command = self._command
         self._server.process.restart()
-        scene.await_ready(self._server)
-        self.release(scene)
+        topology.await_ready(self._server)
+        self.release(topology)
 
 
-class ServersKilled(Base):
+class ServersKilled(BaseFault):
     """kill -9 of all servers at once."""
 
     kind = "all servers killed"
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 0.2
-        self.claim(scene, scene.server_names)
-        for server in scene.servers:
+        self.claim(topology, topology.server_names)
+        for server in topology.servers:
             server.process.kill9()
 
-    def end(self, scene: Scene) -> None:
-        for server in scene.servers:
+    def end(self, topology: Topology) -> None:
+        for server in topology.servers:
             server.process.start()
-        for server in scene.servers:
-            scene.await_ready(server)
-        self.release(scene)
+        for server in topology.servers:
+            topology.await_ready(server)
+        self.release(topology)
 
 
-class ServerStopped(Base):
+class ServerStopped(BaseFault):
     """SIGSTOP beyond short leases that it has given, and back: it wakes up with decisions of another time."""
 
     kind = "server stopped and back"
-    counts_by = Shown.by(Sign.UNKNOWN, Sign.REDELIVERED, after=5.0)
+    counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, after=5.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(6.5, 8.0)
-        self._server = scene.server(self.claim_one(scene, scene.server_names, chance))
+        self._server = topology.server(self.claim_one(topology, topology.server_names, chance))
         self._server.process.stop()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self._server.process.cont()
-        self.release(scene)
+        self.release(topology)
 
 
-class RollingRestart(Base):
+class RollingRestart(BaseFault):
     """SIGTERM, drain and start, one server after the other."""
 
     kind = "rolling restart"
     # Drained calls are answered: connections that end between two calls are all that clients may see.
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 0.1
         self.about = "one after the other"
-        for server in scene.servers:
+        for server in topology.servers:
             # One at a time, so that other faults may hit the others.
-            self.claim(scene, [server.name], within=30.0)
+            self.claim(topology, [server.name], within=30.0)
             server.process.terminate()
             server.process.start()
-            scene.await_ready(server)
-            self.release(scene)
+            topology.await_ready(server)
+            self.release(topology)

@@ -16,15 +16,15 @@ import psycopg
 from psycopg import sql
 
 from prove.lab.claims import Busy
-from prove.lab.client_processes import Hand
-from prove.lab.faults.fault import TIERING, Base, Shown, Sign
+from prove.lab.client_processes import ClientProcess
+from prove.lab.faults.fault import TIERING, BaseFault, Evidence, Symptom
 from prove.lab.load.tiering_driver import CALL_SECONDS, EVERY, POINTS, UNELECTED
 from prove.lab.workload import DRIVERS
 from tests.kit.stream_driver import stopped
 from tests.kit.waiting import NeverTrue, eventually
 
 if TYPE_CHECKING:
-    from prove.lab.topology import Scene
+    from prove.lab.topology import Topology
     from tests.kit.proxy import FaultProxy
 
 # A point in the driver ends it there. A point in a task stops the task there, and then the driver is killed.
@@ -37,34 +37,34 @@ DRIVER_POINTS = {
     "before the hot delete": "tier.verified=kill",
 }
 REACHED_SECONDS = 30.0
-_AGAIN = Shown.by(Sign.TIERED_AGAIN, roles=TIERING, after=20.0)
+_AGAIN = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
 
 
-class _OfDriver(Base):
+class _OfDriver(BaseFault):
     """One driver that works, with fail points of its own."""
 
     drivers = 2
 
-    def choose(self, scene: Scene, chance: random.Random) -> Hand:
-        self.claim(scene, ["tiering"])
-        hands = scene.crew.of("tierer")
-        chance.shuffle(hands)
-        for hand in hands:
-            if scene.crew.await_busy(hand, within=8.0):
-                self.victims = frozenset({hand.name})
-                return hand
+    def choose(self, topology: Topology, chance: random.Random) -> ClientProcess:
+        self.claim(topology, ["tiering"])
+        processes = topology.clients.of("driver")
+        chance.shuffle(processes)
+        for client in processes:
+            if topology.clients.await_busy(client, within=8.0):
+                self.victims = frozenset({client.name})
+                return client
         raise Busy("no driver is at work")
 
-    def arm(self, scene: Scene, hand: Hand, points: str) -> None:
-        self._points = scene.folder / POINTS / hand.name
+    def arm(self, topology: Topology, client: ClientProcess, points: str) -> None:
+        self._points = topology.folder / POINTS / client.name
         self._points.write_text(points)
 
     def disarm(self) -> None:
         self._points.unlink(missing_ok=True)
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self.disarm()
-        self.release(scene)
+        self.release(topology)
 
 
 class DriverKilled(_OfDriver):
@@ -72,21 +72,23 @@ class DriverKilled(_OfDriver):
 
     kind = "tiering killed at a point"
     drivers = 1
-    counts_by = Shown.by(Sign.RESTARTED, roles=TIERING)
+    counts_by = Evidence.by(Symptom.RESTARTED, roles=TIERING)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 0.1
         where = chance.choice(list(DRIVER_POINTS))
-        hand = self.choose(scene, chance)
-        self.about = f"{hand.name}, {where}"
-        self.arm(scene, hand, DRIVER_POINTS[where])
+        client = self.choose(topology, chance)
+        self.about = f"{client.name}, {where}"
+        self.arm(topology, client, DRIVER_POINTS[where])
         try:
-            eventually(lambda: not hand.running or _stopped_task(hand), within=REACHED_SECONDS, every=0.2, what=where)
+            eventually(
+                lambda: not client.running or _stopped_task(client), within=REACHED_SECONDS, every=0.2, what=where
+            )
         except NeverTrue as exc:
             self.disarm()
-            raise Busy(f"{hand.name} did not come to its point {where}") from exc
-        tree = _children(hand)
-        scene.crew.kill9(hand)
+            raise Busy(f"{client.name} did not come to its point {where}") from exc
+        tree = _children(client)
+        topology.clients.kill9(client)
         for child in tree:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
@@ -98,40 +100,40 @@ class TaskKilled(_OfDriver):
     kind = "tiering task killed"
     counts_by = _AGAIN
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(6.0, 9.0)
-        hand = self.choose(scene, chance)
-        self.about = hand.name
-        self.arm(scene, hand, "tier.after_put=kill")
+        client = self.choose(topology, chance)
+        self.about = client.name
+        self.arm(topology, client, "tier.after_put=kill")
 
 
 class DriverStopped(_OfDriver):
     """SIGSTOP after the commit, until the other driver has taken over; then it goes on with what it had in mind."""
 
     kind = "tiering stopped and back"
-    counts_by = Shown.by(Sign.TIERED_AGAIN, roles=TIERING, after=20.0)
+    counts_by = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(9.0, 11.0)
-        self._hand = self.choose(scene, chance)
-        self.about = self._hand.name
+        self._client = self.choose(topology, chance)
+        self.about = self._client.name
         # The other one shows it, too.
         self.victims = frozenset()
-        self.arm(scene, self._hand, "tier.registered=stop@1")
+        self.arm(topology, self._client, "tier.registered=stop@1")
         try:
-            eventually(lambda: _is_stopped(self._hand), within=REACHED_SECONDS, every=0.1, what="it stops")
+            eventually(lambda: _is_stopped(self._client), within=REACHED_SECONDS, every=0.1, what="it stops")
         except NeverTrue as exc:
             self.disarm()
-            scene.crew.cont(self._hand)
+            topology.clients.cont(self._client)
             raise Busy(f"{self.about} registered nothing") from exc
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         self.disarm()
-        scene.crew.cont(self._hand)
-        self.release(scene)
+        topology.clients.cont(self._client)
+        self.release(topology)
 
 
-class TwoDrivers(Base):
+class TwoDrivers(BaseFault):
     """Both drivers on the same ranges at the same time, whatever the election says."""
 
     kind = "two drivers on one range"
@@ -140,16 +142,16 @@ class TwoDrivers(Base):
     # Each waits between two steps, for the other one to come between.
     points = "tier.planned=delay,tier.written=delay,tier.registered=delay"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = chance.uniform(7.0, 10.0)
-        self.claim(scene, ["tiering"])
-        (scene.folder / POINTS / EVERY).write_text(self.points)
-        (scene.folder / POINTS / UNELECTED).touch()
+        self.claim(topology, ["tiering"])
+        (topology.folder / POINTS / EVERY).write_text(self.points)
+        (topology.folder / POINTS / UNELECTED).touch()
 
-    def end(self, scene: Scene) -> None:
+    def end(self, topology: Topology) -> None:
         for name in (EVERY, UNELECTED):
-            (scene.folder / POINTS / name).unlink(missing_ok=True)
-        self.release(scene)
+            (topology.folder / POINTS / name).unlink(missing_ok=True)
+        self.release(topology)
 
 
 class RegistrationUntold(TwoDrivers):
@@ -159,22 +161,22 @@ class RegistrationUntold(TwoDrivers):
     points = ""
     call: ClassVar[bytes] = b"/segments HTTP/"
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
-        super().begin(scene, chance)
+    def begin(self, topology: Topology, chance: random.Random) -> None:
+        super().begin(topology, chance)
         self.seconds = CALL_SECONDS * chance.uniform(1.5, 2.0)
-        for side in self.deaf(scene, chance):
-            side.drop_answers(matching=self.call)
+        for link in self.muted(topology, chance):
+            link.drop_answers(matching=self.call)
 
-    def deaf(self, scene: Scene, chance: random.Random) -> list[FaultProxy]:
+    def muted(self, topology: Topology, chance: random.Random) -> list[FaultProxy]:
         """The ways on which nothing is heard."""
         number = chance.randrange(DRIVERS)
-        return [server.sides[number] for server in scene.servers]
+        return [server.driver_links[number] for server in topology.servers]
 
-    def end(self, scene: Scene) -> None:
-        for server in scene.servers:
-            for side in server.sides:
-                side.pass_through()
-        super().end(scene)
+    def end(self, topology: Topology) -> None:
+        for server in topology.servers:
+            for link in server.driver_links:
+                link.pass_through()
+        super().end(topology)
 
 
 class VerificationUntold(RegistrationUntold):
@@ -183,49 +185,49 @@ class VerificationUntold(RegistrationUntold):
     kind = "verification's answer lost"
     call = b"/segments/verified HTTP/"
 
-    def deaf(self, scene: Scene, chance: random.Random) -> list[FaultProxy]:
-        return [side for server in scene.servers for side in server.sides]
+    def muted(self, topology: Topology, chance: random.Random) -> list[FaultProxy]:
+        return [link for server in topology.servers for link in server.driver_links]
 
 
-class HotDeleteKilled(Base):
+class HotDeleteKilled(BaseFault):
     """All servers are killed while one of them drops a hot table, and waits for somebody who reads it."""
 
     kind = "servers killed in a hot delete"
-    counts_by = Shown.by(Sign.UNKNOWN)
+    counts_by = Evidence.by(Symptom.UNKNOWN)
     drivers = 1
 
-    def begin(self, scene: Scene, chance: random.Random) -> None:
+    def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 0.2
-        number = chance.randrange(len(scene.clusters))
-        self.about = scene.cells[number]
-        url = scene.database_url(number)
+        number = chance.randrange(len(topology.clusters))
+        self.about = topology.cells[number]
+        url = topology.database_url(number)
         try:
             with psycopg.connect(url, connect_timeout=5) as reader, psycopg.connect(url, autocommit=True) as watcher:
                 _read_hot(reader)
-                eventually(lambda: self._killed(scene, watcher), within=REACHED_SECONDS, every=0.01, what="a drop")
+                eventually(lambda: self._killed(topology, watcher), within=REACHED_SECONDS, every=0.01, what="a drop")
         except (NeverTrue, psycopg.Error) as exc:
             raise Busy(f"no hot table of {self.about} was about to be dropped") from exc
 
-    def _killed(self, scene: Scene, watcher: psycopg.Connection[tuple[object, ...]]) -> bool:
+    def _killed(self, topology: Topology, watcher: psycopg.Connection[tuple[object, ...]]) -> bool:
         """At the moment that a drop waits. It gives up soon, and comes again."""
         waits = "select 1 from pg_stat_activity where query like '%roll_drop%' and wait_event_type = 'Lock'"
         if watcher.execute(waits).fetchone() is None:
             return False
         try:
-            self.claim(scene, scene.server_names, within=0.0)
+            self.claim(topology, topology.server_names, within=0.0)
         except Busy:
             return False
-        for server in scene.servers:
+        for server in topology.servers:
             if server.process.running:
                 os.kill(server.process.pid, signal.SIGKILL)
         return True
 
-    def end(self, scene: Scene) -> None:
-        for server in scene.servers:
+    def end(self, topology: Topology) -> None:
+        for server in topology.servers:
             server.process.restart()
-        for server in scene.servers:
-            scene.await_ready(server)
-        self.release(scene)
+        for server in topology.servers:
+            topology.await_ready(server)
+        self.release(topology)
 
 
 def _read_hot(reader: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -235,16 +237,16 @@ def _read_hot(reader: psycopg.Connection[tuple[object, ...]]) -> None:
             reader.execute(sql.SQL("select 1 from lakelog.{} limit 1").format(sql.Identifier(f"hot_{roll}")))
 
 
-def _children(hand: Hand) -> list[psutil.Process]:
+def _children(client: ClientProcess) -> list[psutil.Process]:
     try:
-        return psutil.Process(hand.pid).children(recursive=True)
+        return psutil.Process(client.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 
 
-def _stopped_task(hand: Hand) -> bool:
-    return bool(stopped(_children(hand)))
+def _stopped_task(client: ClientProcess) -> bool:
+    return bool(stopped(_children(client)))
 
 
-def _is_stopped(hand: Hand) -> bool:
-    return hand.running and bool(stopped([psutil.Process(hand.pid)]))
+def _is_stopped(client: ClientProcess) -> bool:
+    return client.running and bool(stopped([psutil.Process(client.pid)]))

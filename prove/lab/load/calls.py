@@ -18,16 +18,16 @@ import msgspec
 
 from prove.history.lease_lines import is_refusal
 from prove.history.lines import Told
-from prove.history.recorder import Recorder
+from prove.history.recorder import HistoryRecorder
 
 TOKEN = "LAKELOG_TOKEN"
-"""Where processes of the crew have it from."""
+"""Where processes of the clients have it from."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class CallReply:
     """What became of a call: its outcome, the decoded body, and the problem's code or what broke."""
 
     outcome: Told
@@ -40,19 +40,19 @@ def headers(token: str) -> dict[str, str]:
     return {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
 
 
-class Caller:
+class HttpCaller:
     """One connection at a time, to the wires in front of the servers."""
 
     def __init__(
         self,
         ports: Sequence[int],
         timeout: float,
-        recorder: Recorder | None = None,
+        recorder: HistoryRecorder | None = None,
         *,
         first: int = 0,
         token: str | None = None,
     ) -> None:
-        """`token`: else that of the crew."""
+        """`token`: else that of the clients."""
         self._ports = [*ports[first % len(ports) :], *ports[: first % len(ports)]]
         self._timeout = timeout
         self._recorder = recorder
@@ -67,7 +67,7 @@ class Caller:
         if self._failures:
             time.sleep(min(0.5, 0.02 * 2**self._failures) * self._dice.uniform(0.5, 1.0))
 
-    def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> Reply:
+    def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> CallReply:
         """`more` seconds are what a long poll may take beyond the limit."""
         self.choose()
         try:
@@ -78,7 +78,7 @@ class Caller:
             decoded = _decode(data) if data else None
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self.elsewhere()
-            return Reply(outcome="info", reason=repr(error)[:200])
+            return CallReply(outcome="info", reason=repr(error)[:200])
         return self._judged(answer, data, decoded)
 
     def choose(self) -> int:
@@ -118,15 +118,15 @@ class Caller:
         self._connection.timeout = timeout
         return self._connection
 
-    def _judged(self, answer: http.client.HTTPResponse, data: bytes, decoded: Any) -> Reply:
+    def _judged(self, answer: http.client.HTTPResponse, data: bytes, decoded: Any) -> CallReply:
         if answer.status < 300:
             self._failures = 0
-            return Reply(outcome="ok", data=decoded)
+            return CallReply(outcome="ok", data=decoded)
         reason = f"{answer.status} {data[:200].decode(errors='replace')}"
         code = str(decoded.get("code", "")) if isinstance(decoded, dict) else ""
         if answer.status in (429, 503) and self._recorder is not None:
             self._recorder.sample("overload", int(answer.getheader("Retry-After") is not None))
         if is_refusal(answer.status):
-            return Reply(outcome="fail", data=decoded, reason=reason, code=code)
+            return CallReply(outcome="fail", data=decoded, reason=reason, code=code)
         self.elsewhere()
-        return Reply(outcome="info", reason=reason, code=code)
+        return CallReply(outcome="info", reason=reason, code=code)

@@ -7,15 +7,17 @@ from typing import Any
 from lakelog.wire.problems import error_of
 from prove.history.lease_lines import value_of
 from prove.history.lines import ReadBy, identity_of
-from prove.history.recorder import Recorder
+from prove.history.recorder import HistoryRecorder
 from prove.history.tables import text_id
-from prove.lab.load.calls import Caller
+from prove.lab.load.calls import HttpCaller
 
 
-class Fetcher:
+class RecordingFetcher:
     """Reads partitions of one topic, in the name of a group if there is one."""
 
-    def __init__(self, recorder: Recorder, caller: Caller, topic: str, *, reader: ReadBy, group: str = "") -> None:
+    def __init__(
+        self, recorder: HistoryRecorder, caller: HttpCaller, topic: str, *, reader: ReadBy, group: str = ""
+    ) -> None:
         self._recorder, self._caller = recorder, caller
         self._topic, self._reader, self._group = topic, reader, group
 

@@ -35,7 +35,7 @@ MODULES = (
 _DEATH_SIGNAL = 1
 
 
-class Nursery:
+class ForkServer:
     """One loop: new children, and ended ones."""
 
     def __init__(self, path: str) -> None:
@@ -62,7 +62,7 @@ class Nursery:
                     else:
                         for order in self._orders():
                             self._start(order["module"], order["plan"])
-                self._bury()
+                self._reap()
 
     def _orders(self) -> Iterator[dict[str, Any]]:
         data = self._link.recv(1 << 16)
@@ -76,11 +76,11 @@ class Nursery:
         name = str(plan["name"])
         pid = os.fork()
         if pid == 0:
-            self._be(module, plan, name)
+            self._run_child(module, plan, name)
         self._children[pid] = name
         self._tell({"started": name, "pid": pid})
 
-    def _be(self, module: str, plan: dict[str, Any], name: str) -> None:
+    def _run_child(self, module: str, plan: dict[str, Any], name: str) -> None:
         code = 1
         try:
             ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
@@ -98,7 +98,7 @@ class Nursery:
             sys.stderr.flush()
             os._exit(code)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -110,4 +110,4 @@ class Nursery:
 
 
 if __name__ == "__main__":
-    Nursery(sys.argv[1]).run()
+    ForkServer(sys.argv[1]).run()

@@ -16,23 +16,23 @@ import msgspec
 
 from lakelog.wire.problems import error_of
 from prove.history.calls import MemberCall
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller, Reply
-from prove.lab.load.fetcher import Fetcher
-from prove.lab.load.plan import Client, MemberPlan
-from prove.lab.shared_progress import Field
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import CallReply, HttpCaller
+from prove.lab.load.fetcher import RecordingFetcher
+from prove.lab.load.plan import LoadClient, MemberPlan
+from prove.lab.shared_progress import ProgressField
 
 
-class Member:
+class LoadMember:
     """One member: one thread, one call at a time."""
 
-    def __init__(self, plan: MemberPlan, client: Client, recorder: Recorder, number: int) -> None:
+    def __init__(self, plan: MemberPlan, client: LoadClient, recorder: HistoryRecorder, number: int) -> None:
         self._plan, self._client, self._recorder = plan, client, recorder
         self._name = f"{plan.name}.{number}"
         self._place = (plan.topic, plan.group)
-        self._caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot + number)
+        self._caller = HttpCaller(plan.ports, plan.timeout, recorder, first=plan.slot + number)
         # Where it goes on in a partition that it gets back is the group's matter: it follows no tail.
-        self._fetcher = Fetcher(recorder, self._caller, plan.topic, reader="replay", group=plan.group)
+        self._fetcher = RecordingFetcher(recorder, self._caller, plan.topic, reader="replay", group=plan.group)
         self._generation = 0
         self._owned: dict[int, int] = {}
         """Where to read on, by partition."""
@@ -90,10 +90,10 @@ class Member:
         self._caller.settle()
         reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/heartbeat", body)
         if reply.outcome == "info":
-            self._client.count(Field.UNKNOWN)
+            self._client.count(ProgressField.UNKNOWN)
             return True
         if reply.outcome == "fail":
-            self._client.count(Field.REFUSED)
+            self._client.count(ProgressField.REFUSED)
             self._recorder.revoked(self._place, self._name, self._generation, list(self._owned))
             self._lost |= dict.fromkeys(self._owned, self._generation)
             return False
@@ -137,15 +137,15 @@ class Member:
             if partition not in self._owned:
                 # The heartbeat before has taken it away.
                 continue
-            self._client.put(Field.BUSY, 1)
+            self._client.put(ProgressField.BUSY, 1)
             got = self._fetcher.fetch(partition, self._owned[partition], limit=1000)
-            self._client.put(Field.BUSY, 0)
+            self._client.put(ProgressField.BUSY, 0)
             if got is None:
-                self._client.count(Field.UNKNOWN)
+                self._client.count(ProgressField.UNKNOWN)
                 continue
             if got["next_offset"] > self._owned[partition]:
                 idle = False
-                self._client.count(Field.DELIVERED, len(got["messages"]))
+                self._client.count(ProgressField.DELIVERED, len(got["messages"]))
                 self._owned[partition] = got["next_offset"]
                 if not self._commit(partition):
                     return False
@@ -180,7 +180,7 @@ class Member:
             return reply.code != "unknown_member" and self._beat()
         return True
 
-    def _told(self, partition: int, offset: int, generation: int) -> Reply:
+    def _told(self, partition: int, offset: int, generation: int) -> CallReply:
         """What a commit was answered."""
         body = {
             "topic": self._plan.topic,
@@ -197,21 +197,21 @@ class Member:
                 self._unlucky(call, reply)
         return reply
 
-    def _unlucky(self, call: MemberCall, reply: Reply) -> bool:
+    def _unlucky(self, call: MemberCall, reply: CallReply) -> bool:
         if reply.outcome == "info":
-            self._client.count(Field.UNKNOWN)
+            self._client.count(ProgressField.UNKNOWN)
             call.info(reply.reason)
         else:
-            self._client.count(Field.REFUSED)
+            self._client.count(ProgressField.REFUSED)
             call.failed(error_of(reply.data))
         return False
 
 
 def main(plan: bytes) -> None:
     asked = msgspec.json.decode(plan, type=MemberPlan)
-    client = Client(asked)
-    with Recorder(Path(asked.folder) / "history", asked.name) as recorder:
-        members = [Member(asked, client, recorder, number) for number in range(asked.members)]
+    client = LoadClient(asked)
+    with HistoryRecorder(Path(asked.folder) / "history", asked.name) as recorder:
+        members = [LoadMember(asked, client, recorder, number) for number in range(asked.members)]
         threads = [threading.Thread(target=member.run, name=str(number)) for number, member in enumerate(members)]
         for thread in threads:
             thread.start()

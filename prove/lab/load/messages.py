@@ -15,7 +15,7 @@ from prove.lab.load.plan import ProducerPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class LoadMessage:
     """One message before it is published."""
 
     key: str | None
@@ -31,7 +31,7 @@ class Made:
             return {"key": self.key, "value_base64": base64.b64encode(self.value).decode()}
 
 
-def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = None) -> Made:
+def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = None) -> LoadMessage:
     """The message of that number by that maker, for a partition if it has to be there."""
     dice = random.Random(f"{maker}/{number}")
     drawn = dice.random()
@@ -42,7 +42,7 @@ def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = No
     if partition is not None:
         key = f"{partition}.{key}"
     value = f"{maker}-{number} {does} {'.' * dice.choice((0, 20, 60, 200))}"
-    made = Made(key=None if dice.random() < 0.05 else key, value=value.encode(), unique=f"{maker}-{number}")
+    made = LoadMessage(key=None if dice.random() < 0.05 else key, value=value.encode(), unique=f"{maker}-{number}")
     if does == "good" and dice.random() < plan.odd:
         return replace(made, value=odd(made.value, dice))
     return made

@@ -12,19 +12,19 @@ import msgspec
 
 from lakelog.model.limits import MAX_MESSAGE_BYTES
 from lakelog.wire.problems import error_of
-from prove.history.recorder import Attempt, Recorder
-from prove.lab.load.calls import Caller, Reply
-from prove.lab.load.plan import Client, OperatorPlan
+from prove.history.recorder import Attempt, HistoryRecorder
+from prove.lab.load.calls import CallReply, HttpCaller
+from prove.lab.load.plan import LoadClient, OperatorPlan
 
 
-class Operator:
+class LoadOperator:
     """One call at a time; what is lost is not repeated, for the next round does it."""
 
     def __init__(self, plan: OperatorPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        self._caller = Caller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
+        self._client = LoadClient(plan)
+        self._recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        self._caller = HttpCaller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
         self._round = 0
 
     def run(self) -> None:
@@ -46,7 +46,7 @@ class Operator:
         if refused:
             self._post("discard", {"message_ids": refused})
 
-    def _post(self, verb: str, body: dict[str, object]) -> Reply:
+    def _post(self, verb: str, body: dict[str, object]) -> CallReply:
         self._caller.settle()
         reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/dead-letters/{verb}", body)
         # There are none before the group's first call, and another server may have changed them just now.
@@ -73,7 +73,7 @@ class Operator:
 
 
 def main(plan: bytes) -> None:
-    Operator(msgspec.json.decode(plan, type=OperatorPlan)).run()
+    LoadOperator(msgspec.json.decode(plan, type=OperatorPlan)).run()
 
 
 if __name__ == "__main__":

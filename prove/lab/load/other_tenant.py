@@ -12,24 +12,24 @@ from pathlib import Path
 
 import msgspec
 
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
-from prove.lab.load.plan import Client, StrangerPlan
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
+from prove.lab.load.plan import LoadClient, OtherTenantPlan
 
-MINE = "stranger"
+MINE = "tenant"
 """What all its own messages begin with."""
 KEPT_MS = 4000
 """Nobody tiers them: what stays would keep the hot tables of all."""
 
 
-class Stranger:
+class OtherTenant:
     """Publishes a little, and asks for everything that has a name."""
 
-    def __init__(self, plan: StrangerPlan) -> None:
+    def __init__(self, plan: OtherTenantPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        self._caller = Caller(plan.ports, plan.timeout, token=plan.token)
+        self._client = LoadClient(plan)
+        self._recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        self._caller = HttpCaller(plan.ports, plan.timeout, token=plan.token)
         self._count = self._first = 0
 
     def run(self) -> None:
@@ -111,7 +111,7 @@ def has_others(data: object) -> bool:
 
 
 def main(plan: bytes) -> None:
-    Stranger(msgspec.json.decode(plan, type=StrangerPlan)).run()
+    OtherTenant(msgspec.json.decode(plan, type=OtherTenantPlan)).run()
 
 
 if __name__ == "__main__":

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from prove.history.lease_lines import Lease, Saying, lease_of, outcome_lines, progress_of, said_line, seen_of, told_by
+from prove.history.lease_lines import (
+    OwnerAnswer,
+    SeenLease,
+    lease_of,
+    outcome_lines,
+    progress_of,
+    said_line,
+    seen_of,
+    told_by,
+)
 from prove.history.lines import Line, Op, ProgressSeen, Told
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
 
 
-class Owner:
+class LeaseOwner:
     """`settings` are what its consumes say of the group."""
 
-    def __init__(self, recorder: Recorder, caller: Caller, topic: str, group: str, name: str) -> None:
+    def __init__(self, recorder: HistoryRecorder, caller: HttpCaller, topic: str, group: str, name: str) -> None:
         self.recorder, self.caller = recorder, caller
         self.topic, self.group, self.name = topic, group, name
         self.topic_told, self.name_told = topic, name
@@ -23,7 +32,7 @@ class Owner:
 
     def consume(
         self, max_messages: int, lease_ms: int, *, wait_ms: int, request_id: str, repeat: bool = False
-    ) -> list[Lease] | None:
+    ) -> list[SeenLease] | None:
         """Return the leases; None if the outcome of the call is unknown. `repeat`: the same request was sent before."""
         self.caller.settle()
         first = self.recorder.invoke(self._line("consume", lease_ms=lease_ms))
@@ -48,7 +57,7 @@ class Owner:
             raise RuntimeError(f"a consume was refused: {reply.reason}")
         return None
 
-    def say(self, sayings: Sequence[Saying], *, owner: str | None = None, told: str | None = None) -> list[Told]:
+    def say(self, sayings: Sequence[OwnerAnswer], *, owner: str | None = None, told: str | None = None) -> list[Told]:
         """Many answers in one call; what became of each. `owner` is another one, `told` what the history calls it."""
         self.caller.settle()
         told = told or owner or self.name_told

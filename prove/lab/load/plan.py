@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from prove.lab.shared_progress import Board, Field
+from prove.lab.shared_progress import ProgressField, SharedProgress
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of every process: its name, which is used once, and where everything is."""
 
     name: str
@@ -25,7 +25,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """No call takes longer: a dead server must not hold up its clients."""
 
 
-class ProducerPlan(Plan, frozen=True, kw_only=True):
+class ProducerPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     rate: float
     batch: int
@@ -42,7 +42,7 @@ class ProducerPlan(Plan, frozen=True, kw_only=True):
     """The killed one whose last batch is repeated first."""
 
 
-class WorkerPlan(Plan, frozen=True, kw_only=True):
+class WorkerPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     group: str
     settings: dict[str, Any]
@@ -53,14 +53,14 @@ class WorkerPlan(Plan, frozen=True, kw_only=True):
     extend: float = 0.05
     steal: float = 0.01
     work: float = 0.02
-    """Seconds that messages are in hand, on average."""
+    """Seconds that messages are in client, on average."""
     pause: float = 0.0
     """Seconds between two calls, at most: a group that lags, as long as somebody publishes."""
     pause_with: str = ""
     """The role that publishes."""
 
 
-class MemberPlan(Plan, frozen=True, kw_only=True):
+class MemberPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     group: str
     members: int = 1
@@ -72,18 +72,18 @@ class MemberPlan(Plan, frozen=True, kw_only=True):
     commit: bool = True
 
 
-class ReaderPlan(Plan, frozen=True, kw_only=True):
+class ReaderPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     replay: bool = False
 
 
-class SamplerPlan(Plan, frozen=True, kw_only=True):
+class SamplerPlan(ClientPlan, frozen=True, kw_only=True):
     groups: list[tuple[str, str]]
     """Topic and group."""
     every: float = 1.0
 
 
-class StrangerPlan(Plan, frozen=True, kw_only=True):
+class OtherTenantPlan(ClientPlan, frozen=True, kw_only=True):
     token: str
     """Of another project."""
     topic: str
@@ -95,7 +95,7 @@ class StrangerPlan(Plan, frozen=True, kw_only=True):
     every: float = 2.0
 
 
-class OperatorPlan(Plan, frozen=True, kw_only=True):
+class OperatorPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     group: str
     every: float = 5.0
@@ -103,7 +103,7 @@ class OperatorPlan(Plan, frozen=True, kw_only=True):
     """Dead letters at a time."""
 
 
-class RecreatorPlan(Plan, frozen=True, kw_only=True):
+class TopicRecreatorPlan(ClientPlan, frozen=True, kw_only=True):
     topic: str
     group: str
     every: float = 2.0
@@ -112,7 +112,7 @@ class RecreatorPlan(Plan, frozen=True, kw_only=True):
     lease_ms: int = 10_000
 
 
-class TiererPlan(Plan, frozen=True, kw_only=True):
+class TieringPlan(ClientPlan, frozen=True, kw_only=True):
     topics: list[str]
     environment: dict[str, str]
     """How the object store is reached."""
@@ -123,29 +123,29 @@ class TiererPlan(Plan, frozen=True, kw_only=True):
     """The killed one whose place it takes."""
 
 
-class Client:
-    """What a process has: its plan, its dice, its row on the board, and when to stop."""
+class LoadClient:
+    """What a process has: its plan, its dice, its row on the progress, and when to stop."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ClientPlan) -> None:
         self.plan = plan
         self.folder = Path(plan.folder)
         self.dice = random.Random(plan.seed)
-        self._board = Board(self.folder / "board")
+        self._progress = SharedProgress(self.folder / "progress")
         self._stop = self.folder / "stop" / plan.role
         self._looked, self._stopped = 0.0, False
 
-    def count(self, field: Field, count: int = 1) -> None:
-        self._board.add(self.plan.slot, field, count)
+    def count(self, field: ProgressField, count: int = 1) -> None:
+        self._progress.add(self.plan.slot, field, count)
 
-    def put(self, field: Field, number: int) -> None:
-        self._board.put(self.plan.slot, field, number)
+    def put(self, field: ProgressField, number: int) -> None:
+        self._progress.put(self.plan.slot, field, number)
 
     def is_stopped(self, role: str) -> bool:
         return (self.folder / "stop" / role).exists()
 
     @property
-    def braked(self) -> int:
-        return self._board.braked
+    def throttle_level(self) -> int:
+        return self._progress.throttle_level
 
     @property
     def stopped(self) -> bool:

@@ -17,17 +17,17 @@ import msgspec
 from lakelog.errors import LakelogError
 from lakelog.wire.problems import error_of
 from prove.history.calls import REFUSALS, PublishCall
-from prove.history.recorder import Attempt, Placed, Recorder
-from prove.lab.load.calls import Caller, Reply
-from prove.lab.load.messages import Made, make
-from prove.lab.load.plan import Client, ProducerPlan
-from prove.lab.shared_progress import Field
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
+from prove.lab.load.calls import CallReply, HttpCaller
+from prove.lab.load.messages import LoadMessage, make
+from prove.lab.load.plan import LoadClient, ProducerPlan
+from prove.lab.shared_progress import ProgressField
 
 ROOM = 100_000
 """The history numbers messages, the log calls: message i of call n is n * ROOM + i."""
 
 
-class Pending(msgspec.Struct, kw_only=True):
+class PendingBatch(msgspec.Struct, kw_only=True):
     """Where a producer is: the batch that it sends now, and how to go on."""
 
     maker: str
@@ -42,16 +42,16 @@ class Pending(msgspec.Struct, kw_only=True):
     """The next number, by partition."""
 
 
-class Producer:
+class LoadProducer:
     """One call at a time."""
 
     def __init__(self, plan: ProducerPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        self._caller = Caller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
+        self._client = LoadClient(plan)
+        self._recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        self._caller = HttpCaller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
         self._partitions = plan.partitions
-        self._state = Pending(maker=plan.name, producer=uuid.uuid4().hex)
+        self._state = PendingBatch(maker=plan.name, producer=uuid.uuid4().hex)
         self._turn = plan.slot
 
     def run(self) -> None:
@@ -67,9 +67,9 @@ class Producer:
                 # Of what a fault held up little is made up for: more than the rate is more than the machine can do.
                 began += late - 1
             self._client.rest(max(0.0, -late))
-            if self._client.braked:
+            if self._client.throttle_level:
                 self._client.rest(3 * self._plan.batch / self._plan.rate)
-            while self._client.braked > 1 and not self._client.stopped:
+            while self._client.throttle_level > 1 and not self._client.stopped:
                 self._client.rest(0.1)
         self._caller.close()
         self._recorder.close()
@@ -79,7 +79,7 @@ class Producer:
         path = self._pending(self._plan.after)
         if not path.exists():
             return
-        state = msgspec.json.decode(path.read_bytes(), type=Pending)
+        state = msgspec.json.decode(path.read_bytes(), type=PendingBatch)
         if state.count:
             self._state = state
             self._caller.avoid(state.port)
@@ -103,25 +103,25 @@ class Producer:
         if plan.numbered:
             state.sequences[state.partition] = state.sequences.get(state.partition, 0) + 1
 
-    def _tried(self, made: Sequence[Made]) -> bool:
+    def _tried(self, made: Sequence[LoadMessage]) -> bool:
         """Whether the batch needs no further try."""
         self._caller.settle()
         self._state.port = self._caller.choose()
         self._pending(self._plan.name).write_bytes(msgspec.json.encode(self._state))
         with self._recorder.publish(*self._attempts(made)) as call:
-            self._client.put(Field.BUSY, 1)
+            self._client.put(ProgressField.BUSY, 1)
             reply = self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", self._body(made))
-            self._client.put(Field.BUSY, 0)
+            self._client.put(ProgressField.BUSY, 0)
             if reply.outcome == "ok":
                 return self._each(call, reply.data["results"])
             return self._whole(call, reply)
 
-    def _whole(self, call: PublishCall, reply: Reply) -> bool:
+    def _whole(self, call: PublishCall, reply: CallReply) -> bool:
         if reply.outcome == "info":
-            self._client.count(Field.UNKNOWN)
+            self._client.count(ProgressField.UNKNOWN)
             call.info(reply.reason)
             return False
-        self._client.count(Field.REFUSED)
+        self._client.count(ProgressField.REFUSED)
         call.failed(error_of(reply.data))
         if reply.code == "epoch_changed":
             self._ask_epoch()
@@ -133,17 +133,17 @@ class Producer:
         call.each(found)
         refused = next((each for each in found if isinstance(each, REFUSALS)), None)
         if refused is not None and refused.code == "epoch_changed":
-            self._client.count(Field.REFUSED)
+            self._client.count(ProgressField.REFUSED)
             self._ask_epoch()
             return False
         if refused is not None:
             raise RuntimeError(f"a message was refused: {refused!r}")
-        placed = [each for each in found if isinstance(each, Placed)]
+        placed = [each for each in found if isinstance(each, PublishedAt)]
         if len(placed) < len(found):
-            self._client.count(Field.UNKNOWN)
+            self._client.count(ProgressField.UNKNOWN)
             self._caller.elsewhere()
             return False
-        self._client.count(Field.PUBLISHED, len(placed))
+        self._client.count(ProgressField.PUBLISHED, len(placed))
         return True
 
     def _ask_epoch(self) -> None:
@@ -151,7 +151,7 @@ class Producer:
         if reply.outcome == "ok":
             self._state.epoch, self._partitions = reply.data["epoch"], reply.data["partitions"]
 
-    def _attempts(self, made: Sequence[Made]) -> list[Attempt]:
+    def _attempts(self, made: Sequence[LoadMessage]) -> list[Attempt]:
         state, topic = self._state, self._plan.topic
         if not self._plan.numbered:
             return [Attempt(topic=topic, value=each.value, key=each.key, idempotency_key=each.unique) for each in made]
@@ -168,7 +168,7 @@ class Producer:
             for number, each in enumerate(made)
         ]
 
-    def _body(self, made: Sequence[Made]) -> dict[str, Any]:
+    def _body(self, made: Sequence[LoadMessage]) -> dict[str, Any]:
         state = self._state
         if not self._plan.numbered:
             messages = [{**each.body, "idempotency_key": each.unique} for each in made]
@@ -184,14 +184,14 @@ class Producer:
         return Path(self._plan.folder) / "pending" / name
 
 
-def _result(told: dict[str, Any]) -> Placed | LakelogError:
+def _result(told: dict[str, Any]) -> PublishedAt | LakelogError:
     if "error" in told:
         return error_of(told["error"])
-    return Placed(partition=told["partition"], offset=told["offset"], duplicate=told.get("duplicate", False))
+    return PublishedAt(partition=told["partition"], offset=told["offset"], duplicate=told.get("duplicate", False))
 
 
 def main(plan: bytes) -> None:
-    Producer(msgspec.json.decode(plan, type=ProducerPlan)).run()
+    LoadProducer(msgspec.json.decode(plan, type=ProducerPlan)).run()
 
 
 if __name__ == "__main__":

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import msgspec
 
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
-from prove.lab.load.fetcher import Fetcher
-from prove.lab.load.plan import Client, ReaderPlan
-from prove.lab.shared_progress import Field
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
+from prove.lab.load.fetcher import RecordingFetcher
+from prove.lab.load.plan import LoadClient, ReaderPlan
+from prove.lab.shared_progress import ProgressField
 
 LOOK_EVERY = 2.0
 
 
-class Reader:
+class LoadReader:
     """All partitions in turn; new ones are found by asking now and then."""
 
     def __init__(self, plan: ReaderPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        self._caller = Caller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
+        self._client = LoadClient(plan)
+        self._recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        self._caller = HttpCaller(plan.ports, plan.timeout, self._recorder, first=plan.slot)
         reader = "replay" if plan.replay else "fetch"
-        self._fetcher = Fetcher(self._recorder, self._caller, plan.topic, reader=reader)  # type: ignore[arg-type]
+        self._fetcher = RecordingFetcher(self._recorder, self._caller, plan.topic, reader=reader)  # type: ignore[arg-type]
         self._next: dict[int, int] = {}
         self._before: dict[int, int] = {}
         """Where the last answer began."""
@@ -50,7 +50,7 @@ class Reader:
                 return
             got = self._fetcher.fetch(partition, self._next[partition], limit=2000)
             if got is None:
-                self._client.count(Field.UNKNOWN)
+                self._client.count(ProgressField.UNKNOWN)
                 # As one that begins again where it last wrote down how far it was: it sees that end and what follows.
                 self._next[partition] = self._before.get(partition, self._next[partition])
                 continue
@@ -82,7 +82,7 @@ class Reader:
 
 
 def main(plan: bytes) -> None:
-    Reader(msgspec.json.decode(plan, type=ReaderPlan)).run()
+    LoadReader(msgspec.json.decode(plan, type=ReaderPlan)).run()
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
-from prove.lab.load.owner import Owner
-from prove.lab.load.plan import Client, SamplerPlan
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
+from prove.lab.load.owner import LeaseOwner
+from prove.lab.load.plan import LoadClient, SamplerPlan
 
 
 def main(plan: bytes) -> None:
     asked = msgspec.json.decode(plan, type=SamplerPlan)
-    client = Client(asked)
-    recorder = Recorder(Path(asked.folder) / "history", asked.name)
-    caller = Caller(asked.ports, asked.timeout, recorder)
-    owners = [Owner(recorder, caller, topic, group, asked.name) for topic, group in asked.groups]
+    client = LoadClient(asked)
+    recorder = HistoryRecorder(Path(asked.folder) / "history", asked.name)
+    caller = HttpCaller(asked.ports, asked.timeout, recorder)
+    owners = [LeaseOwner(recorder, caller, topic, group, asked.name) for topic, group in asked.groups]
     while not client.stopped:
         for owner in owners:
             owner.progress()

@@ -22,10 +22,10 @@ import lakelog
 from lakelog import failpoints
 from lakelog.errors import LakelogError, PipelineBusy
 from lakelog.spark.pipelines import runs, tier_tasks, tiering
-from prove.history.recorder import Recorder
+from prove.history.recorder import HistoryRecorder
 from prove.lab.load.calls import TOKEN
-from prove.lab.load.plan import Client, TiererPlan
-from prove.lab.shared_progress import Field
+from prove.lab.load.plan import LoadClient, TieringPlan
+from prove.lab.shared_progress import ProgressField
 from tests.kit.spark import local_session
 
 if TYPE_CHECKING:
@@ -43,24 +43,24 @@ NICE = 10
 _armed = ""
 
 
-class Tierer:
+class TieringDriver:
     """One driver."""
 
-    def __init__(self, plan: TiererPlan) -> None:
+    def __init__(self, plan: TieringPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
+        self._client = LoadClient(plan)
         self._points = Path(plan.folder) / POINTS
-        self._recorder = Recorder(Path(plan.folder) / "history", plan.name)
+        self._recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
 
     def run(self) -> None:
         with _session(self._plan) as spark:
             self._recorder.sample("driver", int(bool(self._plan.after)), group=self._plan.after)
             while not self._client.stopped:
-                self._client.put(Field.BUSY, 1)
+                self._client.put(ProgressField.BUSY, 1)
                 for topic in self._plan.topics:
                     self._arm()
                     self._pass(spark, topic)
-                self._client.put(Field.BUSY, 0)
+                self._client.put(ProgressField.BUSY, 0)
                 self._client.rest(self._plan.every if self._told(UNELECTED) is None else 0.1)
         self._recorder.close()
 
@@ -111,7 +111,7 @@ def _arm_once(points: str) -> None:
 
 
 @contextmanager
-def _session(plan: TiererPlan) -> Iterator[SparkSession]:
+def _session(plan: TieringPlan) -> Iterator[SparkSession]:
     os.environ.update(plan.environment)
     assert lakelog.connect.__kwdefaults__ is not None
     lakelog.connect.__kwdefaults__["timeout"] = CALL_SECONDS
@@ -149,7 +149,7 @@ def _unelected(log: lakelog.Lakelog, pipeline: str, topic: str | None = None) ->
 def main(plan: bytes) -> None:
     # Spark has machines of its own where it matters; here it takes what servers leave of the processors.
     os.nice(NICE)
-    Tierer(msgspec.json.decode(plan, type=TiererPlan)).run()
+    TieringDriver(msgspec.json.decode(plan, type=TieringPlan)).run()
 
 
 if __name__ == "__main__":

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import msgspec
 
-from prove.history.lease_lines import Lease, Saying
-from prove.history.recorder import Attempt, Recorder
-from prove.lab.load.calls import Caller, Reply
-from prove.lab.load.owner import Owner
-from prove.lab.load.plan import Client, RecreatorPlan
+from prove.history.lease_lines import OwnerAnswer, SeenLease
+from prove.history.recorder import Attempt, HistoryRecorder
+from prove.lab.load.calls import CallReply, HttpCaller
+from prove.lab.load.owner import LeaseOwner
+from prove.lab.load.plan import LoadClient, TopicRecreatorPlan
 
 LATE_SECONDS = 10.0
 """A call without an answer may arrive so much later: it must not meet the topic that comes next."""
 
 
-class Gone(Exception):
+class TopicGone(Exception):
     """The topic is not there: begin again."""
 
 
@@ -32,18 +32,18 @@ class _Held:
     """What an owner, by its name in the history, has not answered for."""
 
     owner: str
-    sayings: Sequence[Saying]
+    sayings: Sequence[OwnerAnswer]
 
 
-class Recreator:
+class TopicRecreator:
     """One topic after the other, under one name."""
 
-    def __init__(self, plan: RecreatorPlan) -> None:
+    def __init__(self, plan: TopicRecreatorPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        self._caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot)
-        self._owner = Owner(recorder, self._caller, plan.topic, plan.group, plan.name)
+        self._client = LoadClient(plan)
+        recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        self._caller = HttpCaller(plan.ports, plan.timeout, recorder, first=plan.slot)
+        self._owner = LeaseOwner(recorder, self._caller, plan.topic, plan.group, plan.name)
         self._owner.settings = {"start_from": "earliest"}
         self._path = f"/v1/topics/{plan.topic}"
         self._round = 0
@@ -54,7 +54,7 @@ class Recreator:
             self._round += 1
             try:
                 old = self._live(old)
-            except Gone:
+            except TopicGone:
                 continue
             self._client.rest(self._plan.every * 2 * self._client.dice.random())
         self._delete()
@@ -93,10 +93,10 @@ class Recreator:
     def _delete(self) -> None:
         try:
             self._ask("DELETE", self._path)
-        except Gone:
+        except TopicGone:
             return
 
-    def _ask(self, method: str, path: str, body: object = None) -> Reply:
+    def _ask(self, method: str, path: str, body: object = None) -> CallReply:
         """Until there is an answer, or it is too late for one."""
         while True:
             self._caller.settle()
@@ -104,38 +104,38 @@ class Recreator:
             if reply.outcome == "ok":
                 return reply
             if reply.outcome == "fail":
-                raise Gone(reply.reason)
+                raise TopicGone(reply.reason)
             self._client.rest(LATE_SECONDS)
             if self._client.stopped:
-                raise Gone("Nobody answered.")
+                raise TopicGone("Nobody answered.")
 
-    def _leased(self) -> list[Lease]:
+    def _leased(self) -> list[SeenLease]:
         plan, request_id = self._plan, f"{self._plan.name}-{self._round}"
         while not self._client.stopped:
             try:
                 leases = self._owner.consume(plan.count, plan.lease_ms, wait_ms=500, request_id=request_id)
             except RuntimeError as error:
-                raise Gone from error
+                raise TopicGone from error
             if leases is not None:
                 return leases
         return []
 
 
-def _halves(leases: Sequence[Lease]) -> tuple[list[Saying], list[Saying]]:
+def _halves(leases: Sequence[SeenLease]) -> tuple[list[OwnerAnswer], list[OwnerAnswer]]:
     """What is answered now, and what only when another topic has the name."""
-    done: list[Saying] = []
-    kept: list[Saying] = []
+    done: list[OwnerAnswer] = []
+    kept: list[OwnerAnswer] = []
     for lease in leases:
         offsets = tuple(message.offset for message in lease.messages)
         half = len(offsets) // 2
         for chosen, said in ((offsets[half:], done), (offsets[:half], kept)):
             if chosen:
-                said.append(Saying(verb="ack", partition=lease.partition, token=lease.token, offsets=chosen))
+                said.append(OwnerAnswer(verb="ack", partition=lease.partition, token=lease.token, offsets=chosen))
     return done, kept
 
 
 def main(plan: bytes) -> None:
-    Recreator(msgspec.json.decode(plan, type=RecreatorPlan)).run()
+    TopicRecreator(msgspec.json.decode(plan, type=TopicRecreatorPlan)).run()
 
 
 if __name__ == "__main__":

@@ -16,30 +16,30 @@ from pathlib import Path
 import msgspec
 
 from lakelog.model.group import Order
-from prove.history.lease_lines import Lease, Message, Saying
+from prove.history.lease_lines import OwnerAnswer, SeenLease, SeenMessage
 from prove.history.lines import Said
-from prove.history.recorder import Recorder
-from prove.lab.load.calls import Caller
+from prove.history.recorder import HistoryRecorder
+from prove.lab.load.calls import HttpCaller
 from prove.lab.load.messages import does
-from prove.lab.load.owner import Owner
-from prove.lab.load.plan import Client, WorkerPlan
-from prove.lab.shared_progress import Field
+from prove.lab.load.owner import LeaseOwner
+from prove.lab.load.plan import LoadClient, WorkerPlan
+from prove.lab.shared_progress import ProgressField
 
 _VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}
 
 
-class Worker:
-    """One owner, one call at a time, hands empty before it asks for more."""
+class LoadWorker:
+    """One owner, one call at a time, processes empty before it asks for more."""
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
-        self._client = Client(plan)
-        recorder = Recorder(Path(plan.folder) / "history", plan.name)
-        caller = Caller(plan.ports, plan.timeout, recorder, first=plan.slot)
-        self._owner = Owner(recorder, caller, plan.topic, plan.group, plan.name)
+        self._client = LoadClient(plan)
+        recorder = HistoryRecorder(Path(plan.folder) / "history", plan.name)
+        caller = HttpCaller(plan.ports, plan.timeout, recorder, first=plan.slot)
+        self._owner = LeaseOwner(recorder, caller, plan.topic, plan.group, plan.name)
         self._owner.settings = plan.settings
         self._is_ordered = plan.settings.get("order") != Order.NONE.value
-        self._lost: list[Saying] = []
+        self._lost: list[OwnerAnswer] = []
         """Answers that came too late once, to be given again later."""
 
     def run(self) -> None:
@@ -48,7 +48,7 @@ class Worker:
             number += 1
             leases = self._lease(f"{self._plan.name}-{number}")
             count = sum(len(lease.messages) for lease in leases)
-            self._client.count(Field.DELIVERED, count)
+            self._client.count(ProgressField.DELIVERED, count)
             self._think(count)
             self._work(leases)
             if not any(lease.suspect for lease in leases):
@@ -57,7 +57,7 @@ class Worker:
         self._owner.caller.close()
         self._owner.recorder.close()
 
-    def _lease(self, request_id: str) -> list[Lease]:
+    def _lease(self, request_id: str) -> list[SeenLease]:
         """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
         plan, repeat = self._plan, False
         while not self._client.stopped:
@@ -66,26 +66,28 @@ class Worker:
             )
             if leases is not None:
                 return leases
-            self._client.count(Field.UNKNOWN)
+            self._client.count(ProgressField.UNKNOWN)
             repeat = True
         return []
 
     def _think(self, count: int) -> None:
-        """The work itself: faults that want somebody with messages in hand come now."""
+        """The work itself: faults that want somebody with messages in client come now."""
         if count:
-            self._client.put(Field.BUSY, count)
+            self._client.put(ProgressField.BUSY, count)
             time.sleep(self._client.dice.random() * 2 * self._plan.work)
-            self._client.put(Field.BUSY, 0)
+            self._client.put(ProgressField.BUSY, 0)
 
     def _pause(self) -> None:
         if self._plan.pause and not self._client.is_stopped(self._plan.pause_with):
             self._client.rest(self._client.dice.random() * self._plan.pause)
 
-    def _work(self, leases: Sequence[Lease]) -> None:
+    def _work(self, leases: Sequence[SeenLease]) -> None:
         dice, plan = self._client.dice, self._plan
         for lease in leases:
             if dice.random() < plan.extend:
-                saying = Saying(verb="extend", partition=lease.partition, token=lease.token, lease_ms=plan.lease_ms)
+                saying = OwnerAnswer(
+                    verb="extend", partition=lease.partition, token=lease.token, lease_ms=plan.lease_ms
+                )
                 self._owner.say([saying])
             sayings = self._answers(lease)
             if sayings and dice.random() < plan.steal:
@@ -94,7 +96,7 @@ class Worker:
         if self._lost and dice.random() < 0.2:
             self._owner.say([self._lost.pop()])
 
-    def _answers(self, lease: Lease) -> list[Saying]:
+    def _answers(self, lease: SeenLease) -> list[OwnerAnswer]:
         """Runs the messages; runs of one verb are answered together, in order, as keys ask for."""
         chosen: list[tuple[Said, list[int]]] = []
         blocked: set[str] = set()
@@ -109,11 +111,11 @@ class Worker:
                 chosen.append((verb, []))
             chosen[-1][1].append(message.offset)
         return [
-            Saying(verb=verb, partition=lease.partition, token=lease.token, offsets=tuple(offsets))
+            OwnerAnswer(verb=verb, partition=lease.partition, token=lease.token, offsets=tuple(offsets))
             for verb, offsets in chosen
         ]
 
-    def _run(self, message: Message) -> Said:
+    def _run(self, message: SeenMessage) -> Said:
         what = does(message.value)
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -124,21 +126,21 @@ class Worker:
             return "release"
         return _VERBS[what]
 
-    def _say_all(self, sayings: list[Saying]) -> None:
+    def _say_all(self, sayings: list[OwnerAnswer]) -> None:
         while sayings and not self._client.stopped:
             told = list(zip(sayings, self._owner.say(sayings), strict=True))
             done = sum(len(saying.offsets) for saying, outcome in told if outcome == "ok" and saying.verb == "ack")
-            self._client.count(Field.ACKED, done)
+            self._client.count(ProgressField.ACKED, done)
             late = [saying for saying, outcome in told if outcome == "fail"]
-            self._client.count(Field.REFUSED, len(late))
+            self._client.count(ProgressField.REFUSED, len(late))
             self._lost = [*self._lost, *late][-20:]
             sayings = [saying for saying, outcome in told if outcome == "info"]
             if sayings:
-                self._client.count(Field.UNKNOWN)
+                self._client.count(ProgressField.UNKNOWN)
 
 
 def main(plan: bytes) -> None:
-    Worker(msgspec.json.decode(plan, type=WorkerPlan)).run()
+    LoadWorker(msgspec.json.decode(plan, type=WorkerPlan)).run()
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from prove.lab.report.summary import FaultShown, Timeline
+from prove.lab.report.summary import ReportedFault, RunTimeline
 
 WIDTH, LEFT, RIGHT = 1150, 210, 10
 CHART, BAR, GAP = 170, 15, 26
 _LINES = (("published", "#2563eb"), ("delivered", "#d97706"), ("acked", "#059669"))
 
 
-def drawing(timeline: Timeline, faults: Sequence[FaultShown]) -> str:
+def drawing(timeline: RunTimeline, faults: Sequence[ReportedFault]) -> str:
     """An SVG element."""
     kinds = list(dict.fromkeys(each.kind for each in faults))
     length = max(len(timeline.published), 1)
@@ -42,7 +42,7 @@ def _grid(length: int, scale: float, height: int) -> list[str]:
     return parts
 
 
-def _chart(timeline: Timeline, scale: float) -> list[str]:
+def _chart(timeline: RunTimeline, scale: float) -> list[str]:
     most = max([1, *timeline.published, *timeline.delivered, *timeline.acked])
     parts = [f"<text x='{LEFT - 6}' y='22' text-anchor='end'>{most:,} a second</text>"]
     for number, (name, colour) in enumerate(_LINES):
@@ -66,7 +66,7 @@ def _ticks(name: str, times: Sequence[float], top: int, scale: float, colour: st
     return parts
 
 
-def _bars(faults: Sequence[FaultShown], kinds: Sequence[str], top: int, scale: float) -> list[str]:
+def _bars(faults: Sequence[ReportedFault], kinds: Sequence[str], top: int, scale: float) -> list[str]:
     parts = []
     for number, kind in enumerate(kinds):
         y = top + number * BAR

@@ -1,4 +1,4 @@
-"""The whole story of a message: every line of every history that is about it, in order of time."""
+"""The whole trace of a message: every line of every history that is about it, in order of time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from prove.checker.invariant import Run, Violation
-from prove.history.tables import Columns, Membership, Outcome, Reader, Tables, Verb, text_id
+from prove.checker.invariant import RunInfo, Violation
+from prove.history.tables import CallOutcome, MemberEvent, OwnerVerb, ReaderKind, TableColumns, Tables, text_id
 
 MOST_LINES = 200
 _TABLES = ("attempt", "delivery", "answer", "dead", "seen", "call", "member", "progress", "read")
 _PLACED = ("attempt", "delivery", "answer", "dead", "seen")
 
 
-def story_of(violation: Violation, tables: Tables, run: Run) -> list[str]:
+def trace_of(violation: Violation, tables: Tables, run: RunInfo) -> list[str]:
     """Lines of the violation's message, or of its calls where it is about no message."""
     lines: dict[str, int] = {}
     if violation.place is not None:
@@ -31,7 +31,7 @@ def story_of(violation: Violation, tables: Tables, run: Run) -> list[str]:
     return ordered[:MOST_LINES]
 
 
-def _of_call(tables: Tables, run: Run, process: int, counter: int) -> dict[str, int]:
+def _of_call(tables: Tables, run: RunInfo, process: int, counter: int) -> dict[str, int]:
     lines: dict[str, int] = {}
     for name in _TABLES:
         rows = tables[name]
@@ -41,7 +41,7 @@ def _of_call(tables: Tables, run: Run, process: int, counter: int) -> dict[str, 
     return lines
 
 
-def _told(rows: Columns, run: Run) -> dict[str, int]:
+def _told(rows: TableColumns, run: RunInfo) -> dict[str, int]:
     zero = run.load_ns[0]
     found = {}
     for row in range(min(len(rows), MOST_LINES)):
@@ -54,15 +54,15 @@ def _told(rows: Columns, run: Run) -> dict[str, int]:
     return found
 
 
-def _words(table: str, fact: dict[str, int], run: Run) -> Iterator[str]:
+def _words(table: str, fact: dict[str, int], run: RunInfo) -> Iterator[str]:
     if "outcome" in fact:
-        yield Outcome(fact["outcome"]).name.lower()
+        yield CallOutcome(fact["outcome"]).name.lower()
     if "verb" in fact:
-        yield Verb(fact["verb"]).name.lower()
+        yield OwnerVerb(fact["verb"]).name.lower()
     if "event" in fact:
-        yield Membership(fact["event"]).name.lower()
+        yield MemberEvent(fact["event"]).name.lower()
     if "reader" in fact:
-        yield f"by {Reader(fact['reader']).name.lower()}"
+        yield f"by {ReaderKind(fact['reader']).name.lower()}"
     if fact.get("partition", -1) >= 0:
         yield f"{run.name(fact['topic'])}/{fact['partition']}" + (f"@{fact['offset']}" if "offset" in fact else "")
     for name in ("group", "owner", "member"):

@@ -1,4 +1,4 @@
-"""The report as one page of HTML: a drawing of the run, the verdicts, and each counter-example with its story.
+"""The report as one page of HTML: a drawing of the run, the verdicts, and each counter-example with its trace.
 
 It needs no other file and runs no script. Every text in it may be hostile, and is escaped.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 
 from prove.lab.report.drawing import drawing
-from prove.lab.report.summary import FaultShown, Judged, Summary
+from prove.lab.report.summary import JudgedInvariant, ReportedFault, ReportSummary
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1180px; padding: 0 1rem; color: #1b1f24;
@@ -29,7 +29,7 @@ svg { width: 100%; height: auto; display: block } svg text { font: 11px system-u
 """
 
 
-def page(summary: Summary) -> str:
+def page(summary: ReportSummary) -> str:
     """The whole page."""
     title = f"Lakelog proof, {summary.size}, seed {summary.seed}: {summary.verdict}"
     parts = [
@@ -67,7 +67,7 @@ def _notes(notes: Iterable[str]) -> str:
     return f"<h2>To be looked at</h2><ul>{items}</ul>" if items else ""
 
 
-def _figures(summary: Summary) -> str:
+def _figures(summary: ReportSummary) -> str:
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td class='n'>{number:,.5g}</td></tr>"
         if number != int(number)
@@ -77,7 +77,7 @@ def _figures(summary: Summary) -> str:
     return f"<table>{rows}</table>"
 
 
-def _invariants(judged: Iterable[Judged]) -> str:
+def _invariants(judged: Iterable[JudgedInvariant]) -> str:
     rows = "".join(
         f"<tr><td>{escape(each.name)}</td><td class='{_class(each.verdict)}'>{escape(each.verdict)}</td>"
         f"<td>{escape(each.says)}{_doubts(each)}</td><td class='n'>{each.rows:,}</td>"
@@ -88,20 +88,20 @@ def _invariants(judged: Iterable[Judged]) -> str:
     return f"<table>{head}{rows}</table>"
 
 
-def _doubts(judged: Judged) -> str:
+def _doubts(judged: JudgedInvariant) -> str:
     return "".join(f"<br><span class='unknown'>{escape(each)}</span>" for each in judged.doubts[:3])
 
 
-def _examples(judged: Judged) -> str:
+def _examples(judged: JudgedInvariant) -> str:
     parts = [f"<h2>{escape(judged.name)}: {len(judged.found)} counter-examples</h2>"]
     for each in judged.found:
         calls = f" <span class='dim'>[{escape(', '.join(each.calls))}]</span>" if each.calls else ""
-        story = f"<pre>{escape(chr(10).join(each.story))}</pre>" if each.story else ""
-        parts.append(f"<details open><summary>{escape(each.what)}{calls}</summary>{story}</details>")
+        trace = f"<pre>{escape(chr(10).join(each.trace))}</pre>" if each.trace else ""
+        parts.append(f"<details open><summary>{escape(each.what)}{calls}</summary>{trace}</details>")
     return "".join(parts)
 
 
-def _faults(faults: Iterable[FaultShown]) -> str:
+def _faults(faults: Iterable[ReportedFault]) -> str:
     rows = "".join(
         f"<tr><td class='n'>{each.began:.1f}</td><td class='n'>{each.ended - each.began:.1f}</td>"
         f"<td>{escape(each.kind)}</td><td>{escape(each.about)}</td>"
@@ -112,6 +112,6 @@ def _faults(faults: Iterable[FaultShown]) -> str:
     return f"<table>{head}{rows}</table>"
 
 
-def _signs(fault: FaultShown) -> str:
+def _signs(fault: ReportedFault) -> str:
     shown = [f"{count:,} x {escape(sign)}" for sign, count in fault.signs.items() if count]
     return ", ".join(shown) or "without effect"

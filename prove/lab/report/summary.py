@@ -11,17 +11,17 @@ import numpy as np
 from prove.checker import l3_publish_success as l3
 from prove.checker import l4_postgres_recovery as l4
 from prove.checker.catalog import INVARIANTS
-from prove.checker.invariant import Run, Violation
-from prove.checker.judgement import Judgement, Verdict
+from prove.checker.invariant import RunInfo, Violation
+from prove.checker.judgement import CheckVerdict, Judgement
 from prove.checker.timing import SECOND
-from prove.history.tables import TABLES, Columns, Membership, Outcome, Tables
-from prove.lab.cpu_stalls import TAKEN
+from prove.history.tables import TABLES, CallOutcome, MemberEvent, TableColumns, Tables
+from prove.lab.cpu_stalls import STALLED
 from prove.lab.digest import Digest
 from prove.lab.effects import Effect
-from prove.lab.report.message_trace import story_of
+from prove.lab.report.message_trace import trace_of
 
 
-class FaultShown(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedFault(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from the beginning of the load."""
 
     kind: str
@@ -32,25 +32,25 @@ class FaultShown(msgspec.Struct, frozen=True, kw_only=True):
     signs: dict[str, int]
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class CounterExample(msgspec.Struct, frozen=True, kw_only=True):
     """A counter-example, and all that is known of its message, in order of time."""
 
     what: str
     calls: tuple[str, ...]
-    story: tuple[str, ...]
+    trace: tuple[str, ...]
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedInvariant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     says: str
     verdict: str
     rows: int
     seconds: float
     doubts: tuple[str, ...]
-    found: tuple[Found, ...]
+    found: tuple[CounterExample, ...]
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+class RunTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """By second of the run."""
 
     published: list[int]
@@ -66,26 +66,26 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processors while there was load, as a share of the best they had."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     size: str
     seed: int
     verdict: str
     repeat: str
-    invariants: tuple[Judged, ...]
-    faults: tuple[FaultShown, ...]
+    invariants: tuple[JudgedInvariant, ...]
+    faults: tuple[ReportedFault, ...]
     figures: dict[str, float]
     notes: tuple[str, ...]
     """What is not about an invariant: faults that could not be made, clients that broke, too few of anything."""
-    timeline: Timeline
+    timeline: RunTimeline
 
 
 STORIES = 3
 """Violations of an invariant that are told whole."""
 
 
-def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: Run) -> tuple[Judged, ...]:
+def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: RunInfo) -> tuple[JudgedInvariant, ...]:
     says = {each.name: each.says for each in INVARIANTS}
     return tuple(_judged(name, says.get(name, ""), each, (tables, run)) for name, each in judged.items())
 
@@ -95,17 +95,17 @@ def told(judged: Mapping[str, Judgement]) -> list[Violation]:
     return [violation for each in judged.values() for violation in each.violations]
 
 
-def _judged(name: str, says: str, judgement: Judgement, known: tuple[Tables, Run]) -> Judged:
+def _judged(name: str, says: str, judgement: Judgement, known: tuple[Tables, RunInfo]) -> JudgedInvariant:
     found = tuple(
-        Found(
+        CounterExample(
             what=each.what,
             calls=each.calls,
-            story=tuple(story_of(each, *known)) if number < STORIES else (),
+            trace=tuple(trace_of(each, *known)) if number < STORIES else (),
         )
         for number, each in enumerate(judgement.violations)
     )
-    touched = judgement.rows or judgement.verdict is not Verdict.VALID
-    return Judged(
+    touched = judgement.rows or judgement.verdict is not CheckVerdict.VALID
+    return JudgedInvariant(
         name=name,
         says=says,
         verdict=judgement.verdict.value if touched else "not touched",
@@ -116,10 +116,10 @@ def _judged(name: str, says: str, judgement: Judgement, known: tuple[Tables, Run
     )
 
 
-def faults_of(effects: Iterable[Effect], run: Run) -> tuple[FaultShown, ...]:
+def faults_of(effects: Iterable[Effect], run: RunInfo) -> tuple[ReportedFault, ...]:
     zero = run.load_ns[0]
     return tuple(
-        FaultShown(
+        ReportedFault(
             kind=each.fault.kind,
             about=each.fault.about,
             began=(each.fault.began_ns - zero) / SECOND,
@@ -159,18 +159,18 @@ def figures_of(
     return {name: round(float(number), 5) for name, number in found.items() if number is not None}
 
 
-def _taken_seconds(run: Run) -> float:
-    return sum(each.ended_ns - each.began_ns for each in run.faults if each.kind == TAKEN) / SECOND
+def _taken_seconds(run: RunInfo) -> float:
+    return sum(each.ended_ns - each.began_ns for each in run.faults if each.kind == STALLED) / SECOND
 
 
-def timeline_of(digest: Digest, speed_by_minute: Sequence[float] = ()) -> Timeline:
+def timeline_of(digest: Digest, speed_by_minute: Sequence[float] = ()) -> RunTimeline:
     run = digest.run
     zero = run.load_ns[0]
 
     def by_second(name: str) -> list[int]:
         return [int(count) for count in digest.by_second.get(name, ())]
 
-    return Timeline(
+    return RunTimeline(
         published=by_second("published"),
         delivered=by_second("delivered"),
         acked=by_second("acked"),
@@ -183,9 +183,9 @@ def timeline_of(digest: Digest, speed_by_minute: Sequence[float] = ()) -> Timeli
     )
 
 
-def _rebalances(members: Columns, zero: int) -> list[float]:
-    told = np.isin(members.event, (Membership.JOIN, Membership.ASSIGNED, Membership.REVOKED))
-    rows = members.where(told & (members.outcome == Outcome.OK) & (members.generation > 0))
+def _rebalances(members: TableColumns, zero: int) -> list[float]:
+    told = np.isin(members.event, (MemberEvent.JOIN, MemberEvent.ASSIGNED, MemberEvent.REVOKED))
+    rows = members.where(told & (members.outcome == CallOutcome.OK) & (members.generation > 0))
     if not len(rows):
         return []
     rows = rows.sorted_by("generation", "completed_ns")

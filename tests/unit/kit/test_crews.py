@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from prove.checker.invariant import Rules
-from prove.history.lease_lines import Saying
+from prove.checker.invariant import GroupRules
+from prove.history.lease_lines import OwnerAnswer
 from prove.history.loading import History, load_files
-from prove.history.recorder import Attempt, Placed, Recorder
-from prove.history.tables import Outcome
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
+from prove.history.tables import CallOutcome
 from tests.faults.crews import (
     assert_leases_valid,
     assert_log_valid,
@@ -27,7 +27,7 @@ from tests.kit.fleet import Fleet
 from tests.kit.lease_owner import HttpOwner
 
 TOPIC, GROUP = "orders", "billing"
-ACK = Saying(verb="ack", partition=0, token=2, offsets=(0,))
+ACK = OwnerAnswer(verb="ack", partition=0, token=2, offsets=(0,))
 
 
 class Server(Fleet):
@@ -69,7 +69,7 @@ def leased(server: Server, folder: Path, first_ends: timedelta, *, killed: bool)
     """Two owners after one another, of which the second acks; the first holds its lease until then."""
     now = datetime.now(UTC)
     server.expires = now + first_ends
-    first, second = (HttpOwner(Recorder(folder, name), [1], TOPIC, GROUP) for name in ("w1", "w2"))
+    first, second = (HttpOwner(HistoryRecorder(folder, name), [1], TOPIC, GROUP) for name in ("w1", "w2"))
     first.consume(1, 1000)
     server.expires = now + timedelta(seconds=60)
     second.consume(1, 60_000)
@@ -79,14 +79,14 @@ def leased(server: Server, folder: Path, first_ends: timedelta, *, killed: bool)
     if killed:
         path = folder / "w1.jsonl"
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    truth = truth_of(server, folder, TOPIC, GROUP, {(0, 0): ("k", "w0-v0")}, Rules())
+    truth = truth_of(server, folder, TOPIC, GROUP, {(0, 0): ("k", "w0-v0")}, GroupRules())
     return lease_history(folder, truth, killed=["w1"] if killed else [])
 
 
 def test_a_lease_that_was_over_is_another_owners(server: Server, tmp_path: Path) -> None:
     history = leased(server, tmp_path, timedelta(milliseconds=-10), killed=True)
     assert_leases_valid(history)
-    assert (in_hand(history), told(history, Outcome.OK), told(history, Outcome.INFO)) == (1, 3, 0)
+    assert (in_hand(history), told(history, CallOutcome.OK), told(history, CallOutcome.INFO)) == (1, 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_history_without_its_end_fails_unless_its_owner_was_killed(server: Ser
 
 def test_a_message_that_nobody_published_fails_the_truth(server: Server, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
-        truth_of(server, tmp_path, TOPIC, GROUP, {}, Rules())
+        truth_of(server, tmp_path, TOPIC, GROUP, {}, GroupRules())
 
 
 LOSSES: dict[str, tuple[Callable[[Server], object], str | None]] = {
@@ -131,10 +131,10 @@ LOSSES: dict[str, tuple[Callable[[Server], object], str | None]] = {
 @pytest.mark.parametrize("what", LOSSES)
 def test_a_seeded_break_of_the_log_fails(server: Server, tmp_path: Path, what: str) -> None:
     lose, wrong = LOSSES[what]
-    with Recorder(tmp_path, "w0") as recorder:
+    with HistoryRecorder(tmp_path, "w0") as recorder:
         attempt = Attempt(topic=TOPIC, value=recorder.value(), key="k", idempotency_key="i")
         with recorder.publish(attempt) as call:
-            call.ok(Placed(partition=0, offset=0))
+            call.ok(PublishedAt(partition=0, offset=0))
     lose(server)
     history = with_truth(load_files(tmp_path), server.read_all(TOPIC))
     if wrong is None:

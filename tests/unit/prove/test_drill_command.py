@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from prove.checker.invariant import Fault, Run
-from prove.checker.judgement import Verdict
-from prove.drill_command import RESTART, Returned, _figures, entries, judge_returns, returned
-from prove.history.tables import Outcome, Tables, columns
+from prove.checker.invariant import FaultInterval, RunInfo
+from prove.checker.judgement import CheckVerdict
+from prove.drill_command import RESTART, PostgresReturn, _figures, entries, judge_returns, returned
+from prove.history.tables import CallOutcome, Tables, columns
 from prove.lab.schedule import DRILL
 
 SECOND = 1_000_000_000
-BACK = Fault(kind=RESTART, about="cell1", began_ns=8 * SECOND, ended_ns=10 * SECOND)
-OTHER = Fault(kind=DRILL, about="server0", began_ns=1 * SECOND, ended_ns=2 * SECOND)
-RUN = Run(faults=(OTHER, BACK), load_ns=(0, 100 * SECOND))
+BACK = FaultInterval(kind=RESTART, about="cell1", began_ns=8 * SECOND, ended_ns=10 * SECOND)
+OTHER = FaultInterval(kind=DRILL, about="server0", began_ns=1 * SECOND, ended_ns=2 * SECOND)
+RUN = RunInfo(faults=(OTHER, BACK), load_ns=(0, 100 * SECOND))
 
 
-def call(partition: int, began: float, ended: float, outcome: Outcome = Outcome.OK, **more: Any) -> dict[str, Any]:
+def call(
+    partition: int, began: float, ended: float, outcome: CallOutcome = CallOutcome.OK, **more: Any
+) -> dict[str, Any]:
     return {
         "partition": partition, "invoked_ns": int(began * SECOND), "completed_ns": int(ended * SECOND),
         "outcome": int(outcome), "topic": 1, **more,
@@ -43,10 +45,10 @@ def test_the_last_partition_decides_when_all_are_served() -> None:
     attempts = [*before, call(0, 10.5, 11), call(0, 12, 13), call(1, 13, 14.5)]
     deliveries = [call(0, 11, 12), call(1, 14, 16)]
     (found,) = returned(tables(attempts, deliveries), RUN)
-    assert found == Returned(cell="cell1", down=2.0, published=4.5, consumed=6.0)
+    assert found == PostgresReturn(cell="cell1", down=2.0, published=4.5, consumed=6.0)
 
 
-@pytest.mark.parametrize("late", [call(1, 9, 11), call(1, 11, 12, Outcome.INFO)], ids=["begun before", "unknown"])
+@pytest.mark.parametrize("late", [call(1, 9, 11), call(1, 11, 12, CallOutcome.INFO)], ids=["begun before", "unknown"])
 def test_a_call_counts_that_was_begun_after_the_return_and_is_ok(late: dict[str, Any]) -> None:
     (found,) = returned(tables([call(1, 1, 2), late]), RUN)
     assert found.published == -1.0
@@ -54,21 +56,26 @@ def test_a_call_counts_that_was_begun_after_the_return_and_is_ok(late: dict[str,
 
 @pytest.mark.parametrize(
     ("published", "consumed", "verdict"),
-    [(9.9, 9.9, Verdict.VALID), (10.1, 1, Verdict.INVALID), (1, 10.1, Verdict.INVALID), (1, -1, Verdict.INVALID)],
+    [
+        (9.9, 9.9, CheckVerdict.VALID),
+        (10.1, 1, CheckVerdict.INVALID),
+        (1, 10.1, CheckVerdict.INVALID),
+        (1, -1, CheckVerdict.INVALID),
+    ],
 )
-def test_l4_asks_for_both_within_ten_seconds(published: float, consumed: float, verdict: Verdict) -> None:
-    found = Returned(cell="cell1", down=2.0, published=published, consumed=consumed)
+def test_l4_asks_for_both_within_ten_seconds(published: float, consumed: float, verdict: CheckVerdict) -> None:
+    found = PostgresReturn(cell="cell1", down=2.0, published=published, consumed=consumed)
     assert judge_returns([found], RUN)["L4"].verdict is verdict
 
 
 def test_figures_are_of_what_was_first_tried_in_the_drill() -> None:
     attempts = [
         call(0, 1, 2, identity=1),
-        call(0, 1, 3, Outcome.INFO, identity=2),
+        call(0, 1, 3, CallOutcome.INFO, identity=2),
         call(0, 3, 8, identity=2),
-        call(0, 5, 6, Outcome.INFO, identity=3),
+        call(0, 5, 6, CallOutcome.INFO, identity=3),
         call(0, 70, 90, identity=4),
     ]
-    found = _figures(tables(attempts), RUN, [], (Verdict.VALID, 7, 1.0))
+    found = _figures(tables(attempts), RUN, [], (CheckVerdict.VALID, 7, 1.0))
     assert (found.publishes, found.kills, found.never, found.longest_seconds) == (3, 1, 1, 7.0)
     assert found.share == pytest.approx(1 / 3)

@@ -20,21 +20,21 @@ from prove.checker import s13_due_times as s13
 from prove.checker import s14_conservation as s14
 from prove.checker import s15_key_order as s15
 from prove.checker import s16_committed_offsets as s16
-from prove.checker.invariant import Rules, Run, Violation
-from prove.history.tables import Outcome, Reader, Tables, Verb, columns, text_id
+from prove.checker.invariant import GroupRules, RunInfo, Violation
+from prove.history.tables import CallOutcome, OwnerVerb, ReaderKind, Tables, columns, text_id
 
 Row = tuple[str, dict[str, Any]]
 Rows = list[Row]
 MS = 1_000_000
 LEASE_MS = 1000
-RULES = Rules(retries=Fixed(max=1, seconds=0.2))
+RULES = GroupRules(retries=Fixed(max=1, seconds=0.2))
 TOPIC, GROUP = text_id("t"), text_id("g")
 CHECKS: dict[str, ModuleType] = {
     "S8": s08, "S9": s09, "S10": s10, "S11": s11, "S12": s12, "S13": s13, "S14": s14, "S15": s15, "S16": s16,
     "L5": l5,
 }  # fmt: skip
-FAILED = {"outcome": Outcome.FAIL}
-LOST = {"outcome": Outcome.INFO, "took": None}
+FAILED = {"outcome": CallOutcome.FAIL}
+LOST = {"outcome": CallOutcome.INFO, "took": None}
 """Nobody knows what became of it."""
 
 
@@ -42,7 +42,8 @@ def call(at: int, *, took: int | None = 1, owner: str = "a", **more: Any) -> dic
     """What rows say of a call that was made then."""
     ended = {} if took is None else {"completed_ns": (at + took) * MS, "completed_wall_ms": at + took}
     return {
-        "process": text_id(owner), "counter": at, "outcome": Outcome.OK, "invoked_ns": at * MS, "invoked_wall_ms": at,
+        "process": text_id(owner), "counter": at, "outcome": CallOutcome.OK,
+        "invoked_ns": at * MS, "invoked_wall_ms": at,
         "topic": TOPIC, "group": GROUP, "partition": 0, "owner": text_id(owner), **ended, **more,
     }  # fmt: skip
 
@@ -54,7 +55,7 @@ def consume(at: int, token: int, messages: str, owner: str = "a", **more: Any) -
     lease = {"token": token, "expires_ms": granted + LEASE_MS, "lease_ms": LEASE_MS, "together": size}
     made = call(at, owner=owner, **more)
     asked = {name: value for name, value in made.items() if name != "suspect"}
-    return [("call", {**asked, "verb": Verb.CONSUME, "partition": -1})] + [
+    return [("call", {**asked, "verb": OwnerVerb.CONSUME, "partition": -1})] + [
         ("delivery", {**made, **lease, "offset": offset, "number": (rest or [1])[0], "failures": ([*rest, 0, 0])[1]})
         for offset, *rest in found
     ]
@@ -62,14 +63,14 @@ def consume(at: int, token: int, messages: str, owner: str = "a", **more: Any) -
 
 def lost_consume(at: int, owner: str = "a", **more: Any) -> Rows:
     """A consume that brought nothing; of unknown outcome unless otherwise said."""
-    return [("call", {**call(at, owner=owner, **{**LOST, **more}), "verb": Verb.CONSUME, "partition": -1})]
+    return [("call", {**call(at, owner=owner, **{**LOST, **more}), "verb": OwnerVerb.CONSUME, "partition": -1})]
 
 
 def seek(at: int, **more: Any) -> Rows:
-    return [("call", {**call(at, **more), "verb": Verb.SEEK, "partition": -1})]
+    return [("call", {**call(at, **more), "verb": OwnerVerb.SEEK, "partition": -1})]
 
 
-def said(verb: Verb, at: int, token: int, *offsets: int, **more: Any) -> Rows:
+def said(verb: OwnerVerb, at: int, token: int, *offsets: int, **more: Any) -> Rows:
     """`dead` are those that became dead letters by it."""
     dead, more = more.get("dead", ()), {name: more[name] for name in more if name != "dead"}
     told = {"delay_ms": -1, **call(at, **more), "verb": verb, "token": token}
@@ -77,7 +78,7 @@ def said(verb: Verb, at: int, token: int, *offsets: int, **more: Any) -> Rows:
 
 
 def ack(at: int, token: int, *offsets: int, **more: Any) -> Rows:
-    return said(Verb.ACK, at, token, *offsets, **more)
+    return said(OwnerVerb.ACK, at, token, *offsets, **more)
 
 
 def acked(at: int, token: int, *offsets: int) -> Rows:
@@ -86,11 +87,11 @@ def acked(at: int, token: int, *offsets: int) -> Rows:
 
 
 def nack(at: int, token: int, *offsets: int, **more: Any) -> Rows:
-    return said(Verb.NACK, at, token, *offsets, **more)
+    return said(OwnerVerb.NACK, at, token, *offsets, **more)
 
 
 def extend(at: int, token: int, until: int, **more: Any) -> Rows:
-    return said(Verb.EXTEND, at, token, -1, expires_ms=until, **more)
+    return said(OwnerVerb.EXTEND, at, token, -1, expires_ms=until, **more)
 
 
 def progress(count: int, **more: Any) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def end(keys: str = "k", letters: Iterable[Row] = (), **more: Any) -> Rows:
     found = [*letters]
     told = {"topic": TOPIC, "group": GROUP, "partition": 0, "final": True}
     told |= progress(**{"count": len(keys), "dead": len(found), **more})
-    where = {"topic": TOPIC, "partition": 0, "reader": Reader.FINAL}
+    where = {"topic": TOPIC, "partition": 0, "reader": ReaderKind.FINAL}
     return [
         *found,
         ("progress", told),
@@ -136,11 +137,11 @@ def tables(*parts: Rows) -> Tables:
     return Tables(by_name={name: columns(name, found[::-1]) for name, found in rows.items()})
 
 
-def run(**more: Any) -> Run:
+def run(**more: Any) -> RunInfo:
     """Owner `z` is dead."""
     names = {text_id(name): name for name in ("t", "g", "a", "b", "z", "m")}
     rules = {(TOPIC, GROUP): more.pop("rules", RULES)}
-    return Run(names=names, rules=rules, crashed=frozenset({text_id("z")}), **more)
+    return RunInfo(names=names, rules=rules, crashed=frozenset({text_id("z")}), **more)
 
 
 def found(invariant: str, history: Iterable[Rows], **more: Any) -> list[Violation]:
@@ -148,7 +149,7 @@ def found(invariant: str, history: Iterable[Rows], **more: Any) -> list[Violatio
     made, known = tables(*history), run(**more)
     checked = CHECKS[invariant].INVARIANT
     assert checked.name == invariant and checked.doubt(made, known) is None
-    check: Callable[[Tables, Run], list[Violation]] = checked.check
+    check: Callable[[Tables, RunInfo], list[Violation]] = checked.check
     violations = check(made, known)
     assert all(each.invariant == invariant and str(each) for each in violations)
     return violations

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prove.history.tables import Membership, Verb
+from prove.history.tables import MemberEvent, OwnerVerb
 from tests.unit.prove.checker.rows import Rows, row
 
 MS = 1_000_000
 
 
-def member(event: Membership, name: str, began: int, generation: int = 0, **more: Any) -> Rows:
+def member(event: MemberEvent, name: str, began: int, generation: int = 0, **more: Any) -> Rows:
     """An event of one member of `g`, which took a millisecond; its counter is the time."""
     when = {"invoked_ns": began * MS, "completed_ns": (began + 1) * MS}
     told = {"topic": "t", "group": "g", "member": name, "process": name, "counter": began, "generation": generation}
@@ -19,30 +19,30 @@ def member(event: Membership, name: str, began: int, generation: int = 0, **more
 
 def join(name: str, began: int, generation: int = 0, *partitions: int, **more: Any) -> Rows:
     """With what it was given at once."""
-    rows = member(Membership.JOIN, name, began, generation, **more)
+    rows = member(MemberEvent.JOIN, name, began, generation, **more)
     return rows + assigned(name, began, generation, *partitions)
 
 
 def leave(name: str, began: int, **more: Any) -> Rows:
-    return member(Membership.LEAVE, name, began, **more)
+    return member(MemberEvent.LEAVE, name, began, **more)
 
 
 def assigned(name: str, began: int, generation: int, *partitions: int, **more: Any) -> Rows:
-    made = (member(Membership.ASSIGNED, name, began, generation, partition=each, **more) for each in partitions)
+    made = (member(MemberEvent.ASSIGNED, name, began, generation, partition=each, **more) for each in partitions)
     return sum(made, Rows())
 
 
 def revoked(name: str, began: int, generation: int, *partitions: int, **more: Any) -> Rows:
-    made = (member(Membership.REVOKED, name, began, generation, partition=each, **more) for each in partitions)
+    made = (member(MemberEvent.REVOKED, name, began, generation, partition=each, **more) for each in partitions)
     return sum(made, Rows())
 
 
 def commit(name: str, began: int, generation: int, partition: int = 0, **more: Any) -> Rows:
-    return member(Membership.COMMIT, name, began, generation, partition=partition, **more)
+    return member(MemberEvent.COMMIT, name, began, generation, partition=partition, **more)
 
 
 def poll(name: str, began: int, ended: int, **more: Any) -> Rows:
     """A consume that waits."""
     when = {"invoked_ns": began * MS, "completed_ns": ended * MS}
-    told = {"topic": "t", "group": "g", "owner": name, "process": name, "counter": began, "verb": Verb.CONSUME}
+    told = {"topic": "t", "group": "g", "owner": name, "process": name, "counter": began, "verb": OwnerVerb.CONSUME}
     return row("call", **{**told, **when, **more})

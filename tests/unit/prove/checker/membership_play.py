@@ -6,7 +6,7 @@ import random
 
 from lakelog.coordinator.membership import Acknowledge, Join, Leave, Rules, State, TopicsChanged, step
 from lakelog.model.group import GroupKind
-from prove.history.tables import Membership
+from prove.history.tables import MemberEvent
 from tests.unit.prove.checker.member_rows import commit, join, leave, member, revoked
 from tests.unit.prove.checker.rows import FAIL, Rows
 
@@ -71,7 +71,7 @@ class Play:
         now = self._share(name)
         self.rows += revoked(name, self._now, self._state.generation, *(mine - now))
         for each in now:
-            self.rows += member(Membership.ASSIGNED, name, self._now, self._state.generation, partition=each)
+            self.rows += member(MemberEvent.ASSIGNED, name, self._now, self._state.generation, partition=each)
         self._known[name] = (self._state.generation, now)
 
     def _commit(self, name: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from prove.checker.invariant import Invariant, Run, Scope, Violation
-from prove.history.tables import TABLES, Columns, Outcome, Reader, Tables, columns, text_id
+from prove.checker.invariant import CheckScope, Invariant, RunInfo, Violation
+from prove.history.tables import TABLES, CallOutcome, ReaderKind, TableColumns, Tables, columns, text_id
 
-OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
+OK, FAIL, INFO = CallOutcome.OK, CallOutcome.FAIL, CallOutcome.INFO
 NAMES: dict[int, str] = {0: "none"}
 """The texts of all rows that were made."""
 
@@ -50,9 +50,9 @@ def number(text: str | None) -> int:
     return found
 
 
-def run(**more: Any) -> Run:
+def run(**more: Any) -> RunInfo:
     """A run that knows all names."""
-    return Run(names=NAMES, **more)
+    return RunInfo(names=NAMES, **more)
 
 
 def publish(counter: int, value: str, offset: int | None = None, **more: Any) -> Rows:
@@ -65,7 +65,7 @@ def publish(counter: int, value: str, offset: int | None = None, **more: Any) ->
 
 def fetch(counter: int, start: int, messages: str, high_watermark: int, **more: Any) -> Rows:
     """A fetch by `r` from partition 0; messages as "5:x 6:y:key"."""
-    shared = {"topic": "t", "partition": 0, "reader": Reader.FETCH, "process": "r", "counter": counter}
+    shared = {"topic": "t", "partition": 0, "reader": ReaderKind.FETCH, "process": "r", "counter": counter}
     shared |= {"completed_ns": counter * 10 + 5} | {name: more[name] for name in more if name in TABLES["seen"]}
     found = [item.split(":") for item in messages.split()]
     first = int(found[0][0]) if found else -1
@@ -104,7 +104,7 @@ def final_at(
 ) -> Rows:
     """One partition with these offsets, in the order in which they came."""
     found = [(offset, value if isinstance(value, Keyed) else keyed(value)) for offset, value in messages]
-    where = {"topic": topic, "partition": partition, "reader": Reader.FINAL, "process": "f", "counter": partition}
+    where = {"topic": topic, "partition": partition, "reader": ReaderKind.FINAL, "process": "f", "counter": partition}
     told = {"offset": log_start, "log_start": log_start, "high_watermark": end, "count": len(found)}
     rows = row("read", **where, **told, first=found[0][0] if found else -1)
     for offset, one in found:
@@ -121,15 +121,15 @@ def tables(*rows: Rows) -> Tables:
     return Tables(by_name={**together.by_name, "attempt": _placed(attempts, together["seen"])})
 
 
-def judged(invariants: Iterable[Invariant], found: Tables, told: Run | None = None) -> list[Violation]:
+def judged(invariants: Iterable[Invariant], found: Tables, told: RunInfo | None = None) -> list[Violation]:
     """What the invariants say of each part of a history."""
     known = told or run()
     return [each for one in invariants for part in _cut(one.scope, found) for each in one.check(part, known)]
 
 
-def _placed(attempts: Columns, seen: Columns) -> Columns:
+def _placed(attempts: TableColumns, seen: TableColumns) -> TableColumns:
     places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for each in np.flatnonzero(seen.reader == Reader.FINAL):
+    for each in np.flatnonzero(seen.reader == ReaderKind.FINAL):
         places[int(seen.topic[each]), int(seen.hash[each])].append((int(seen.partition[each]), int(seen.offset[each])))
     values = [(int(topic), int(value)) for topic, value in zip(attempts.topic, attempts.hash, strict=True)]
     names = [(int(topic), int(name)) for topic, name in zip(attempts.topic, attempts.identity, strict=True)]
@@ -141,23 +141,23 @@ def _placed(attempts: Columns, seen: Columns) -> Columns:
     return attempts
 
 
-def _cut(scope: Scope, found: Tables) -> Iterator[Tables]:
+def _cut(scope: CheckScope, found: Tables) -> Iterator[Tables]:
     by: tuple[str, ...]
-    if scope in (Scope.LOG, Scope.COLD):
+    if scope in (CheckScope.LOG, CheckScope.COLD):
         by = ("topic", "partition")
-    elif scope is Scope.PRODUCER:
+    elif scope is CheckScope.PRODUCER:
         by = ("process",)
-    elif scope is Scope.GROUP:
+    elif scope is CheckScope.GROUP:
         by = ("group",)
     else:
         yield found
         return
-    names = ("attempt",) if scope is Scope.PRODUCER else tuple(name for name in found.by_name if _has(name, by))
+    names = ("attempt",) if scope is CheckScope.PRODUCER else tuple(name for name in found.by_name if _has(name, by))
     keys = {key for name in names for key in zip(*(found[name].arrays[each].tolist() for each in by), strict=True)}
     for key in sorted(keys):
         cut = {name: _where(found[name], by, key) for name in names}
         # The final read has no group, and is everybody's.
-        if scope is Scope.GROUP:
+        if scope is CheckScope.GROUP:
             cut["seen"] = found["seen"]
         yield Tables(by_name={**found.by_name, **cut})
 
@@ -166,7 +166,7 @@ def _has(name: str, by: tuple[str, ...]) -> bool:
     return all(each in TABLES[name] for each in by)
 
 
-def _where(table: Columns, by: tuple[str, ...], key: tuple[int, ...]) -> Columns:
+def _where(table: TableColumns, by: tuple[str, ...], key: tuple[int, ...]) -> TableColumns:
     chosen = np.ones(len(table), np.bool_)
     for name, wanted in zip(by, key, strict=True):
         chosen &= table.arrays[name] == wanted

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prove.history.tables import Sample
+from prove.history.tables import SampleKind
 from tests.unit.prove.checker.rows import Rows, row
 
 MS = 1_000_000
 
 
-def sample(kind: Sample, told: int, truth: int = 0, at: int = 0, **more: Any) -> Rows:
+def sample(kind: SampleKind, told: int, truth: int = 0, at: int = 0, **more: Any) -> Rows:
     """At so many milliseconds."""
     found = {"topic": "t", "group": "g", "process": "s", "told": told, "truth": truth, "at_ns": at * MS}
     return row("sample", kind=kind, **{**found, **more})

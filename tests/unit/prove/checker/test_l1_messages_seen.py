@@ -8,8 +8,8 @@ import pytest
 
 from lakelog.model.group import Order
 from prove.checker import l1_messages_seen as l1
-from prove.checker.invariant import Rules, Run
-from prove.history.tables import Verb
+from prove.checker.invariant import GroupRules, RunInfo
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.cases import assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import INFO, Rows, final, keyed, number, row, run
 
@@ -23,7 +23,7 @@ def given(at: int, *offsets: int, **more: Any) -> Rows:
     return sum((row("delivery", **{**PLACE, **told, "offset": each, **more}) for each in offsets), Rows())
 
 
-def call(verb: Verb, at: int, **more: Any) -> Rows:
+def call(verb: OwnerVerb, at: int, **more: Any) -> Rows:
     told = {"process": "w", "counter": at, "invoked_ns": at * S, "completed_ns": at * S + 1000, "verb": verb}
     return row("call", **{**PLACE, **told, **more})
 
@@ -33,7 +33,7 @@ def progress(**more: Any) -> Rows:
     return row("progress", **{**PLACE, **told, **more})
 
 
-def healed(**more: Any) -> Run:
+def healed(**more: Any) -> RunInfo:
     return run(**{"load_ns": (0, 90 * S), "healed_ns": 100 * S, "drained_ns": 300 * S, **more})
 
 
@@ -43,7 +43,7 @@ BROKEN: dict[str, Rows] = {
     "late": EARLY + given(161, 2),
     "never": EARLY,
     "never, and more than were filtered": LOG + given(10, 0) + progress(filtered=1),
-    "a lost answer is over by then": EARLY + given(161, 2) + call(Verb.CONSUME, 110, outcome=INFO),
+    "a lost answer is over by then": EARLY + given(161, 2) + call(OwnerVerb.CONSUME, 110, outcome=INFO),
     "its key was busy long ago": EARLY + given(95, 0, number=2) + given(161, 2),
     "another key was busy": EARLY + given(110, 1, number=2) + given(161, 2),
 }
@@ -53,9 +53,9 @@ KEPT: dict[str, Rows] = {
     + row("progress", **{**PLACE, "final": 1, "filtered": 1, "invoked_ns": S, "completed_ns": 400 * S}),
     "before the group's start": LOG + given(10, 2) + progress(start=2),
     "dead of deliveries that nobody knows": EARLY + row("dead", **PLACE, offset=2),
-    "a lost answer": EARLY + given(161, 2) + call(Verb.CONSUME, 120, outcome=INFO, completed_ns=0),
+    "a lost answer": EARLY + given(161, 2) + call(OwnerVerb.CONSUME, 120, outcome=INFO, completed_ns=0),
     "its key was busy": EARLY + given(110, 0, number=2) + given(161, 2),
-    "the group was moved": EARLY + given(161, 2) + call(Verb.SEEK, 105),
+    "the group was moved": EARLY + given(161, 2) + call(OwnerVerb.SEEK, 105),
     "the group was made late": LOG + given(150, 0, 2) + given(161, 1),
     "nobody asks": LOG + progress(),
 }
@@ -80,7 +80,7 @@ def test_l1_counts_from_the_end_of_load_where_that_is_later() -> None:
 
 def test_l1_knows_that_partition_order_holds_all_up() -> None:
     held_up = BROKEN["another key was busy"].tables()
-    rules = {(number("t"), number("g")): Rules(order=Order.PARTITION)}
+    rules = {(number("t"), number("g")): GroupRules(order=Order.PARTITION)}
     assert l1.check(held_up, healed(rules=rules)) == []
 
 

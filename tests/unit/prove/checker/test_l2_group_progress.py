@@ -8,7 +8,7 @@ import pytest
 
 from lakelog.model.group import Order
 from prove.checker import l2_group_progress as l2
-from prove.checker.invariant import Fault, Rules, Run
+from prove.checker.invariant import FaultInterval, GroupRules, RunInfo
 from tests.unit.prove.checker.cases import assert_nothing_said_of_nothing
 from tests.unit.prove.checker.member_rows import commit, poll
 from tests.unit.prove.checker.rows import INFO, Rows, number, row, run
@@ -29,21 +29,21 @@ def samples(first: int, last: int, frontier: int, partition: int = 0, **more: An
     return sum((progress(at, frontier, partition, **more) for at in range(first, last + 1)), Rows())
 
 
-def load(*faults: tuple[int, int], **more: Any) -> Run:
-    found = tuple(Fault(kind="kill", began_ns=began * S, ended_ns=ended * S) for began, ended in faults)
+def load(*faults: tuple[int, int], **more: Any) -> RunInfo:
+    found = tuple(FaultInterval(kind="kill", began_ns=began * S, ended_ns=ended * S) for began, ended in faults)
     return run(load_ns=(1 * S, 200 * S), faults=found, **more)
 
 
 ASKS = poll("w", 0, 100_000)
 STUCK = samples(10, 50, 7)
-BROKEN: dict[str, tuple[Rows, Run]] = {
+BROKEN: dict[str, tuple[Rows, RunInfo]] = {
     "stuck": (STUCK + ASKS, load()),
     "stuck in both": (STUCK + samples(10, 50, 100, 1) + ASKS, load()),
     "stuck after a fault": (STUCK + ASKS, load((1, 5))),
     "stuck while all waits for nothing": (samples(10, 50, 7, waiting=1) + ASKS, load()),
     "who reads with a cursor": (STUCK + commit("m", 12_000, 1), load()),
 }
-KEPT: dict[str, tuple[Rows, Run]] = {
+KEPT: dict[str, tuple[Rows, RunInfo]] = {
     "it goes on": (samples(10, 30, 7) + samples(31, 50, 8) + ASKS, load()),
     "it goes on elsewhere": (STUCK + samples(10, 30, 7, 1) + samples(31, 50, 8, 1) + ASKS, load()),
     "elsewhere nobody looked": (STUCK + progress(5, 1, 1) + progress(55, 9, 1) + ASKS, load()),
@@ -62,7 +62,7 @@ KEPT: dict[str, tuple[Rows, Run]] = {
     "its key waits": (samples(10, 50, 7, waiting=1, skipped=3) + ASKS, load()),
     "its partition waits": (
         samples(10, 50, 7, waiting=1) + ASKS,
-        load(rules={(number("t"), number("g")): Rules(order=Order.PARTITION)}),
+        load(rules={(number("t"), number("g")): GroupRules(order=Order.PARTITION)}),
     ),
     "nobody knows": (samples(10, 50, 7, outcome=INFO) + ASKS, load()),
 }

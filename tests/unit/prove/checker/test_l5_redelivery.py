@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import l5_redelivery as l5
-from prove.checker.invariant import Fault
-from prove.checker.judgement import Tally
+from prove.checker.invariant import FaultInterval
+from prove.checker.judgement import ViolationTally
 from tests.unit.prove.checker.lease_rows import (
     LOST,
     MS,
@@ -106,12 +106,12 @@ def test_l5_the_run_may_allow_more() -> None:
 
 @pytest.mark.parametrize(("ended", "wrong"), [(1550, 1), (1700, 0)])
 def test_l5_the_clock_stands_while_a_fault_lasts(ended: int, wrong: int) -> None:
-    faults = (Fault(kind="postgres", began_ns=1500 * MS, ended_ns=ended * MS),)
+    faults = (FaultInterval(kind="postgres", began_ns=1500 * MS, ended_ns=ended * MS),)
     assert len(found("L5", LATE, faults=faults)) == wrong
 
 
 def test_l5_a_fault_that_was_over_when_it_was_due_does_not_count() -> None:
-    faults = (Fault(kind="postgres", began_ns=1000 * MS, ended_ns=1400 * MS),)
+    faults = (FaultInterval(kind="postgres", began_ns=1000 * MS, ended_ns=1400 * MS),)
     assert len(found("L5", BROKEN["too late after the one in front of it"], faults=faults)) == 1
 
 
@@ -123,7 +123,7 @@ def test_l5_the_longest_that_one_waited(name: str, seconds: float | None) -> Non
 
 
 def test_l5_the_longest_of_all_groups_is_told() -> None:
-    tally = Tally(worst=1.0)
+    tally = ViolationTally(worst=1.0)
     for worst in (None, 2.0, 1.5):
-        tally.add(Tally(worst=worst))
+        tally.add(ViolationTally(worst=worst))
     assert tally.judgement(()).worst == 2.0

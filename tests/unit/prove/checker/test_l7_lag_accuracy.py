@@ -5,37 +5,37 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import l7_lag_accuracy as l7
-from prove.history.tables import Sample
+from prove.history.tables import SampleKind
 from tests.unit.prove.checker.cases import assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import Rows, run
 from tests.unit.prove.checker.samples import sample
 
 
-def series(kind: Sample, truths: list[int], told: dict[int, int], **more: object) -> Rows:
+def series(kind: SampleKind, truths: list[int], told: dict[int, int], **more: object) -> Rows:
     """Two samples a second; the truth was told but for those of these numbers."""
     made = (sample(kind, told.get(at, truth), truth, at * 500, **more) for at, truth in enumerate(truths))
     return sum(made, Rows())
 
 
 BROKEN: dict[str, Rows] = {
-    "a lag that stands still": series(Sample.LAG, [100] * 9, {4: 90}),
-    "a lag of three seconds ago": series(Sample.LAG, [100 * each for each in range(20)], {15: 900}),
-    "too much": series(Sample.LAG, [0] * 9, {4: 1}),
-    "an age that is too young": series(Sample.OLDEST_AGE_MS, [500 * each for each in range(20)], {15: 4000}),
-    "of another group": series(Sample.LAG, [100] * 9, {4: 90}) + series(Sample.LAG, [90] * 9, {}, group="h"),
+    "a lag that stands still": series(SampleKind.LAG, [100] * 9, {4: 90}),
+    "a lag of three seconds ago": series(SampleKind.LAG, [100 * each for each in range(20)], {15: 900}),
+    "too much": series(SampleKind.LAG, [0] * 9, {4: 1}),
+    "an age that is too young": series(SampleKind.OLDEST_AGE_MS, [500 * each for each in range(20)], {15: 4000}),
+    "of another group": series(SampleKind.LAG, [100] * 9, {4: 90}) + series(SampleKind.LAG, [90] * 9, {}, group="h"),
 }
 KEPT: dict[str, Rows] = {
-    "true": series(Sample.LAG, [3, 5, 900, 2], {}),
-    "of half a second ago": series(Sample.LAG, [100 * each for each in range(20)], {15: 1450}),
-    "of a second ago": series(Sample.LAG, [100 * each for each in range(20)], {15: 1300}),
-    "a peak between two": series(Sample.LAG, [10, 200, 10, 180, 10, 190, 10, 170, 10], {4: 250}),
-    "a peak a second ago": series(Sample.LAG, [100, 100, 300, 100, 100, 100, 100, 100, 100], {4: 400}),
-    "stale": series(Sample.LAG, [100] * 4, {}) + sample(Sample.LAG, 7, 100, 2000, stale=1)
-    + sample(Sample.LAG, 100, 100, 2500) + sample(Sample.LAG, 100, 100, 3500),
-    "nothing was told": series(Sample.LAG, [100] * 9, {4: -1}),
-    "at the end": series(Sample.LAG, [100] * 9, {8: 1, 7: 1, 1: 1, 0: 1}),
-    "an age, a second off": series(Sample.OLDEST_AGE_MS, [500 * each for each in range(20)], {15: 6000}),
-    "samples of something else": series(Sample.MEMORY, [100] * 9, {4: 1}),
+    "true": series(SampleKind.LAG, [3, 5, 900, 2], {}),
+    "of half a second ago": series(SampleKind.LAG, [100 * each for each in range(20)], {15: 1450}),
+    "of a second ago": series(SampleKind.LAG, [100 * each for each in range(20)], {15: 1300}),
+    "a peak between two": series(SampleKind.LAG, [10, 200, 10, 180, 10, 190, 10, 170, 10], {4: 250}),
+    "a peak a second ago": series(SampleKind.LAG, [100, 100, 300, 100, 100, 100, 100, 100, 100], {4: 400}),
+    "stale": series(SampleKind.LAG, [100] * 4, {}) + sample(SampleKind.LAG, 7, 100, 2000, stale=1)
+    + sample(SampleKind.LAG, 100, 100, 2500) + sample(SampleKind.LAG, 100, 100, 3500),
+    "nothing was told": series(SampleKind.LAG, [100] * 9, {4: -1}),
+    "at the end": series(SampleKind.LAG, [100] * 9, {8: 1, 7: 1, 1: 1, 0: 1}),
+    "an age, a second off": series(SampleKind.OLDEST_AGE_MS, [500 * each for each in range(20)], {15: 6000}),
+    "samples of something else": series(SampleKind.MEMORY, [100] * 9, {4: 1}),
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_l7_lets_pass(case: str) -> None:
 
 
 def test_l7_counts_what_is_stale() -> None:
-    assert l7.figure((sample(Sample.LAG, 1, 1, stale=1) + sample(Sample.LAG, 1, 1)).tables(), run()) == 0.5
+    assert l7.figure((sample(SampleKind.LAG, 1, 1, stale=1) + sample(SampleKind.LAG, 1, 1)).tables(), run()) == 0.5
 
 
 def test_l7_without_a_history() -> None:
@@ -61,5 +61,5 @@ def test_l7_without_a_history() -> None:
 
 @pytest.mark.parametrize(("told", "count"), [(139, 0), (141, 1)])
 def test_l7_a_lag_may_be_off_by_what_is_published_in_a_second(told: int, count: int) -> None:
-    rows = series(Sample.LAG, [100] * 9, {4: told}).tables()
+    rows = series(SampleKind.LAG, [100] * 9, {4: told}).tables()
     assert len(l7.check(rows, run(targets={"L7": 40.0}))) == count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import l9_fault_isolation as l9
-from prove.history.tables import Sample
+from prove.history.tables import SampleKind
 from tests.unit.prove.checker.cases import assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import run
 from tests.unit.prove.checker.samples import sample
@@ -20,12 +20,12 @@ from tests.unit.prove.checker.samples import sample
     ],
 )
 def test_l9_catches_what_is_held_up(told: int, truth: int, failed: bool, what: str) -> None:
-    found = l9.check(sample(Sample.BESIDE, told, truth, at=7, stale=failed).tables(), run())
+    found = l9.check(sample(SampleKind.BESIDE, told, truth, at=7, stale=failed).tables(), run())
     assert [str(each) for each in found] == [f"L9: g in t was held up: {what}"]
 
 
 def test_l9_lets_pass_what_goes_on() -> None:
-    rows = sample(Sample.BESIDE, 1000, 1000) + sample(Sample.BESIDE, 0, 0) + sample(Sample.LAG, 9, 1)
+    rows = sample(SampleKind.BESIDE, 1000, 1000) + sample(SampleKind.BESIDE, 0, 0) + sample(SampleKind.LAG, 9, 1)
     assert l9.check(rows.tables(), run()) == []
 
 

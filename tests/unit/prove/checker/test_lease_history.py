@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prove.checker.lease_history import leases_of
-from prove.history.tables import Columns, Tables, Verb, columns
+from prove.history.tables import OwnerVerb, TableColumns, Tables, columns
 from tests.unit.prove.checker import test_l5_redelivery as test_l5
 from tests.unit.prove.checker import test_s08_lease_tokens as test_s08
 from tests.unit.prove.checker import test_s09_stale_answers as test_s09
@@ -46,8 +46,8 @@ VALID: dict[str, list[Rows]] = {
     "acked": [consume(0, 1, "0 1"), ack(10, 1, 0), ack(20, 1, 1), end("kl")],
     "nacked, due, acked": [*FAILED_ONCE, acked(310, 2, 0), end()],
     "failed to death": [*DIED, end(letters=[letter(0)])],
-    "fatal": [consume(0, 1, "0"), said(Verb.FAIL, 10, 1, 0, dead=(0,)), end(letters=[letter(0, 1, 1)])],
-    "discarded": [consume(0, 1, "0"), said(Verb.DISCARD, 10, 1, 0), end(acked=0, discarded=1)],
+    "fatal": [consume(0, 1, "0"), said(OwnerVerb.FAIL, 10, 1, 0, dead=(0,)), end(letters=[letter(0, 1, 1)])],
+    "discarded": [consume(0, 1, "0"), said(OwnerVerb.DISCARD, 10, 1, 0), end(acked=0, discarded=1)],
     "the end of a lease": [
         consume(0, 1, "0 1"), ack(10, 1, 1), consume(1000, 2, "0:2", "b"), acked(1010, 2, 0), end("kl"),
     ],
@@ -156,7 +156,7 @@ def history(messages: int, *, seed: int = 1) -> Tables:
     )
     delivery.arrays["expires_ms"] = at_ms + 900
     delivery.arrays["together"] = np.full(len(token), 100, np.int32)
-    verb = np.where(np.concatenate((failing, np.zeros(len(again), np.bool_))), Verb.NACK, Verb.ACK)
+    verb = np.where(np.concatenate((failing, np.zeros(len(again), np.bool_))), OwnerVerb.NACK, OwnerVerb.ACK)
     # Without order, so that what is behind a message that failed need not wait.
     answer = _table("answer", at_ms + 10, **shared, verb=verb, delay_ms=np.full(len(token), -1))
     seen = _table("seen", np.zeros(messages, np.int64), offset=np.arange(messages))
@@ -168,7 +168,7 @@ def history(messages: int, *, seed: int = 1) -> Tables:
     return Tables(by_name={**shuffled, "progress": columns("progress", [row])})
 
 
-def _table(name: str, at_ms: Any, **known: Any) -> Columns:
+def _table(name: str, at_ms: Any, **known: Any) -> TableColumns:
     made = columns(name, [])
     arrays = {each: np.zeros(len(at_ms), array.dtype) for each, array in made.arrays.items()}
     arrays |= {each: values.astype(made.arrays[each].dtype) for each, values in known.items()}
@@ -179,7 +179,7 @@ def _table(name: str, at_ms: Any, **known: Any) -> Columns:
     for each, value in (("topic", TOPIC), ("group", GROUP)):
         if each in arrays:
             arrays[each][:] = value
-    return Columns(name, arrays)
+    return TableColumns(name, arrays)
 
 
 @pytest.mark.parametrize("invariant", CHECKS)

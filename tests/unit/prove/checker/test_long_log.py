@@ -6,13 +6,13 @@ import random
 from pathlib import Path
 
 from prove.checker.catalog import INVARIANTS
-from prove.checker.invariant import Run
+from prove.checker.invariant import RunInfo
 from prove.checker.judgement import judge_tables
-from prove.history.calls import Attempt, Placed
+from prove.history.calls import Attempt, PublishedAt
 from prove.history.lines import value_hash
 from prove.history.loading import load_files
-from prove.history.recorder import Recorder
-from prove.history.tables import Columns, Reader, Tables, text_id
+from prove.history.recorder import HistoryRecorder
+from prove.history.tables import ReaderKind, TableColumns, Tables, text_id
 
 _ABOUT = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S22")
 
@@ -22,22 +22,26 @@ class _Log:
 
     def __init__(self) -> None:
         self.parts: list[list[Attempt]] = [[], []]
-        self.places: dict[str, Placed] = {}
+        self.places: dict[str, PublishedAt] = {}
 
-    def append(self, attempt: Attempt) -> Placed:
+    def append(self, attempt: Attempt) -> PublishedAt:
         name = attempt.idempotency_key or ""
         if name in self.places:
             known = self.places[name]
-            return Placed(partition=known.partition, offset=known.offset, duplicate=True)
+            return PublishedAt(partition=known.partition, offset=known.offset, duplicate=True)
         partition = int((attempt.key or "k0")[1:]) % 2
         self.parts[partition].append(attempt)
-        self.places[name] = Placed(partition=partition, offset=len(self.parts[partition]) - 1)
+        self.places[name] = PublishedAt(partition=partition, offset=len(self.parts[partition]) - 1)
         return self.places[name]
 
 
 def _written(folder: Path, dice: random.Random) -> Tables:
     log, last = _Log(), [0, 0]
-    with Recorder(folder, "w") as writer, Recorder(folder, "x") as other, Recorder(folder, "r") as reader:
+    with (
+        HistoryRecorder(folder, "w") as writer,
+        HistoryRecorder(folder, "x") as other,
+        HistoryRecorder(folder, "r") as reader,
+    ):
         for number in range(0, 3000, 3):
             batch = [
                 Attempt(topic="t", value=writer.value(), key=f"k{each % 9}", idempotency_key=f"i{each}")
@@ -59,7 +63,7 @@ def _written(folder: Path, dice: random.Random) -> Tables:
     return load_files(folder).tables
 
 
-def _read(reader: Recorder, log: _Log, partition: int, start: int, *, final: bool = False) -> None:
+def _read(reader: HistoryRecorder, log: _Log, partition: int, start: int, *, final: bool = False) -> None:
     with reader.fetch("t", partition, start, reader="final" if final else "fetch") as fetched:
         found = log.parts[partition][start:]
         fetched.saw(
@@ -72,7 +76,7 @@ def _read(reader: Recorder, log: _Log, partition: int, start: int, *, final: boo
 
 def _broken(tables: Tables) -> set[str]:
     about = [each for each in INVARIANTS if each.name in _ABOUT]
-    judged = judge_tables(tables, Run(), invariants=about)
+    judged = judge_tables(tables, RunInfo(), invariants=about)
     assert not any(each.doubts for each in judged.values())
     return {name for name, each in judged.items() if each.violations}
 
@@ -81,10 +85,10 @@ def test_s1_to_s7_find_nothing_in_a_long_true_history_and_what_is_damaged_in_it(
     tables = _written(tmp_path, random.Random(7))
     assert _broken(tables) == set()
     seen, reads = tables["seen"], tables["read"]
-    last = (seen.reader == Reader.FINAL) & (seen.partition == 0)
+    last = (seen.reader == ReaderKind.FINAL) & (seen.partition == 0)
     last &= seen.offset == seen.offset[last].max()
     ends = reads.high_watermark.copy()
-    ends[(reads.reader == Reader.FINAL) & (reads.partition == 0)] -= 1
-    shorter = {"seen": seen.where(~last), "read": Columns("read", {**reads.arrays, "high_watermark": ends})}
+    ends[(reads.reader == ReaderKind.FINAL) & (reads.partition == 0)] -= 1
+    shorter = {"seen": seen.where(~last), "read": TableColumns("read", {**reads.arrays, "high_watermark": ends})}
     found = _broken(Tables(by_name={**tables.by_name, **shorter}))
     assert {"S1", "S6"} <= found <= {"S1", "S6", "S7"}

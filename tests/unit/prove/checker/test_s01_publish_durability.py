@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import s01_publish_durability as s01
-from prove.history.tables import Reader
+from prove.history.tables import ReaderKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import FAIL, INFO, OK, Rows, fetch, final, final_at, publish
 
@@ -22,7 +22,7 @@ BROKEN: dict[str, Rows] = {
         publish(1, "x", 0) + publish(2, "x", 2) + final_at([(1, "a"), (2, "x")], 0, 3)
     ),
     "a final read that did not come back": (
-        publish(1, "x", 0) + fetch(9, 0, "", 1, reader=Reader.FINAL, outcome=INFO, log_start=9)
+        publish(1, "x", 0) + fetch(9, 0, "", 1, reader=ReaderKind.FINAL, outcome=INFO, log_start=9)
     ),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import s03_content_hashes as s03
-from prove.history.tables import Reader
+from prove.history.tables import ReaderKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import Rows, fetch, final, publish, row
 
@@ -13,10 +13,11 @@ BROKEN: dict[str, Rows] = {
     "two acks of one offset": publish(1, "x", 0) + publish(2, "y", 0) + final("x"),
     "fetched otherwise than it ended": publish(1, "x") + publish(2, "y") + fetch(3, 0, "0:x", 1) + final("y"),
     "two fetches differ": fetch(3, 0, "0:x", 1) + fetch(4, 0, "0:y", 1) + final(),
-    "a file has other bytes": final("x", "y") + fetch(0, 0, "0:x 1:z", 2, reader=Reader.COLD),
-    "delivered otherwise": final("x") + row("seen", topic="t", partition=0, offset=0, hash="y", reader=Reader.DELIVERY),
-    "replayed otherwise": final("x") + fetch(1, 0, "0:y", 1, reader=Reader.REPLAY),
-    "Spark read otherwise": final("x") + fetch(1, 0, "0:y", 1, reader=Reader.SPARK),
+    "a file has other bytes": final("x", "y") + fetch(0, 0, "0:x 1:z", 2, reader=ReaderKind.COLD),
+    "delivered otherwise": final("x")
+    + row("seen", topic="t", partition=0, offset=0, hash="y", reader=ReaderKind.DELIVERY),
+    "replayed otherwise": final("x") + fetch(1, 0, "0:y", 1, reader=ReaderKind.REPLAY),
+    "Spark read otherwise": final("x") + fetch(1, 0, "0:y", 1, reader=ReaderKind.SPARK),
 }  # fmt: skip
 
 # Each looks like a break at first sight.
@@ -27,7 +28,8 @@ NEARLY: dict[str, Rows] = {
     ),
     "the same offset of two topics": final("x") + final("y", topic="u"),
     "a file that is read once more": (
-        final("x", "y") + fetch(0, 0, "0:x 1:y", 2, reader=Reader.COLD) + fetch(1, 0, "0:x 1:y", 2, reader=Reader.SPARK)
+        final("x", "y") + fetch(0, 0, "0:x 1:y", 2, reader=ReaderKind.COLD)
+        + fetch(1, 0, "0:x 1:y", 2, reader=ReaderKind.SPARK)
     ),
     "an attempt of unknown outcome": publish(1, "x") + publish(2, "y", 0) + final("y"),
 }  # fmt: skip

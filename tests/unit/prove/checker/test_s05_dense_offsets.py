@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import s05_dense_offsets as s05
-from prove.history.tables import Reader
+from prove.history.tables import ReaderKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import Rows, fetch, final, final_at, keyed, publish
 
@@ -48,10 +48,10 @@ NEARLY: dict[str, Rows] = {
     "starts at the log start": final("x", "y", log_start=7),
     "an empty partition": final(log_start=7),
     "read by several calls": (
-        final_at([(0, "x"), (1, "y")], 0, 3) + fetch(9, 2, "2:z", 3, reader=Reader.FINAL, process="f")
+        final_at([(0, "x"), (1, "y")], 0, 3) + fetch(9, 2, "2:z", 3, reader=ReaderKind.FINAL, process="f")
     ),
     "the log start rose between two calls of the final read": (
-        final_at([(0, "x")], 0, 4) + fetch(9, 2, "2:y 3:z", 4, reader=Reader.FINAL, process="f", log_start=2)
+        final_at([(0, "x")], 0, 4) + fetch(9, 2, "2:y 3:z", 4, reader=ReaderKind.FINAL, process="f", log_start=2)
     ),
     "at the same time": (
         publish(1, "x", 1, key="k", completed_ns=25) + publish(2, "y", 0, key="k") + final("y", "x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prove.checker import s06_high_watermark as s06
-from prove.history.tables import Reader
+from prove.history.tables import ReaderKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import FAIL, INFO, Rows, fetch, final, publish, row
 
@@ -15,7 +15,7 @@ BROKEN: dict[str, Rows] = {
     "the end is below what was seen": fetch(1, 0, "", 5) + final("a"),
     "the end is below what was acked": publish(1, "x", 3) + final("a"),
     "the end is below what was delivered": (
-        row("seen", topic="t", partition=0, offset=1, hash="b", reader=Reader.DELIVERY, process="o", counter=4)
+        row("seen", topic="t", partition=0, offset=1, hash="b", reader=ReaderKind.DELIVERY, process="o", counter=4)
         + final("a")
     ),
     "there is no end": fetch(1, 0, "", 5),
@@ -58,7 +58,7 @@ NEARLY: dict[str, Rows] = {
         fetch(1, 0, "0:a", 5) + fetch(2, 1, "", 0, outcome=FAIL) + fetch(3, 3, "3:d", 5) + final(*"abcde")
     ),
     "delivered up to the end": (
-        row("seen", topic="t", partition=0, offset=0, hash="a", reader=Reader.DELIVERY, process="o", counter=4)
+        row("seen", topic="t", partition=0, offset=0, hash="a", reader=ReaderKind.DELIVERY, process="o", counter=4)
         + final("a")
     ),
     "read beyond the end by the final read itself": final("a", "b", end=1),
@@ -69,7 +69,7 @@ NEARLY: dict[str, Rows] = {
     ),
     "a reader that begins at the end": fetch(1, -1, "3:d", 5) + fetch(2, 4, "4:e", 5) + final(*"abcde"),
     "a replay by the same process": (
-        fetch(1, 0, "0:a", 5) + fetch(2, 3, "3:d", 5, reader=Reader.REPLAY) + final(*"abcde")
+        fetch(1, 0, "0:a", 5) + fetch(2, 3, "3:d", 5, reader=ReaderKind.REPLAY) + final(*"abcde")
     ),
     "a reader that asked too far": fetch(1, 0, "0:a", 5) + fetch(2, 9, "", 0, outcome=FAIL) + final(*"abcde"),
     "a reader that waits at the end": (

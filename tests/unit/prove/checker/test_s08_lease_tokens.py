@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prove.history.tables import Verb
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.lease_rows import (
     LOST,
     Rows,
@@ -62,7 +62,7 @@ VALID: dict[str, list[Rows]] = {
         consume(0, 1, "0 1"), nack(10, 1, 0), consume(300, 2, "1:2", "b"), acked(310, 2, 1), end(".l", cut=1, acked=1),
     ],
     "released": [
-        consume(0, 1, "0"), said(Verb.RELEASE, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
+        consume(0, 1, "0"), said(OwnerVerb.RELEASE, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
     ],
     "after a seek": [
         consume(0, 1, "0"), seek(10), consume(20, 2, "0", "b"), acked(30, 2, 0), end(epoch=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prove.history.tables import Verb
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.lease_rows import DIED, FAILED, LOST, Rows, ack, acked, consume, end, found, letter, said
 from tests.unit.prove.checker.lease_rows import seek as sought
 
@@ -13,7 +13,7 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0"), ack(10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
     ],
     "delivered after its discard": [
-        consume(0, 1, "0"), said(Verb.DISCARD, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
+        consume(0, 1, "0"), said(OwnerVerb.DISCARD, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
     ],
     "told again after its ack": [consume(0, 1, "0"), ack(10, 1, 0), consume(20, 1, "0"), end()],
     "delivered after its death": [*DIED, consume(600, 3, "0:3:1"), end(letters=[letter(0)])],

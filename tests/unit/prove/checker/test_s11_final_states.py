@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prove.history.tables import Verb
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.lease_rows import (
     DIED,
     FAILED,
@@ -43,7 +43,7 @@ VALID: dict[str, list[Rows]] = {
     "acked": [consume(0, 1, "0 1"), ack(10, 1, 0), ack(20, 1, 1), end("kl")],
     "an ack of unknown outcome": [consume(0, 1, "0"), ack(10, 1, 0, **LOST), end()],
     "dead": [*DIED, end(letters=[letter(0)])],
-    "discarded": [consume(0, 1, "0"), said(Verb.DISCARD, 10, 1, 0), end(acked=0, discarded=1)],
+    "discarded": [consume(0, 1, "0"), said(OwnerVerb.DISCARD, 10, 1, 0), end(acked=0, discarded=1)],
     "filtered": [consume(0, 1, "0"), ack(10, 1, 0), end("kl", acked=1, filtered=1)],
     "before the start": [consume(0, 1, "1"), ack(10, 1, 1), end("kl", start=1, acked=1)],
     "acked and then cut": [consume(0, 1, "0 1"), ack(10, 1, 0, 1), end(".l")],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prove.checker.invariant import DATABASE_CLOCK_JUMPS, Fault
-from prove.history.tables import Verb
+from prove.checker.invariant import DATABASE_CLOCK_JUMPS, FaultInterval
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.lease_rows import (
     DIED,
     FAILED,
@@ -70,7 +70,7 @@ VALID: dict[str, list[Rows]] = {
     ],
     "nacked, due, acked": [*FAILED_ONCE, acked(310, 2, 0), end()],
     "failed to death": [*DIED, end(letters=[letter(0)])],
-    "fatal": [consume(0, 1, "0"), said(Verb.FAIL, 10, 1, 0, dead=(0,)), end(letters=[letter(0, 1, 1)])],
+    "fatal": [consume(0, 1, "0"), said(OwnerVerb.FAIL, 10, 1, 0, dead=(0,)), end(letters=[letter(0, 1, 1)])],
     "the end of a lease": [
         consume(0, 1, "0 1"), ack(10, 1, 1), consume(1000, 2, "0:2", "b"), acked(1010, 2, 0), end("kl"),
     ],
@@ -132,7 +132,7 @@ def test_s12_of_two_keys_one_is_not_counted() -> None:
 
 
 def test_s12_after_a_jump_of_the_databases_clock_a_grant_may_be_over_at_once() -> None:
-    jump = Fault(kind=DATABASE_CLOCK_JUMPS, began_ns=500_000_000, ended_ns=600_000_000)
+    jump = FaultInterval(kind=DATABASE_CLOCK_JUMPS, began_ns=500_000_000, ended_ns=600_000_000)
     missing = [consume(0, 1, "0"), consume(1000, 3, "0:3", "b"), acked(1100, 3, 0), end()]
     assert found("S12", missing) and not found("S12", missing, faults=(jump,))
     more = [consume(0, 1, "0"), consume(1000, 4, "0:4", "b"), acked(1100, 4, 0), end()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakelog.model.group import Exponential
-from prove.checker.invariant import Rules
-from prove.history.tables import Verb
+from prove.checker.invariant import GroupRules
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.lease_rows import (
     FAILED,
     FAILED_ONCE,
@@ -28,7 +28,8 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0"), nack(10, 1, 0, delay_ms=900), consume(300, 2, "0:2:1", "b"), acked(310, 2, 0), end(),
     ],
     "a release with a delay": [
-        consume(0, 1, "0"), said(Verb.RELEASE, 10, 1, 0, delay_ms=900), consume(300, 2, "0:2", "b"), acked(310, 2, 0),
+        consume(0, 1, "0"), said(OwnerVerb.RELEASE, 10, 1, 0, delay_ms=900),
+        consume(300, 2, "0:2", "b"), acked(310, 2, 0),
         end(),
     ],
     "before the back-off of an end that failed it": [
@@ -46,7 +47,7 @@ VALID: dict[str, list[Rows]] = {
         consume(250, 3, "1:2", "b"), acked(260, 3, 1), end("kk"),
     ],
     "a release": [
-        consume(0, 1, "0"), said(Verb.RELEASE, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
+        consume(0, 1, "0"), said(OwnerVerb.RELEASE, 10, 1, 0), consume(20, 2, "0:2", "b"), acked(30, 2, 0), end(),
     ],
     "a nack that may not have happened": [
         consume(0, 1, "0"), nack(10, 1, 0, delay_ms=9000, **LOST), consume(1000, 2, "0:2", "b"), acked(1010, 2, 0),
@@ -80,7 +81,7 @@ def test_s13_nearly_is(name: str) -> None:
 
 @pytest.mark.parametrize(("at", "wrong"), [(1540, 1), (1560, 0)])
 def test_s13_the_second_back_off_is_longer(at: int, wrong: int) -> None:
-    rules = Rules(retries=Exponential(max=5, base_seconds=0.5, jitter=0.2))
+    rules = GroupRules(retries=Exponential(max=5, base_seconds=0.5, jitter=0.2))
     history = [
         consume(0, 1, "0"), nack(10, 1, 0), consume(600, 2, "0:2:1"), nack(800, 2, 0), consume(at, 3, "0:3:2"),
         ack(at + 10, 3, 0), end(),

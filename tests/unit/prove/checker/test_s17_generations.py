@@ -6,7 +6,7 @@ import pytest
 
 from lakelog.model.group import GroupKind
 from prove.checker import s17_generations as s17
-from prove.history.tables import Membership
+from prove.history.tables import MemberEvent
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.member_rows import MS, assigned, commit, join, member, revoked
 from tests.unit.prove.checker.membership_play import Play
@@ -19,7 +19,7 @@ BROKEN: dict[str, Rows] = {
     + assigned("b", 40, 2, 1),
     "an old commit after a newer one": commit("b", 10, 5) + commit("a", 20, 4),
     "an old commit in another's time": assigned("b", 10, 5, 0) + commit("a", 3000, 4) + assigned("b", 9000, 5, 0),
-    "an old consume": join("a", 10, 4, 0) + join("b", 20, 5) + member(Membership.CONSUME, "a", 3000, 4),
+    "an old consume": join("a", 10, 4, 0) + join("b", 20, 5) + member(MemberEvent.CONSUME, "a", 3000, 4),
 }
 KEPT: dict[str, Rows] = {
     "a partition moves": join("a", 10, 1, 0) + revoked("a", 20, 2, 0) + assigned("b", 30, 3, 0),
@@ -34,8 +34,8 @@ KEPT: dict[str, Rows] = {
     "nobody knows when it was asked": assigned("b", 10, 5, 0)
     + commit("a", 3000, 4)
     + assigned("b", 9000, 5, 0, invoked_ns=9001 * MS),
-    "an old consume before all servers know": join("b", 20, 5) + member(Membership.CONSUME, "a", 900, 4),
-    "an old consume that is refused": join("b", 20, 5) + member(Membership.CONSUME, "a", 3000, 4, outcome=FAIL),
+    "an old consume before all servers know": join("b", 20, 5) + member(MemberEvent.CONSUME, "a", 900, 4),
+    "an old consume that is refused": join("b", 20, 5) + member(MemberEvent.CONSUME, "a", 3000, 4, outcome=FAIL),
 }
 
 

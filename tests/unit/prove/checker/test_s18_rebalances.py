@@ -6,8 +6,8 @@ import pytest
 
 from lakelog.model.group import GroupKind
 from prove.checker import s18_rebalances as s18
-from prove.checker.invariant import Fault
-from prove.history.tables import Sample
+from prove.checker.invariant import FaultInterval
+from prove.history.tables import SampleKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.member_rows import MS, assigned, commit, join, leave, poll, revoked
 from tests.unit.prove.checker.membership_play import Play
@@ -21,7 +21,7 @@ LEFT = BEFORE + join("c", 200, 3) + leave("c", 20_000) + AFTER
 
 
 def rebalances(told: int, at: int) -> Rows:
-    return row("sample", kind=Sample.REBALANCES, topic="t", group="g", at_ns=at, told=told)
+    return row("sample", kind=SampleKind.REBALANCES, topic="t", group="g", at_ns=at, told=told)
 
 
 BROKEN: dict[str, Rows] = {
@@ -62,7 +62,7 @@ def test_s18_lets_pass(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["who waits is not told", "it moves to somebody else"])
 def test_s18_judges_no_change_during_a_fault(case: str) -> None:
-    fault = Fault(kind="kill", began_ns=21_000 * MS, ended_ns=22_000 * MS)
+    fault = FaultInterval(kind="kill", began_ns=21_000 * MS, ended_ns=22_000 * MS)
     assert s18.check(BROKEN[case].tables(), run()) != []
     assert s18.check(BROKEN[case].tables(), run(faults=(fault,))) == []
 

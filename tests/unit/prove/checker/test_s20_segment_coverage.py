@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prove.checker import s20_segment_coverage as s20
-from prove.history.tables import Reader
+from prove.history.tables import ReaderKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import Rows, final, final_at, row
 
@@ -21,7 +21,7 @@ def segment(first: int, end: int, **more: Any) -> Rows:
 
 def cold(values: str, first: int = 0) -> Rows:
     made = (
-        row("seen", topic="t", partition=0, reader=Reader.COLD, offset=offset, hash=value)
+        row("seen", topic="t", partition=0, reader=ReaderKind.COLD, offset=offset, hash=value)
         for offset, value in enumerate(values.split(), first)
     )
     return sum(made, Rows())

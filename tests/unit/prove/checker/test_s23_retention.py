@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prove.checker import s23_retention as s23
-from prove.history.tables import Verb
+from prove.history.tables import OwnerVerb
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.rows import FAIL, INFO, Rows, row
 
@@ -24,17 +24,17 @@ def progress(**more: Any) -> Rows:
     return row("progress", **{**PLACE, **told, "process": "s", "counter": 1, **more})
 
 
-def said(verb: Verb, *offsets: int, counter: int = 1, **more: Any) -> Rows:
+def said(verb: OwnerVerb, *offsets: int, counter: int = 1, **more: Any) -> Rows:
     told = {"process": "w", "counter": counter, "invoked_ns": counter * 10, "completed_ns": counter * 10 + 5}
     return sum((row("answer", **{**PLACE, **told, "verb": verb, "offset": each, **more}) for each in offsets), Rows())
 
 
 def seek(counter: int, **more: Any) -> Rows:
     told = {"process": "w", "counter": counter, "invoked_ns": counter * 10, "completed_ns": counter * 10 + 5}
-    return row("call", **{**PLACE, **told, "verb": Verb.SEEK, **more})
+    return row("call", **{**PLACE, **told, "verb": OwnerVerb.SEEK, **more})
 
 
-ACKED = said(Verb.ACK, 0, 1, 2, 6, 7, 8, 9)
+ACKED = said(OwnerVerb.ACK, 0, 1, 2, 6, 7, 8, 9)
 """Three are not; six are below the cut."""
 BROKEN: dict[str, Rows] = {
     "not counted": cut(6) + ACKED + progress(acked=7),
@@ -42,9 +42,12 @@ BROKEN: dict[str, Rows] = {
     "one too many": cut(6) + ACKED + progress(acked=7, cut=4),
     "too many without a cut": ACKED + progress(acked=7, cut=4),
     "acked in an epoch that is over": cut(6) + ACKED + seek(3) + progress(acked=0, cut=0),
-    "all acked in an epoch that is over": cut(6) + ACKED + said(Verb.ACK, 3, 4, 5) + seek(3) + progress(cut=5),
-    "a refused ack": cut(6) + ACKED + said(Verb.ACK, 3, outcome=FAIL) + progress(acked=7, cut=2),
-    "fewer than it said": cut(6, unfinished=3, group="g") + ACKED + said(Verb.NACK, 3, 4, 5) + progress(acked=7, cut=1),
+    "all acked in an epoch that is over": cut(6) + ACKED + said(OwnerVerb.ACK, 3, 4, 5) + seek(3) + progress(cut=5),
+    "a refused ack": cut(6) + ACKED + said(OwnerVerb.ACK, 3, outcome=FAIL) + progress(acked=7, cut=2),
+    "fewer than it said": cut(6, unfinished=3, group="g")
+    + ACKED
+    + said(OwnerVerb.NACK, 3, 4, 5)
+    + progress(acked=7, cut=1),
     "too young": cut(6, youngest_ms=101, horizon_ms=100) + ACKED + progress(acked=7, cut=3),
 }
 KEPT: dict[str, Rows] = {
@@ -52,9 +55,9 @@ KEPT: dict[str, Rows] = {
     "of the partition": cut(6, group=0) + ACKED + progress(acked=7, cut=3),
     "old enough": cut(6, youngest_ms=100, horizon_ms=100) + ACKED + progress(acked=7, cut=3),
     "by count": cut(6, youngest_ms=100) + ACKED + progress(acked=7, cut=3),
-    "perhaps acked": cut(6) + ACKED + said(Verb.ACK, 3, outcome=INFO, completed_ns=0) + progress(acked=8, cut=2),
-    "perhaps not": cut(6) + ACKED + said(Verb.ACK, 3, outcome=INFO, completed_ns=0) + progress(acked=7, cut=3),
-    "leased when it was cut, and acked": cut(6, unfinished=3) + ACKED + said(Verb.ACK, 3, counter=9)
+    "perhaps acked": cut(6) + ACKED + said(OwnerVerb.ACK, 3, outcome=INFO, completed_ns=0) + progress(acked=8, cut=2),
+    "perhaps not": cut(6) + ACKED + said(OwnerVerb.ACK, 3, outcome=INFO, completed_ns=0) + progress(acked=7, cut=3),
+    "leased when it was cut, and acked": cut(6, unfinished=3) + ACKED + said(OwnerVerb.ACK, 3, counter=9)
     + progress(acked=8, cut=2),
     "filtered": cut(6) + ACKED + progress(acked=7, filtered=2, cut=1),
     "dead": cut(6) + ACKED + row("dead", **PLACE, offset=3) + progress(acked=7, dead=1, cut=2),

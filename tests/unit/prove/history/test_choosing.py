@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prove.history.tables import Columns, columns, joined
+from prove.history.tables import TableColumns, columns, joined
 
 
-def table() -> Columns:
+def table() -> TableColumns:
     return columns("cut", [{"topic": 7, "first": first, "end": first + 10} for first in (30, 10, 20, 40)])
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from lakelog.model.group import Exponential, Fixed, Order
-from prove.checker.invariant import Fault, Rules, Run
+from prove.checker.invariant import FaultInterval, GroupRules, RunInfo
 from prove.history.file_reader import CHUNK, FileReader
 from prove.history.loading import HISTORY, load, load_files, load_run, save_run, write_truth
-from prove.history.recorder import Attempt, Placed, Recorder
-from prove.history.tables import Outcome, columns, text_id
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
+from prove.history.tables import CallOutcome, columns, text_id
 
 Lines = Callable[[list[bytes]], list[bytes]]
 
 
 def write(folder: Path, process: str = "p1") -> None:
-    with Recorder(folder, process) as recorder:
+    with HistoryRecorder(folder, process) as recorder:
         for number in range(2):
             with recorder.publish(Attempt(topic="t", value=recorder.value(), key="k")) as call:
-                call.ok(Placed(partition=0, offset=number))
+                call.ok(PublishedAt(partition=0, offset=number))
 
 
 def change(path: Path, how: Lines) -> None:
@@ -74,7 +74,7 @@ def test_a_kill_may_tear_the_last_write_which_then_never_was(tmp_path: Path) -> 
     change(tmp_path / "p1.jsonl", lambda lines: [*lines[:3], lines[3][:30]])
     history = load_files(tmp_path, crashed=["p1"])
     assert history.cut == ()
-    assert sorted(history.tables["attempt"].outcome.tolist()) == [Outcome.OK, Outcome.INFO]
+    assert sorted(history.tables["attempt"].outcome.tolist()) == [CallOutcome.OK, CallOutcome.INFO]
 
 
 def test_nothing_is_a_cut(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_nothing_is_a_cut(tmp_path: Path) -> None:
 
 
 def test_a_large_file_comes_in_chunks(tmp_path: Path) -> None:
-    with Recorder(tmp_path, "p1") as recorder:
+    with HistoryRecorder(tmp_path, "p1") as recorder:
         for _ in range(3):
             attempts = [Attempt(topic="t", value=b"v")] * (CHUNK // 2)
             with recorder.publish(*attempts) as call:
@@ -95,14 +95,14 @@ def test_a_large_file_comes_in_chunks(tmp_path: Path) -> None:
 # Whole runs -------------------------------------------------------------------------------------------------------
 
 
-RUN = Run(
+RUN = RunInfo(
     names={text_id(name): name for name in ("t", "g", "h", "p1")},
     rules={
-        (text_id("t"), text_id("g")): Rules(retries=Fixed(max=7, seconds=0.5), order=Order.PARTITION),
-        (text_id("t"), text_id("h")): Rules(retries=Exponential(max=2, jitter=0.5)),
+        (text_id("t"), text_id("g")): GroupRules(retries=Fixed(max=7, seconds=0.5), order=Order.PARTITION),
+        (text_id("t"), text_id("h")): GroupRules(retries=Exponential(max=2, jitter=0.5)),
     },
     crashed=frozenset({text_id("p1")}),
-    faults=(Fault(kind="kill", began_ns=5, ended_ns=6, about="server 1"),),
+    faults=(FaultInterval(kind="kill", began_ns=5, ended_ns=6, about="server 1"),),
     load_ns=(1, 9),
     healed_ns=10,
     drained_ns=11,
@@ -165,6 +165,6 @@ def test_what_is_missing_is_told(tmp_path: Path, what: str) -> None:
 def test_a_run_whose_truth_nobody_asked_is_cut(tmp_path: Path) -> None:
     (tmp_path / HISTORY).mkdir()
     write(tmp_path / HISTORY)
-    save_run(tmp_path, Run(), processes=["p1"])
+    save_run(tmp_path, RunInfo(), processes=["p1"])
     (reason,) = load(tmp_path).cut
     assert "no truth" in reason

@@ -47,14 +47,14 @@ def test_without_the_library_nothing_is_preloaded_and_no_clock_is_wrong(
 def test_a_clock_is_wrong_by_more_than_any_lease_and_right_again(
     tmp_path: Path, kind: type[ClockAhead], sign: int
 ) -> None:
-    scene = scene_of(tmp_path)
+    topology = scene_of(tmp_path)
     fault = kind()
-    fault.begin(scene, random.Random(1))
-    wrong = [float(server.clock.read_text()) for server in scene.servers]
+    fault.begin(topology, random.Random(1))
+    wrong = [float(server.clock.read_text()) for server in topology.servers]
     assert min(sign * each for each in wrong) > 12 and len(set(wrong)) == len(wrong)
-    fault.end(scene)
-    assert [float(server.clock.read_text()) for server in scene.servers] == [0.0] * len(wrong)
-    scene.claims.take(["clocks"], within=0)
+    fault.end(topology)
+    assert [float(server.clock.read_text()) for server in topology.servers] == [0.0] * len(wrong)
+    topology.claims.take(["clocks"], within=0)
 
 
 _WAITS_FOR_ANOTHER_THREAD = """

@@ -1,4 +1,4 @@
-"""When the machine was taken away: by its own counters, in stretches."""
+"""When the machine was taken away: by its own counters, in intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prove.lab import cpu_stalls
-from prove.lab.cpu_stalls import TAKEN, Pulse
+from prove.lab.cpu_stalls import STALLED, StallMonitor
 
 SECOND = 10**9
 
@@ -18,24 +18,24 @@ def stat(path: Path, *, busy: int, idle: int, stolen: int) -> None:
 
 def test_stretches_in_which_others_had_the_processors(tmp_path: Path) -> None:
     path = tmp_path / "stat"
-    pulse = Pulse(path)
+    stalls = StallMonitor(path)
     counters = [0] * 8
     taken = []
     for second, (busy, idle, stolen) in enumerate([(90, 10, 0), (150, 20, 30), (200, 30, 70), (290, 40, 75)]):
         stat(path, busy=busy, idle=idle, stolen=stolen)
-        counters = pulse.look(counters, second * SECOND, (second + 1) * SECOND)
-        taken.append(pulse.is_taken)
+        counters = stalls.look(counters, second * SECOND, (second + 1) * SECOND)
+        taken.append(stalls.is_taken)
     assert taken == [False, True, True, False]
-    (fault,) = pulse.faults
-    assert (fault.kind, fault.began_ns, fault.ended_ns) == (TAKEN, SECOND, 3 * SECOND)
-    assert (pulse.seconds(), pulse.seconds(2 * SECOND), pulse.seconds(5 * SECOND)) == (2.0, 1.0, 0.0)
-    assert (pulse.seconds(0, 2 * SECOND), pulse.seconds(0, SECOND)) == (1.0, 0.0)
+    (fault,) = stalls.faults
+    assert (fault.kind, fault.began_ns, fault.ended_ns) == (STALLED, SECOND, 3 * SECOND)
+    assert (stalls.seconds(), stalls.seconds(2 * SECOND), stalls.seconds(5 * SECOND)) == (2.0, 1.0, 0.0)
+    assert (stalls.seconds(0, 2 * SECOND), stalls.seconds(0, SECOND)) == (1.0, 0.0)
 
 
 def test_where_nobody_counts_nothing_is_taken(tmp_path: Path) -> None:
-    with Pulse(tmp_path / "missing") as pulse:
+    with StallMonitor(tmp_path / "missing") as stalls:
         pass
-    assert pulse.faults == [] and pulse.seconds() == 0
+    assert stalls.faults == [] and stalls.seconds() == 0
 
 
 def test_a_slower_processor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +44,10 @@ def test_a_slower_processor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(60))
     monkeypatch.setattr(cpu_stalls.time, "thread_time_ns", lambda: next(ticks))
     monkeypatch.setattr(cpu_stalls.time, "monotonic_ns", lambda: next(moments))
-    pulse = Pulse()
-    assert pulse.speed() is None
+    stalls = StallMonitor()
+    assert stalls.speed() is None
     for _ in took:
-        pulse.work()
-    assert (pulse.speed(0, 30), pulse.speed(30)) == (1.0, 0.5)
+        stalls.work()
+    assert (stalls.speed(0, 30), stalls.speed(30)) == (1.0, 0.5)
     monkeypatch.setattr(cpu_stalls, "MINUTE_NS", 20)
-    assert pulse.speed_by_minute(0, 70) == [1.0, 0.67, 0.5, 0.0]
+    assert stalls.speed_by_minute(0, 70) == [1.0, 0.67, 0.5, 0.0]

@@ -9,10 +9,10 @@ import msgspec
 
 from lakelog.model.limits import MAX_MESSAGE_BYTES
 from prove.history.lease_lines import value_of
-from prove.lab.load.calls import Caller, is_refusal
+from prove.lab.load.calls import HttpCaller, is_refusal
 from prove.lab.load.messages import does, make
 from prove.lab.load.plan import ProducerPlan
-from prove.lab.shared_progress import Board, Field
+from prove.lab.shared_progress import ProgressField, SharedProgress
 
 PLAN = ProducerPlan(
     name="p", role="producer", slot=0, folder="", ports=[1], seed=1, topic="t", rate=1, batch=1, partitions=1, kill=0.1
@@ -49,19 +49,23 @@ def test_only_a_definite_refusal_of_ours_is_one() -> None:
 
 def test_who_takes_over_asks_another_server() -> None:
     for slot in range(20):
-        caller = Caller([1, 2, 3], 1.0, first=slot)
-        asked = Caller([1, 2, 3], 1.0, first=slot).choose()
+        caller = HttpCaller([1, 2, 3], 1.0, first=slot)
+        asked = HttpCaller([1, 2, 3], 1.0, first=slot).choose()
         assert caller.choose() == asked
         caller.avoid(asked)
         assert caller.choose() != asked
 
 
 def test_the_board_is_shared_and_survives_its_writer(tmp_path: Path) -> None:
-    writer = Board(tmp_path / "board")
-    writer.add(3, Field.PUBLISHED, 5)
-    writer.add(4, Field.PUBLISHED, 2)
+    writer = SharedProgress(tmp_path / "progress")
+    writer.add(3, ProgressField.PUBLISHED, 5)
+    writer.add(4, ProgressField.PUBLISHED, 2)
     del writer
-    reader = Board(tmp_path / "board")
-    assert (reader.get(3, Field.PUBLISHED), reader.total(Field.PUBLISHED), reader.braked) == (5, 7, 0)
-    Board(tmp_path / "board").brake(2)
-    assert reader.braked == 2
+    reader = SharedProgress(tmp_path / "progress")
+    assert (reader.get(3, ProgressField.PUBLISHED), reader.total(ProgressField.PUBLISHED), reader.throttle_level) == (
+        5,
+        7,
+        0,
+    )
+    SharedProgress(tmp_path / "progress").throttle(2)
+    assert reader.throttle_level == 2

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from prove.lab.load.plan import ReaderPlan
-from prove.lab.load.reader import Reader
+from prove.lab.load.reader import LoadReader
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
+def reader(tmp_path: Path) -> Iterator[LoadReader]:
     for name in ("stop", "history"):
         (tmp_path / name).mkdir()
     plan = ReaderPlan(name="tail-0", role="tail", slot=0, folder=str(tmp_path), ports=[1], seed=1, topic="orders")
-    made = Reader(plan)
+    made = LoadReader(plan)
     yield made
     made._recorder.close()
 
 
-def test_a_failure_takes_it_back_to_where_its_last_answer_began(reader: Reader) -> None:
+def test_a_failure_takes_it_back_to_where_its_last_answer_began(reader: LoadReader) -> None:
     asked: list[int] = []
     answers: list[dict[str, Any] | None] = [{"next_offset": 10}, {"next_offset": 25}, {"next_offset": 25}, None, None]
 

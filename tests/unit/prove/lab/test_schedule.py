@@ -31,9 +31,9 @@ def test_faults_come_in_order_and_never_begin_while_it_is_quiet(seconds: float) 
 
 
 def test_a_quarter_is_quiet_and_long_runs_have_thirty_quiet_seconds() -> None:
-    stretches = quiet(1280)
-    assert sum(end - begin for begin, end in stretches) == pytest.approx(1280 / 4)
-    assert max(end - begin for begin, end in stretches) > 30
+    intervals = quiet(1280)
+    assert sum(end - begin for begin, end in intervals) == pytest.approx(1280 / 4)
+    assert max(end - begin for begin, end in intervals) > 30
 
 
 def test_all_kinds_come_before_any_comes_again() -> None:

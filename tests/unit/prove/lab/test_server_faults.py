@@ -21,7 +21,7 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Any]:
+def topology(tmp_path: Path) -> Iterator[Any]:
     process = Process(Command(argv=SLEEPS), log_path=tmp_path / "log").start()
     server = SimpleNamespace(name="server0", process=process)
     yield SimpleNamespace(
@@ -35,27 +35,27 @@ def scene(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", [resources.DescriptorsGone, resources.MemoryGone])
-def test_a_limit_is_set_and_taken_away(scene: Any, kind: type[resources._Limited]) -> None:
+def test_a_limit_is_set_and_taken_away(topology: Any, kind: type[resources._Limited]) -> None:
     fault = kind()
-    process = psutil.Process(scene.servers[0].process.pid)
+    process = psutil.Process(topology.servers[0].process.pid)
     before = process.rlimit(fault.resource)
-    fault.begin(scene, random.Random(1))
+    fault.begin(topology, random.Random(1))
     assert process.rlimit(fault.resource)[0] < (before[0] if before[0] > 0 else sys.maxsize)
-    fault.end(scene)
+    fault.end(topology)
     assert process.rlimit(fault.resource) == before
-    scene.claims.take(["server0"], within=0)
+    topology.claims.take(["server0"], within=0)
 
 
-def test_who_dies_of_a_limit_is_started_again(scene: Any) -> None:
-    fault, process = resources.MemoryGone(), scene.servers[0].process
-    fault.begin(scene, random.Random(1))
+def test_who_dies_of_a_limit_is_started_again(topology: Any) -> None:
+    fault, process = resources.MemoryGone(), topology.servers[0].process
+    fault.begin(topology, random.Random(1))
     process.kill9()
-    fault.end(scene)
+    fault.end(topology)
     assert process.running and fault.about == "server0, which died of it"
 
 
-def test_a_point_is_armed_for_one_life(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = scene.servers[0].process
+def test_a_point_is_armed_for_one_life(topology: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = topology.servers[0].process
     monkeypatch.setattr(
         process,
         "command",
@@ -63,21 +63,21 @@ def test_a_point_is_armed_for_one_life(scene: Any, monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(servers, "POINTS", {"append.before_statement": 1})
     fault, before = servers.ServerKilledAtPoint(), process.command
-    fault.begin(scene, random.Random(1))
+    fault.begin(topology, random.Random(1))
     assert process.returncode == -9 and fault.about == "server0, append.before_statement"
-    fault.end(scene)
+    fault.end(topology)
     assert process.command is before
 
 
-def test_a_point_that_is_not_reached_is_no_fault(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_point_that_is_not_reached_is_no_fault(topology: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "REACHED_SECONDS", 0.1)
-    before = scene.servers[0].process.command
+    before = topology.servers[0].process.command
     fault = servers.ServerKilledAtPoint()
     with pytest.raises(Busy):
-        fault.begin(scene, random.Random(1))
+        fault.begin(topology, random.Random(1))
     # Its server was started anew for nothing.
     assert fault.has_disturbed
-    assert scene.servers[0].process.running and scene.servers[0].process.command is before
+    assert topology.servers[0].process.running and topology.servers[0].process.command is before
 
 
 @pytest.mark.parametrize("point", servers.POINTS)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from prove.lab.server_link import Wire
+from prove.lab.server_link import ServerLink
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def post(port: int, path: str, body: object, timeout: float = 5.0) -> object:
 
 def test_a_held_request_breaks_off_and_arrives_whole_when_it_is_delivered(upstream: int) -> None:
     large = {"owner": "w-1", "values": ["x" * 1000] * 300}
-    with Wire("127.0.0.1", upstream) as wire:
+    with ServerLink("127.0.0.1", upstream) as wire:
         wire.hold(1, b"/answers ")
         assert post(wire.port, "/v1/consume", {"other": 1}) == {"other": 1}
         with pytest.raises((OSError, http.client.HTTPException)):
@@ -66,7 +66,7 @@ def test_a_held_request_breaks_off_and_arrives_whole_when_it_is_delivered(upstre
 
 
 def test_a_request_that_hangs_says_nothing_to_its_sender(upstream: int) -> None:
-    with Wire("127.0.0.1", upstream) as wire:
+    with ServerLink("127.0.0.1", upstream) as wire:
         wire.hold(1, b"/answers ", hangs=True)
         with pytest.raises(TimeoutError):
             post(wire.port, "/answers", {"a": 1}, timeout=0.3)
@@ -74,7 +74,7 @@ def test_a_request_that_hangs_says_nothing_to_its_sender(upstream: int) -> None:
 
 
 def test_nothing_is_held_where_nothing_came(upstream: int) -> None:
-    with Wire("127.0.0.1", upstream) as wire:
+    with ServerLink("127.0.0.1", upstream) as wire:
         wire.hold(2, b"/messages ")
         assert wire.held(1, within=0.01) == []
         assert post(wire.port, "/v1/topics/t/messages", {"late": 1}) == {"late": 1}

@@ -20,46 +20,46 @@ from prove.lab.load import tiering_driver
 class Crew:
     """One driver that is busy, or none."""
 
-    def __init__(self, *hands: Any) -> None:
-        self.hands = list(hands)
+    def __init__(self, *processes: Any) -> None:
+        self.processes = list(processes)
 
     def of(self, *roles: str) -> list[Any]:
-        return list(self.hands)
+        return list(self.processes)
 
-    def await_busy(self, hand: Any, *, within: float) -> bool:
-        return bool(hand.running)
+    def await_busy(self, client: Any, *, within: float) -> bool:
+        return bool(client.running)
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Any:
+def topology(tmp_path: Path) -> Any:
     (tmp_path / tiering_driver.POINTS).mkdir()
-    hand = SimpleNamespace(name="tierer-1", running=True, pid=0)
-    return SimpleNamespace(folder=tmp_path, claims=Claims(), crew=Crew(hand), servers=[])
+    client = SimpleNamespace(name="driver-1", running=True, pid=0)
+    return SimpleNamespace(folder=tmp_path, claims=Claims(), clients=Crew(client), servers=[])
 
 
-def test_points_are_told_to_one_driver_and_taken_back(scene: Any) -> None:
+def test_points_are_told_to_one_driver_and_taken_back(topology: Any) -> None:
     fault = tiering_faults.TaskKilled()
-    fault.begin(scene, random.Random(1))
-    assert (scene.folder / tiering_driver.POINTS / "tierer-1").read_text() == "tier.after_put=kill"
-    assert fault.victims == {"tierer-1"}
-    fault.end(scene)
-    assert not list((scene.folder / tiering_driver.POINTS).iterdir())
-    scene.claims.take(["tiering"], within=0)
+    fault.begin(topology, random.Random(1))
+    assert (topology.folder / tiering_driver.POINTS / "driver-1").read_text() == "tier.after_put=kill"
+    assert fault.victims == {"driver-1"}
+    fault.end(topology)
+    assert not list((topology.folder / tiering_driver.POINTS).iterdir())
+    topology.claims.take(["tiering"], within=0)
 
 
-def test_without_a_driver_at_work_there_is_no_fault(scene: Any) -> None:
-    scene.crew.hands[0].running = False
+def test_without_a_driver_at_work_there_is_no_fault(topology: Any) -> None:
+    topology.clients.processes[0].running = False
     with pytest.raises(Busy):
-        tiering_faults.TaskKilled().begin(scene, random.Random(1))
+        tiering_faults.TaskKilled().begin(topology, random.Random(1))
 
 
 @pytest.mark.parametrize("kind", [tiering_faults.TwoDrivers, tiering_faults.RegistrationUntold])
-def test_rivals_work_until_the_fault_ends(scene: Any, kind: type[tiering_faults.TwoDrivers]) -> None:
+def test_rivals_work_until_the_fault_ends(topology: Any, kind: type[tiering_faults.TwoDrivers]) -> None:
     fault = kind()
-    fault.begin(scene, random.Random(1))
-    assert (scene.folder / tiering_driver.POINTS / tiering_driver.UNELECTED).exists()
-    fault.end(scene)
-    assert not list((scene.folder / tiering_driver.POINTS).iterdir())
+    fault.begin(topology, random.Random(1))
+    assert (topology.folder / tiering_driver.POINTS / tiering_driver.UNELECTED).exists()
+    fault.end(topology)
+    assert not list((topology.folder / tiering_driver.POINTS).iterdir())
 
 
 @pytest.mark.parametrize("points", [*tiering_faults.DRIVER_POINTS.values(), tiering_faults.TwoDrivers.points])

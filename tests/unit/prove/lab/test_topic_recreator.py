@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from prove.checker.judgement import Verdict, judge
+from prove.checker.judgement import CheckVerdict, judge
 from prove.history.loading import load_files
 from prove.lab.load import topic_recreator
-from prove.lab.load.calls import Reply
-from prove.lab.load.plan import RecreatorPlan
+from prove.lab.load.calls import CallReply
+from prove.lab.load.plan import TopicRecreatorPlan
 
 
 class Servers:
@@ -20,22 +20,22 @@ class Servers:
     def __init__(self, careful: bool) -> None:
         self.careful, self.incarnation, self.there = careful, 0, False
 
-    def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> Reply:
+    def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> CallReply:
         if method == "DELETE":
             self.there, was = False, self.there
-            return Reply(outcome="ok") if was else Reply(outcome="fail", reason="404")
+            return CallReply(outcome="ok") if was else CallReply(outcome="fail", reason="404")
         if path == "/v1/topics":
             self.there, self.incarnation = True, self.incarnation + 1
         if path == "/v1/consume":
-            return Reply(outcome="ok", data={"leases": [self._lease()]})
+            return CallReply(outcome="ok", data={"leases": [self._lease()]})
         if path.endswith("/answers"):
             fits = [each["token"] == self._token for each in body["answers"]]
             told = [
                 {"ok": True} if each else {"error": {"code": "lease_lost", "status": 409, "title": "Lost"}}
                 for each in fits
             ]
-            return Reply(outcome="ok", data={"results": told})
-        return Reply(outcome="ok", data={"incarnation": self.incarnation})
+            return CallReply(outcome="ok", data={"results": told})
+        return CallReply(outcome="ok", data={"incarnation": self.incarnation})
 
     @property
     def _token(self) -> int:
@@ -53,15 +53,15 @@ class Servers:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize(("careful", "verdict"), [(True, Verdict.VALID), (False, Verdict.INVALID)])
+@pytest.mark.parametrize(("careful", "verdict"), [(True, CheckVerdict.VALID), (False, CheckVerdict.INVALID)])
 def test_S9_an_answer_for_the_topic_before_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, careful: bool, verdict: Verdict
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, careful: bool, verdict: CheckVerdict
 ) -> None:
     for folder in ("history", "stop"):
         (tmp_path / folder).mkdir()
     servers = Servers(careful)
-    monkeypatch.setattr(topic_recreator, "Caller", lambda *_, **__: servers)
-    plan = RecreatorPlan(
+    monkeypatch.setattr(topic_recreator, "HttpCaller", lambda *_, **__: servers)
+    plan = TopicRecreatorPlan(
         name="r-1",
         role="recreator",
         slot=0,
@@ -72,7 +72,7 @@ def test_S9_an_answer_for_the_topic_before_is_judged(
         group="g",
         every=0,
     )
-    client = topic_recreator.Recreator(plan)
+    client = topic_recreator.TopicRecreator(plan)
     lives = iter([False] * 12)
     monkeypatch.setattr(type(client._client), "stopped", property(lambda _: next(lives, True)))
     client.run()

@@ -12,7 +12,7 @@ from lakelog.errors import SegmentDamaged
 from lakelog.objectstore import open_store
 from lakelog.segments import segment_path
 from prove.history.tables import text_id
-from prove.lab.truth import STRIDE, Truth, _orphans, _readable
+from prove.lab.truth import STRIDE, LabTruth, _orphans, _readable
 
 
 def test_files_that_no_live_segment_names_are_told() -> None:
@@ -47,8 +47,8 @@ def test_what_cannot_be_read_is_left_out_and_what_is_behind_it_is_read() -> None
 
 
 def test_a_dead_letter_that_was_redriven_is_told_with_its_copy() -> None:
-    scene: Any = SimpleNamespace()
-    truth = Truth(scene)
+    topology: Any = SimpleNamespace()
+    truth = LabTruth(topology)
     truth._hashes = {("jobs", 0, 3): 7, ("jobs", 1, 9): 7}
     assert truth._copy("jobs", {"id": "5-0-3", "partition": 0}) == {}
     copy = truth._copy("jobs", {"id": "5-0-3", "partition": 0, "redriven_to": "5-1-9"})

@@ -12,18 +12,18 @@ import pytest
 from rich.console import Console
 
 from prove.checker.invariant import Violation
-from prove.checker.judgement import Judgement, Verdict
+from prove.checker.judgement import CheckVerdict, Judgement
 from prove.lab import faults
-from prove.lab.report.summary import Summary, Timeline
+from prove.lab.report.summary import ReportSummary, RunTimeline
 from prove.lab.sizes import SIZES
-from prove.lab.verdict import Concluded
+from prove.lab.verdict import Conclusion
 from prove.mutants import command
 from prove.mutants.catalog import MUTANTS, Mutant
 from prove.mutants.patched_tree import PatchRefused
-from prove.mutants.trial import KINDS, NONE, Stage, Trial, trial_of
+from prove.mutants.trial import KINDS, NONE, Trial, TrialRunner, trial_of
 
 FIRST = MUTANTS[0]
-TIMELINE = Timeline(
+TIMELINE = RunTimeline(
     published=[], delivered=[], acked=[], redelivered=[], rebalances=[], load_seconds=1, healed=1, drained=1
 )
 
@@ -32,26 +32,26 @@ def trial(bug: str = FIRST.name, seed: int = 1, **more: Any) -> Trial:
     return Trial(**{"bug": bug, "seed": seed, "verdict": "invalid", "seconds": 99.0, **more})
 
 
-def concluded(verdict: str, **found: Verdict) -> Concluded:
+def concluded(verdict: str, **found: CheckVerdict) -> Conclusion:
     wrong = Violation(invariant="S1", what="lost")
-    summary = Summary(
+    summary = ReportSummary(
         size="mutant", seed=1, verdict=verdict, repeat="", invariants=(), faults=(), figures={}, notes=("slow",),
         timeline=TIMELINE,
     )  # fmt: skip
     judged = {name: Judgement(verdict=each, violations=(wrong,)) for name, each in found.items()}
-    return Concluded(judged=judged, effects=(), summary=summary, shown_after={"S1": 2.5})
+    return Conclusion(judged=judged, effects=(), summary=summary, shown_after={"S1": 2.5})
 
 
-def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str, **found: Any) -> int:
+def finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str, **found: Any) -> int:
     """The command with a stage that plays nothing: what it is told was found, or raised."""
 
-    def play(self: object, mutant: Mutant | None, seed: int) -> Trial:
+    def run(self: object, mutant: Mutant | None, seed: int) -> Trial:
         told = found.get((mutant.name if mutant else NONE).replace("-", "_"), {})
         if isinstance(told, BaseException):
             raise told
         return trial(mutant.name if mutant else NONE, seed, **told)
 
-    monkeypatch.setattr(Stage, "play", play)
+    monkeypatch.setattr(TrialRunner, "run", run)
     monkeypatch.setattr(command, "library", lambda: Path())
     monkeypatch.setattr("signal.signal", lambda *each: None)
     parser = ArgumentParser()
@@ -75,14 +75,16 @@ def test_the_code_as_it_is_has_to_be_valid() -> None:
 
 
 def test_only_what_is_surely_violated_is_found() -> None:
-    made = trial_of(concluded("invalid", S1=Verdict.INVALID, S3=Verdict.INVALID, S5=Verdict.UNKNOWN), "x", 7, 12.0)
+    made = trial_of(
+        concluded("invalid", S1=CheckVerdict.INVALID, S3=CheckVerdict.INVALID, S5=CheckVerdict.UNKNOWN), "x", 7, 12.0
+    )
     assert made.found == {"S1": 2.5, "S3": None}
     assert (made.bug, made.seed, made.seconds, made.notes) == ("x", 7, 12.0, ("slow",))
     assert made.what["S1"] == "S1: lost"
 
 
 def test_everything_is_run_with_every_seed_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert played(monkeypatch, tmp_path, "--seeds", "2", "--first", "5", none=VALID, **ALL_FOUND) == 0
+    assert finished(monkeypatch, tmp_path, "--seeds", "2", "--first", "5", none=VALID, **ALL_FOUND) == 0
     kept = msgspec.json.decode((tmp_path / "mutants.json").read_bytes())
     assert [(each["bug"], each["seed"]) for each in kept[:3]] == [(NONE, 5), (NONE, 6), (FIRST.name, 5)]
     assert len(kept) == 2 * 13
@@ -94,11 +96,11 @@ def test_everything_is_run_with_every_seed_and_kept(monkeypatch: pytest.MonkeyPa
 def test_one_that_is_not_as_it_should_be_is_enough(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: dict[str, Any]
 ) -> None:
-    assert played(monkeypatch, tmp_path, "--seeds", "1", **found) == 1
+    assert finished(monkeypatch, tmp_path, "--seeds", "1", **found) == 1
 
 
 def test_only_some_are_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert played(monkeypatch, tmp_path, "--only", FIRST.name, **ALL_FOUND) == 0
+    assert finished(monkeypatch, tmp_path, "--only", FIRST.name, **ALL_FOUND) == 0
     kept = msgspec.json.decode((tmp_path / "mutants.json").read_bytes())
     assert [each["seed"] for each in kept] == [1, 2, 3]
 
@@ -106,10 +108,10 @@ def test_only_some_are_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_nothing_is_said_of_runs_that_were_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     only = ("--only", FIRST.name)
     refused = {"synchronous_commit_off": PatchRefused("no longer fits")}
-    assert played(monkeypatch, tmp_path, *only, **refused) == 2
-    assert played(monkeypatch, tmp_path, *only, synchronous_commit_off=KeyboardInterrupt()) == 130
+    assert finished(monkeypatch, tmp_path, *only, **refused) == 2
+    assert finished(monkeypatch, tmp_path, *only, synchronous_commit_off=KeyboardInterrupt()) == 130
     (tmp_path / "mutants.json").touch()
-    assert played(monkeypatch, tmp_path, *only, **ALL_FOUND) == 2
+    assert finished(monkeypatch, tmp_path, *only, **ALL_FOUND) == 2
 
 
 def test_the_table_has_a_row_for_each_bug_and_a_column_for_each_seed() -> None:
@@ -132,8 +134,8 @@ def test_all_have_the_same_load_and_the_same_faults() -> None:
 
 
 def test_a_run_that_breaks_is_told_and_not_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("prove.mutants.trial.Laboratory", lambda wish: 1 / 0)
-    stage = Stage(size=SIZES["mutant"], folder=tmp_path, say=print)
-    made = stage.play(None, 4)
+    monkeypatch.setattr("prove.mutants.trial.Laboratory", lambda request: 1 / 0)
+    stage = TrialRunner(size=SIZES["mutant"], folder=tmp_path, say=print)
+    made = stage.run(None, 4)
     assert (made.bug, made.seed, made.verdict) == (NONE, 4, "unknown") and not made.passes(None)
     assert "ZeroDivisionError" in made.notes[0]

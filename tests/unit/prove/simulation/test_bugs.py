@@ -22,12 +22,12 @@ from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
 from lakelog.storage.store import PartVerdict
 from prove.simulation.command import run_range
-from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, Plan, drawn
+from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, SimulationPlan, drawn
 
 MOST = 300
 
 
-def found(*names: str, first: int = 0, among: Callable[[Plan], bool] = lambda plan: True) -> str | None:
+def found(*names: str, first: int = 0, among: Callable[[SimulationPlan], bool] = lambda plan: True) -> str | None:
     """The first violation of one of these invariants, in seeds from the first on whose plan is as asked."""
     for seed in islice((each for each in count(first) if among(drawn(each))), MOST):
         for _, violation in run_range(seed, seed + 1).violations:

@@ -10,7 +10,7 @@ import pytest
 from prove.lab import command as lab
 from prove.lab.sizes import SIZES
 from prove.simulation import command
-from prove.simulation.command import Share, run
+from prove.simulation.command import SeedResults, run
 from prove.simulation.known_seeds import KNOWN
 
 
@@ -19,9 +19,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The ranges of seeds that were run, in order. None of them is simulated."""
     ranges: list[tuple[int, int]] = []
 
-    def run_range(first: int, end: int) -> Share:
+    def run_range(first: int, end: int) -> SeedResults:
         ranges.append((first, end))
-        return Share(seeds=end - first)
+        return SeedResults(seeds=end - first)
 
     monkeypatch.setattr(command, "run_range", run_range)
     return ranges
@@ -43,8 +43,8 @@ def test_a_known_seed_that_fails_again_fails_the_run_and_says_what_it_is_known_f
 ) -> None:
     seed, what = next(iter(KNOWN.items()))
 
-    def run_range(first: int, end: int) -> Share:
-        return Share(seeds=end - first, violations=[(seed, "S12: gap")] if first == seed else [])
+    def run_range(first: int, end: int) -> SeedResults:
+        return SeedResults(seeds=end - first, violations=[(seed, "S12: gap")] if first == seed else [])
 
     monkeypatch.setattr(command, "run_range", run_range)
 

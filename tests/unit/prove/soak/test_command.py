@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prove.soak import command
-from prove.soak.gauges import Taken
+from prove.soak.gauges import GaugeReading
 
 
 class Stolen:
@@ -27,19 +27,21 @@ class Stolen:
         return max(0, min(self._ended, until_ns) - max(self._began, since_ns)) / 1e9
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, stolen: float, *, broken: bool = False) -> tuple[list[Taken], list[int]]:
+def watched(
+    monkeypatch: pytest.MonkeyPatch, stolen: float, *, broken: bool = False
+) -> tuple[list[GaugeReading], list[int]]:
     levels: list[int] = []
-    crew = SimpleNamespace(board=SimpleNamespace(brake=levels.append), broken=["worker-1"] if broken else [])
-    scene: Any = SimpleNamespace(crew=crew)
+    clients = SimpleNamespace(progress=SimpleNamespace(throttle=levels.append), broken=["worker-1"] if broken else [])
+    topology: Any = SimpleNamespace(clients=clients)
     monkeypatch.setattr(command, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(command, "HOLD_SECONDS", 0.01)
-    monkeypatch.setattr(command, "take", lambda scene, at: taken(at))
-    pulse: Any = Stolen(stolen)
-    return command._watch(scene, pulse, time.monotonic_ns(), 0.3), levels
+    monkeypatch.setattr(command, "take", lambda topology, at: taken(at))
+    stalls: Any = Stolen(stolen)
+    return command._watch(topology, stalls, time.monotonic_ns(), 0.3), levels
 
 
-def taken(at: float) -> Taken:
-    return Taken(at=at, memory={}, dead=0, dead_by_table={}, database=0, wal=0, store=0, lag={}, published=0)
+def taken(at: float) -> GaugeReading:
+    return GaugeReading(at=at, memory={}, dead=0, dead_by_table={}, database=0, wal=0, store=0, lag={}, published=0)
 
 
 def test_what_was_taken_away_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prove.history.lines import Got, LeaseSeen, Line
-from prove.history.recorder import Attempt, Placed, Recorder
+from prove.history.recorder import Attempt, HistoryRecorder, PublishedAt
 from prove.soak.latency import measure
 
 MS = 1_000_000
@@ -36,15 +36,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def publish(recorder: Recorder, clock: Clock, offsets: range, *, began: int, ended: int) -> None:
+def publish(recorder: HistoryRecorder, clock: Clock, offsets: range, *, began: int, ended: int) -> None:
     clock.ms = began
     attempts = [Attempt(topic="orders", value=str(each).encode()) for each in offsets]
     with recorder.publish(*attempts) as call:
         clock.ms = ended
-        call.each([Placed(partition=1, offset=each, duplicate=False) for each in offsets])
+        call.each([PublishedAt(partition=1, offset=each, duplicate=False) for each in offsets])
 
 
-def deliver(recorder: Recorder, clock: Clock, offsets: Iterator[int], *, at: int, number: int = 1) -> None:
+def deliver(recorder: HistoryRecorder, clock: Clock, offsets: Iterator[int], *, at: int, number: int = 1) -> None:
     clock.ms = at
     first = recorder.invoke(Line(kind="invoke", op="consume", topic="orders", group="billing", owner="w", lease_ms=1))
     messages = tuple(Got(each, number) for each in offsets)
@@ -53,10 +53,10 @@ def deliver(recorder: Recorder, clock: Clock, offsets: Iterator[int], *, at: int
 
 
 def test_waits_are_measured_by_call_and_by_message(folder: Path, clock: Clock) -> None:
-    with Recorder(folder / "history", "producer-1", clock=clock) as recorder:
+    with HistoryRecorder(folder / "history", "producer-1", clock=clock) as recorder:
         publish(recorder, clock, range(2), began=100, ended=110)
         publish(recorder, clock, range(2, 3), began=10_000, ended=10_030)
-    with Recorder(folder / "history", "billing-2", clock=clock) as recorder:
+    with HistoryRecorder(folder / "history", "billing-2", clock=clock) as recorder:
         deliver(recorder, clock, iter([0, 1]), at=150)
         # Once more: it says nothing about how soon it came. And one that nobody is known to have published.
         deliver(recorder, clock, iter([0]), at=900, number=2)
@@ -70,7 +70,7 @@ def test_waits_are_measured_by_call_and_by_message(folder: Path, clock: Clock) -
 
 
 def test_other_producers_do_not_count(folder: Path, clock: Clock) -> None:
-    with Recorder(folder / "history", "peak-1", clock=clock) as recorder:
+    with HistoryRecorder(folder / "history", "peak-1", clock=clock) as recorder:
         publish(recorder, clock, range(2), began=0, ended=1)
     found = measure(folder, (("producer",), ("billing",)), BEGAN)
     assert not len(found.publish.took) and not len(found.delivery.took)
@@ -78,10 +78,10 @@ def test_other_producers_do_not_count(folder: Path, clock: Clock) -> None:
 
 
 def test_what_waited_while_the_machine_was_taken_away_is_left_out(folder: Path, clock: Clock) -> None:
-    with Recorder(folder / "history", "producer-1", clock=clock) as recorder:
+    with HistoryRecorder(folder / "history", "producer-1", clock=clock) as recorder:
         for offset, began in enumerate((0, 25_000, 31_000, 39_000, 41_000)):
             publish(recorder, clock, range(offset, offset + 1), began=began, ended=began + 10)
-    with Recorder(folder / "history", "billing-2", clock=clock) as recorder:
+    with HistoryRecorder(folder / "history", "billing-2", clock=clock) as recorder:
         deliver(recorder, clock, iter([0]), at=29_999)
         deliver(recorder, clock, iter([1]), at=30_001)
         deliver(recorder, clock, iter([4]), at=42_000)

@@ -7,22 +7,23 @@ import re
 import pytest
 
 from prove.soak.command import _show
-from prove.soak.gauges import Taken
+from prove.soak.gauges import GaugeReading
 from prove.soak.latency import Window
 from prove.soak.page import HEIGHT, LEFT, WIDTH, Soaked, chart, page
-from prove.soak.verdicts import Shown
+from prove.soak.verdicts import SoakVerdict
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
 
 def soaked(*, holds: bool = True, broken: tuple[str, ...] = ()) -> Soaked:
     taken = [
-        Taken(at=at, memory={HOSTILE: 10}, dead=1, dead_by_table={}, database=1, wal=1, store=1, lag={HOSTILE: 3},
+        GaugeReading(at=at, memory={HOSTILE: 10}, dead=1, dead_by_table={}, database=1, wal=1, store=1,
+                     lag={HOSTILE: 3},
               published=1)
         for at in (0.0, 10.0)
     ]  # fmt: skip
     windows = [Window(at=10.0, publish_p50=1.0, publish_p99=2.0, delivery_p99=3.0)]
-    shown = Shown(name=HOSTILE, asked=HOSTILE, measured=HOSTILE, holds=holds)
+    shown = SoakVerdict(name=HOSTILE, asked=HOSTILE, measured=HOSTILE, holds=holds)
     return Soaked(
         seed=1, minutes=1.0, servers=3, peak=None, rate=10.0, keep_seconds=40.0, verdicts=[shown], broken=list(broken),
         taken_away=[(2.0, 5.0)], speed=[(0.5, 0.9)], taken=taken, windows=windows,

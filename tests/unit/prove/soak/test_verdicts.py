@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prove.soak.gauges import Taken
+from prove.soak.gauges import GaugeReading
 from prove.soak.latency import Latency, Waits
 from prove.soak.verdicts import FEW_DEAD, bounded, memory, steady, tiered, undisturbed, verdicts
 
 MIB = 2**20
 
 
-def taken(at: float, *, memory: float = 100.0, dead: int = 0, store: int = 0, lag: int = 0) -> Taken:
-    return Taken(
+def taken(at: float, *, memory: float = 100.0, dead: int = 0, store: int = 0, lag: int = 0) -> GaugeReading:
+    return GaugeReading(
         at=at, memory={"server0": int(memory * MIB)}, dead=dead, dead_by_table={}, database=0, wal=0, store=store,
         lag={"billing": lag}, published=0,
     )  # fmt: skip
