@@ -16,7 +16,7 @@ from lakelog.errors import SegmentDamaged
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.storage.memory import MemoryStore
-from lakelog.storage.store import HotBatch, Read
+from lakelog.storage.store import HotBatch, ReadResult
 from prove.simulation.loop import driven
 
 
@@ -53,7 +53,7 @@ class ColdFiles:
     def sealed(self, pid: int, read: Any) -> Any:
         """What the database found, as a segment where the partition is cold."""
         file = self.files.get(pid)
-        if file is None or not isinstance(read, Read) or not read.batches:
+        if file is None or not isinstance(read, ReadResult) or not read.batches:
             return read
         first, last = read.batches[0], read.batches[-1]
         segment = Segment(

@@ -16,7 +16,7 @@ from typing import Any
 # Takes from the dice when it is first imported, which must not happen within a run.
 import numpy.random  # noqa: F401
 
-from lakelog.coordinator.leasing import closed
+from lakelog.coordinator.leasing import closed_leases as closed
 from lakelog.maintenance import agent
 from prove.simulation.loop import VirtualLoop
 

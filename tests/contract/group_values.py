@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Sequence
 
 from lakelog.storage.groups import (
+    CommitResult,
     CommitStatus,
-    Committed,
     GroupStore,
-    JournalAsk,
     JournalEntry,
+    JournalRequest,
     JournalRow,
     NewDeadLetter,
 )
@@ -71,7 +71,7 @@ async def commit(groups: GroupStore, *entries: JournalEntry) -> list[CommitStatu
     return [answer.status for answer in await groups.journals_commit(entries)]
 
 
-async def commit_one(groups: GroupStore, new: JournalEntry) -> Committed:
+async def commit_one(groups: GroupStore, new: JournalEntry) -> CommitResult:
     (answer,) = await groups.journals_commit([new])
     return answer
 
@@ -86,7 +86,7 @@ async def write(
 
 
 async def rows_of(groups: GroupStore, group_id: int, pid: int, after: int = 0) -> list[JournalRow]:
-    (read,) = await groups.journals_read([JournalAsk(group_id=group_id, pid=pid, after=after)])
+    (read,) = await groups.journals_read([JournalRequest(group_id=group_id, pid=pid, after=after)])
     return list(read.rows)
 
 

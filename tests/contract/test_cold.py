@@ -10,7 +10,7 @@ from datetime import timedelta
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
-from lakelog.storage.cold import REASONS, PlanAsk
+from lakelog.storage.cold import REASONS, ColdPlanRequest
 from lakelog.storage.store import HeadState, HotBatch, PartitionStore
 from tests.contract.stores import Backing
 from tests.contract.values import appended, create, create_one, head_of, new_pids, plain, read_all
@@ -185,7 +185,7 @@ async def test_only_verified_segments_are_read(backing: Backing) -> None:
         await appended(one, plain(pid, 4))
         read = await other.read(pid, 2, max_messages=1, max_bytes=1)
         assert read is not None and read.segment is None and read.batches[0].base == 0
-        assert (await other.cold.plans([PlanAsk(pid=pid)]))[0].segments == []
+        assert (await other.cold.plans([ColdPlanRequest(pid=pid)]))[0].segments == []
         assert await other.cold.unverified([pid]) == [(pid, made)]
         assert await other.cold.verified([(pid, made)]) == [True]
         assert await other.cold.verified([(pid, made)]) == [True]
@@ -213,7 +213,7 @@ async def test_a_hole_is_filled_exactly(backing: Backing) -> None:
         assert await store.cold.unregister([(pid, parts[1])]) == [True]
         assert await store.cold.unregister([(pid, parts[1])]) == [True]
         assert await ranges(store, pid, 1000, min_bytes=1000, min_age=DAY) == [(3, 6, 16)]
-        found = (await store.cold.plans([PlanAsk(pid=pid)]))[0].segments
+        found = (await store.cold.plans([ColdPlanRequest(pid=pid)]))[0].segments
         assert [each.first for each in found] == [0, 6]
         await store.roll()
         assert await store.rolls_drop(grace=NO_TIME) == []
@@ -276,18 +276,18 @@ async def test_plans_show_head_and_segments_together(backing: Backing) -> None:
         made = await tiered(store, pid, 3, 6, 9)
 
         async def firsts(start: int = 0, end: int | None = None) -> list[int]:
-            (plan,) = await store.cold.plans([PlanAsk(pid=pid, start=start, end=end)])
+            (plan,) = await store.cold.plans([ColdPlanRequest(pid=pid, start=start, end=end)])
             assert plan.head == await head_of(store, pid)
             return [each.first for each in plan.segments]
 
-        assert (await store.cold.plans([PlanAsk(pid=pid)]))[0].segments == made
+        assert (await store.cold.plans([ColdPlanRequest(pid=pid)]))[0].segments == made
         assert await firsts() == [0, 3, 6]
         assert await firsts(3, 6) == [3]
         assert await firsts(4, 7) == [3, 6]
         assert await firsts(9) == []
         await store.log_start_raise([(pid, 4)])
         assert await firsts() == [3, 6]
-        assert await store.cold.plans([PlanAsk(pid=other) for other in new_pids(2)]) == []
+        assert await store.cold.plans([ColdPlanRequest(pid=other) for other in new_pids(2)]) == []
 
 
 async def test_times_are_found_through_segments(backing: Backing) -> None:

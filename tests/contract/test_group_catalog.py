@@ -111,18 +111,18 @@ async def test_a_group_made_again_is_another(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         group, topic = await create(one, scope), await new_topic(one, scope)
-        await one.groups.reading_create(reading_of(group, topic, 3, 4))
+        await one.groups.group_topic_create(reading_of(group, topic, 3, 4))
         deleted = await asyncio.gather(*(catalog.groups.group_delete(group) for catalog in (one, other) * 2))
         assert sorted(deleted) == [False, False, False, True]
         assert await one.groups.group_find(scope, "billing") is None
         assert await one.groups.group_list(scope) == []
-        assert await one.groups.reading_find(group.group_id, topic.incarnation) is None
-        assert await one.groups.reading_list_topic(topic) == []
+        assert await one.groups.group_topic_find(group.group_id, topic.incarnation) is None
+        assert await one.groups.group_topic_list_by_topic(topic) == []
         again = await create(other, scope)
         assert again.group_id != group.group_id
-        assert await one.groups.reading_list(again) == []
+        assert await one.groups.group_topic_list(again) == []
         with pytest.raises(GroupNotFound):
-            await one.groups.reading_create(reading_of(group, topic, 3, 4))
+            await one.groups.group_topic_create(reading_of(group, topic, 3, 4))
 
 
 async def test_a_deleted_group_is_listed_until_no_server_can_write_for_it(backing: Backing) -> None:
@@ -140,15 +140,15 @@ async def test_the_first_reading_holds(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         group, topic = await create(one, scope), await new_topic(one, scope)
-        assert await one.groups.reading_find(group.group_id, topic.incarnation) is None
+        assert await one.groups.group_topic_find(group.group_id, topic.incarnation) is None
         made = await asyncio.gather(
             *(
-                catalog.groups.reading_create(reading_of(group, topic, n, 1 << 40))
+                catalog.groups.group_topic_create(reading_of(group, topic, n, 1 << 40))
                 for n, catalog in enumerate((one, other) * 3)
             )
         )
         assert made == [made[0]] * 6
-        assert await other.groups.reading_find(group.group_id, topic.incarnation) == made[0]
+        assert await other.groups.group_topic_find(group.group_id, topic.incarnation) == made[0]
         assert made[0].starts[1] == 1 << 40
 
 
@@ -159,42 +159,44 @@ async def test_readings_are_listed_by_group_and_by_topic(backing: Backing) -> No
         topics = [await new_topic(one, scope, name) for name in ("t2", "t1", "t3")]
         for group in groups:
             for topic in topics:
-                await one.groups.reading_create(reading_of(group, topic, topic.incarnation, 0))
-        sought = await one.groups.reading_seek(reading_of(groups[0], topics[0]), [5, 6])
+                await one.groups.group_topic_create(reading_of(group, topic, topic.incarnation, 0))
+        sought = await one.groups.group_topic_seek(reading_of(groups[0], topics[0]), [5, 6])
         await one.topic_delete(topics[2])
-        listed = await other.groups.reading_list(groups[0])
+        listed = await other.groups.group_topic_list(groups[0])
         assert [topic for topic, _ in listed] == [topics[1], topics[0]]
         assert [reading.epoch for _, reading in listed] == [0, 1]
         assert [reading.starts[0] for _, reading in listed] == [topics[1].incarnation, topics[0].incarnation]
-        many = await other.groups.reading_list(*groups)
+        many = await other.groups.group_topic_list(*groups)
         assert [(reading.group_id, topic) for topic, reading in many] == [
             (group.group_id, topic) for group in groups for topic in (topics[1], topics[0])
         ]
-        assert await other.groups.reading_list() == []
-        readers = await other.groups.reading_list_topic(topics[0])
+        assert await other.groups.group_topic_list() == []
+        readers = await other.groups.group_topic_list_by_topic(topics[0])
         assert [group for group, _ in readers] == [groups[1], groups[0]]
         assert readers[1][1].targets == sought.targets
         await one.topic_forget(topics[2])
-        assert await one.groups.reading_find(groups[0].group_id, topics[2].incarnation) is None
+        assert await one.groups.group_topic_find(groups[0].group_id, topics[2].incarnation) is None
 
 
 async def test_a_seek_raises_the_epoch_once(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         group, topic = await create(one, scope), await new_topic(one, scope)
-        reading = await one.groups.reading_create(reading_of(group, topic, 1, 2))
-        sought = await one.groups.reading_seek(reading, [None, 1 << 40])
+        reading = await one.groups.group_topic_create(reading_of(group, topic, 1, 2))
+        sought = await one.groups.group_topic_seek(reading, [None, 1 << 40])
         assert sought == replace(reading, epoch=1, targets=(None, 1 << 40))
-        assert await other.groups.reading_find(group.group_id, topic.incarnation) == sought
+        assert await other.groups.group_topic_find(group.group_id, topic.incarnation) == sought
         with pytest.raises(Conflict):
-            await other.groups.reading_seek(reading, [0, 0])
-        tries = [catalog.groups.reading_seek(sought, [n, n]) for n, catalog in enumerate((one, other) * 3)]
+            await other.groups.group_topic_seek(reading, [0, 0])
+        tries = [catalog.groups.group_topic_seek(sought, [n, n]) for n, catalog in enumerate((one, other) * 3)]
         answers = await asyncio.gather(*tries, return_exceptions=True)
         (winner,) = [answer for answer in answers if isinstance(answer, Reading)]
         assert winner.epoch == 2
-        assert await one.groups.reading_find(group.group_id, topic.incarnation) == winner
+        assert await one.groups.group_topic_find(group.group_id, topic.incarnation) == winner
         with pytest.raises(Conflict):
-            await one.groups.reading_seek(Reading(group_id=new_group(), incarnation=new_incarnation(), starts=()), [])
+            await one.groups.group_topic_seek(
+                Reading(group_id=new_group(), incarnation=new_incarnation(), starts=()), []
+            )
 
 
 async def test_servers_are_alive_as_long_as_they_are_seen(backing: Backing) -> None:

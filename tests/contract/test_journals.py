@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakelog.storage.groups import JOURNAL_READ_ROWS, CommitStatus, JournalAsk
+from lakelog.storage.groups import JOURNAL_READ_ROWS, CommitStatus, JournalRequest
 from tests.contract.group_values import (
     ALWAYS,
     body_of,
@@ -102,7 +102,7 @@ async def test_groups_and_partitions_have_journals_of_their_own(backing: Backing
         entries = [entry(group, pid, 1) for group in groups for pid in pids]
         assert await commit(store.groups, *entries) == [OK] * 4
         await write(store.groups, groups[0], pids[0], [2])
-        asks = [JournalAsk(group_id=group, pid=pid) for group in groups for pid in pids]
+        asks = [JournalRequest(group_id=group, pid=pid) for group in groups for pid in pids]
         reads = await store.groups.journals_read(asks[::-1])
         assert [[row.version for row in read.rows] for read in reads] == [[1], [1], [1], [1, 2]]
 
@@ -111,7 +111,7 @@ async def test_the_clock_decides_with_both_bounds_included(backing: Backing) -> 
     """S8: a lease is over, or not, by the clock of the database at the moment of the write."""
     async with backing.store() as store:
         group, (pid,) = new_group(), new_pids(1)
-        (read,) = await store.groups.journals_read([JournalAsk(group_id=group, pid=pid)])
+        (read,) = await store.groups.journals_read([JournalRequest(group_id=group, pid=pid)])
         assert abs(read.clock_ms - time.time() * 1000) < 60_000
         late = await commit_one(store.groups, entry(group, pid, 1, bounds=(0, read.clock_ms - 1)))
         early = await commit_one(store.groups, entry(group, pid, 1, bounds=(read.clock_ms + 60_000, ALWAYS)))

@@ -11,7 +11,7 @@ import pytest
 from lakelog.model.message import PARTITION_BITS
 from lakelog.model.topic import Topic, TopicSettings
 from lakelog.model.write import attempts_hash
-from lakelog.storage.staging import Decision, Promoted, PromoteStatus, StagedBatch
+from lakelog.storage.staging import Promoted, PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, HeadState, PartitionStore
 from tests.contract.stores import Backing
 from tests.contract.values import (
@@ -45,8 +45,8 @@ async def log_of(store: PartitionStore, pid: int) -> list[bytes]:
     return [each.payload for each in found]
 
 
-def decided(topic: Topic, write: str, *attempts: str, count: int = 1) -> Decision:
-    return Decision(
+def decided(topic: Topic, write: str, *attempts: str, count: int = 1) -> WriteDecision:
+    return WriteDecision(
         incarnation=topic.incarnation,
         write_id=write,
         attempts=attempts,

@@ -11,11 +11,11 @@ from lakelog.storage.store import (
     Appended,
     Head,
     HotBatch,
-    Keyed,
+    KeyedMessage,
     PartitionStore,
     Payload,
     Refused,
-    Sequenced,
+    SequencedRun,
 )
 
 EVERYTHING = 1 << 30
@@ -59,16 +59,16 @@ def plain(pid: int, *counts: int, epoch: int = 0) -> Append:
     return Append(pid=pid, epoch=epoch, payloads=[batch(count) for count in counts])
 
 
-def run(producer: bytes, sequence: int, start: int = 0, count: int = 1) -> Sequenced:
-    return Sequenced(producer=producer, sequence=sequence, start=start, count=count)
+def run(producer: bytes, sequence: int, start: int = 0, count: int = 1) -> SequencedRun:
+    return SequencedRun(producer=producer, sequence=sequence, start=start, count=count)
 
 
-def numbered(pid: int, *runs: Sequenced, epoch: int = 0) -> Append:
+def numbered(pid: int, *runs: SequencedRun, epoch: int = 0) -> Append:
     return Append(pid=pid, epoch=epoch, payloads=[batch(sum(each.count for each in runs))], sequenced=runs)
 
 
 def with_keys(pid: int, *key_hashes: bytes) -> Append:
-    keyed = [Keyed(key_hash=key_hash, start=start) for start, key_hash in enumerate(key_hashes)]
+    keyed = [KeyedMessage(key_hash=key_hash, start=start) for start, key_hash in enumerate(key_hashes)]
     return Append(pid=pid, epoch=0, payloads=[batch(len(key_hashes))], keyed=keyed)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lakelog.errors import GroupNotFound, OutcomeUnknown
 from lakelog.model.group import GroupKind, GroupSettings, Reading
-from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, DeadLetterState, JournalAsk
+from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, DeadLetterState, JournalRequest
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.postgres.connection import POOL_SIZE, SETTINGS
 from lakelog.storage.store import PartitionStore
@@ -112,7 +112,7 @@ async def test_who_waited_beyond_the_bound_is_too_late(database: str) -> None:
         transaction = other.transaction()
         await transaction.start()
         await other.execute(INSERT, PID, 1)
-        (read,) = await store.groups.journals_read([JournalAsk(group_id=GROUP, pid=PID)])
+        (read,) = await store.groups.journals_read([JournalRequest(group_id=GROUP, pid=PID)])
         until = read.clock_ms + 500
         entries = [entry(GROUP, PID, 1, bounds=(0, until), dead=[letter(1)]), entry(GROUP, PID + 1, 1)]
         commits = asyncio.create_task(store.groups.journals_commit(entries))
@@ -293,7 +293,7 @@ async def test_a_reading_waits_for_a_delete_of_its_group(database: str) -> None:
     async with other.transaction():
         await other.execute("update lakelog.consumer_group set deleted_at = now()")
         reading = Reading(group_id=group.group_id, incarnation=1, starts=(0,))
-        create = asyncio.create_task(catalog.groups.reading_create(reading))
+        create = asyncio.create_task(catalog.groups.group_topic_create(reading))
         await someone_waits(admin)
     with pytest.raises(GroupNotFound):
         await create

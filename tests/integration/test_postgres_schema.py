@@ -93,8 +93,12 @@ async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
     group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
     group = await catalog.groups.group_alter(group, group.settings, frozenset({"orders"}))
     reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=(0,))
-    await catalog.groups.reading_seek(await catalog.groups.reading_create(reading), [1])
-    assert len(await catalog.groups.reading_list(group)) == len(await catalog.groups.reading_list_topic(topic)) == 1
+    await catalog.groups.group_topic_seek(await catalog.groups.group_topic_create(reading), [1])
+    assert (
+        len(await catalog.groups.group_topic_list(group))
+        == len(await catalog.groups.group_topic_list_by_topic(topic))
+        == 1
+    )
     await catalog.groups.server_seen(ServerInfo(server_id="s", address="http://s"), memory_seconds=9)
     await catalog.groups.server_gone("s")
     pid = topic.pid(0)

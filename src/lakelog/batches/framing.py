@@ -28,7 +28,7 @@ _FRAME, _BUFFER = struct.Struct("<Ii"), struct.Struct("<qq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class IpcMessage:
     """One message of a stream: what it is, where it ends, and for a batch its row count and declared size."""
 
     kind: int
@@ -38,7 +38,7 @@ class Part:
     expanded: int = 0
 
 
-def parts(data: memoryview) -> Iterator[Part]:
+def ipc_messages(data: memoryview) -> Iterator[IpcMessage]:
     """The messages in these bytes, one after the other, up to the end-of-stream mark or the last byte."""
     at = 0
     while at < len(data):
@@ -52,7 +52,7 @@ def parts(data: memoryview) -> Iterator[Part]:
         at = part.end
 
 
-def _part(data: memoryview, at: int) -> Part | None:
+def _part(data: memoryview, at: int) -> IpcMessage | None:
     marker, size = _FRAME.unpack_from(data, at)
     start = at + _FRAME.size
     if marker != _CONTINUATION:
@@ -68,7 +68,7 @@ def _part(data: memoryview, at: int) -> Part | None:
     return _message(data[start : start + size], data[start + size :], start + size)
 
 
-def _message(metadata: memoryview, rest: memoryview, body_at: int) -> Part:
+def _message(metadata: memoryview, rest: memoryview, body_at: int) -> IpcMessage:
     message = _Table(metadata, _follow(metadata, 0))
     if message.number(0, _I16) != _VERSION_5:
         raise _malformed("the metadata version is not V5")
@@ -82,13 +82,13 @@ def _message(metadata: memoryview, rest: memoryview, body_at: int) -> Part:
             raise _malformed("it is big-endian")
         if length:
             raise _malformed("a schema has no body")
-        return Part(kind=kind, end=end)
+        return IpcMessage(kind=kind, end=end)
     if kind != BATCH:
         raise InvalidBatch("The Arrow stream holds dictionaries or tensors; send plain columns.")
     count = header.number(0, _I64)
     if count < 0:
         raise _malformed(f"a batch has {count} rows")
-    return Part(kind=kind, end=end, count=count, encoded=length, expanded=_expanded(header, rest[:length]))
+    return IpcMessage(kind=kind, end=end, count=count, encoded=length, expanded=_expanded(header, rest[:length]))
 
 
 def _expanded(batch: _Table, body: memoryview) -> int:

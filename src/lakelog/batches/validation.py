@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakelog.batches.decoding import Payload, open_payload
 from lakelog.batches.encoding import PREFIX
-from lakelog.batches.framing import BATCH, SCHEMA, Part, parts
+from lakelog.batches.framing import BATCH, SCHEMA, IpcMessage, ipc_messages
 from lakelog.batches.limits import check_count, check_limits
 from lakelog.batches.schema import HEADERS, NAMES, PUBLIC, PUBLIC_MASK, TIME, TYPES, schema_of
 from lakelog.errors import InvalidBatch, TooLarge, first_line, lack_of_memory
@@ -38,7 +38,7 @@ def validate(payload: Payload, *, max_expanded: int = MAX_EXPANDED_BYTES) -> pa.
         taken = next(name for name in schema.names if name not in PUBLIC)
         raise InvalidBatch(f"Column {taken!r} is set by the server; send only {', '.join(PUBLIC)}.", column=taken)
     message = buffer.slice(PREFIX.size)
-    found = list(parts(memoryview(message)))
+    found = list(ipc_messages(memoryview(message)))
     if len(found) != 1 or found[0].kind != BATCH or found[0].end != message.size:
         raise InvalidBatch("A payload is one Arrow record batch message, with nothing after it.")
     check_count(found[0].count)
@@ -73,9 +73,9 @@ def read_stream(body: Payload, *, max_expanded: int = MAX_EXPANDED_BYTES) -> lis
     return batches
 
 
-def _stream_parts(data: memoryview) -> list[Part]:
-    found: list[Part] = []
-    for part in parts(data):
+def _stream_parts(data: memoryview) -> list[IpcMessage]:
+    found: list[IpcMessage] = []
+    for part in ipc_messages(data):
         if (part.kind == SCHEMA) != (not found):
             raise InvalidBatch("An Arrow IPC stream is one schema and then its batches; send one stream in a body.")
         found.append(part)
@@ -91,7 +91,7 @@ def _check_body_size(size: int) -> None:
         raise TooLarge(f"The body has {size} bytes; the limit is {MAX_BODY_BYTES}. Send less at once.", size=size)
 
 
-def _check_expansion(found: list[Part], max_expanded: int) -> None:
+def _check_expansion(found: list[IpcMessage], max_expanded: int) -> None:
     expanded, encoded = sum(part.expanded for part in found), sum(part.encoded for part in found)
     if expanded > max_expanded:
         raise TooLarge(f"Decompressed it has {expanded} bytes; the limit is {max_expanded}.", size=expanded)

@@ -23,12 +23,12 @@ from lakelog.model.group import Assignor, GroupKind
 FORMAT = 1
 MAX_SLACK_MS = 1000
 
-Share = dict[str, list[int]]
+PartitionsByTopic = dict[str, list[int]]
 """Partitions by topic, ascending; no topic without any."""
 _Partition = tuple[str, int]
 
 
-class Phase(StrEnum):
+class MembershipPhase(StrEnum):
     """How a group stands. Drawn in docs/state-machines.md."""
 
     EMPTY = "empty"
@@ -38,9 +38,9 @@ class Phase(StrEnum):
     REBALANCING = "rebalancing"
     """Partitions of a cursor group are still to be given up."""
 
-    def to(self, other: Phase) -> Phase:
+    def to(self, other: MembershipPhase) -> MembershipPhase:
         """The other one, if it may follow this one. Who joins an empty group has nobody to wait for."""
-        if self is Phase.EMPTY and other is Phase.REBALANCING:
+        if self is MembershipPhase.EMPTY and other is MembershipPhase.REBALANCING:
             raise AssertionError("An empty group has nothing to be given up.")
         return other
 
@@ -53,13 +53,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     host: str
     session_ms: int
     joined_ms: int
-    assigned: Share = {}
-    promised: Share = {}
-    revoked: Share = {}
+    assigned: PartitionsByTopic = {}
+    promised: PartitionsByTopic = {}
+    revoked: PartitionsByTopic = {}
     fence: int = 0
     """The generation that it has to acknowledge: the one in which it was last told to give something up."""
 
-    def over_ms(self, seen_ms: int) -> int:
+    def expires_ms(self, seen_ms: int) -> int:
         """When its session is over, if it was last seen then.
 
         That it was seen is written a moment later, by a server that may be another one: hence the slack.
@@ -67,10 +67,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return max(seen_ms, self.joined_ms) + self.session_ms + min(self.session_ms // 8, MAX_SLACK_MS)
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class MembershipState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """All that is kept of a group's membership. Members stand in the order in which they joined."""
 
-    phase: Phase = Phase.EMPTY
+    phase: MembershipPhase = MembershipPhase.EMPTY
     generation: int = 0
     """Rises with every change of what anyone is assigned."""
     members: dict[str, Member] = {}
@@ -93,7 +93,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinGroup:
     """A member that is there already, and reads the same, keeps its place and its partitions: no rebalance.
 
     `replaces`: all others leave in the same change, so that nobody has to be waited for.
@@ -107,21 +107,21 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class LeaveGroup:
     """What it had is free at once. Harmless if there is no such member."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
+class EvictMembers:
     """Members whose session is over leave. One that is not in `seen_ms` stays: that it was seen may have been lost."""
 
     seen_ms: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledge:
+class AcknowledgeGeneration:
     """The member has heard of that generation, and reads no longer what was revoked in it."""
 
     member_id: str
@@ -135,24 +135,26 @@ class TopicsChanged:
     counts: Mapping[str, int]
 
 
-Operation = Join | Leave | Evict | Acknowledge | TopicsChanged
+Operation = JoinGroup | LeaveGroup | EvictMembers | AcknowledgeGeneration | TopicsChanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class AssignmentRules:
     """What the group's settings say about its members."""
 
     kind: GroupKind
     assignor: Assignor = Assignor.COOPERATIVE
 
 
-def step(state: State, operations: Iterable[Operation], rules: Rules, now_ms: int) -> State:
+def step(
+    state: MembershipState, operations: Iterable[Operation], rules: AssignmentRules, now_ms: int
+) -> MembershipState:
     """The state after these operations, in their order. The very same object if they change nothing."""
     members, counts, others = dict(state.members), dict(state.counts), False
     for operation in operations:
         if isinstance(operation, TopicsChanged):
             counts.update(operation.counts)
-        elif isinstance(operation, Acknowledge):
+        elif isinstance(operation, AcknowledgeGeneration):
             _acknowledge(members, operation, state.generation)
         else:
             others |= _change(members, operation, now_ms)
@@ -166,21 +168,21 @@ def step(state: State, operations: Iterable[Operation], rules: Rules, now_ms: in
     return _concluded(state, members, counts, now_ms, replanned)
 
 
-def _change(members: dict[str, Member], operation: Join | Leave | Evict, now_ms: int) -> bool:
+def _change(members: dict[str, Member], operation: JoinGroup | LeaveGroup | EvictMembers, now_ms: int) -> bool:
     """Whether there are other members afterwards, or they read other topics. Not yet who gets what."""
     match operation:
-        case Join():
+        case JoinGroup():
             return _join(members, operation, now_ms)
-        case Leave(member_id=member_id):
+        case LeaveGroup(member_id=member_id):
             return members.pop(member_id, None) is not None
-        case Evict(seen_ms=seen_ms):
-            over = [each.member_id for each in members.values() if is_over(each, seen_ms, now_ms)]
+        case EvictMembers(seen_ms=seen_ms):
+            over = [each.member_id for each in members.values() if is_expired(each, seen_ms, now_ms)]
             for member_id in over:
                 del members[member_id]
             return bool(over)
 
 
-def _join(members: dict[str, Member], join: Join, now_ms: int) -> bool:
+def _join(members: dict[str, Member], join: JoinGroup, now_ms: int) -> bool:
     topics = tuple(sorted(set(join.topics)))
     replaced = members.keys() - {join.member_id} if join.replaces else ()
     for member_id in replaced:
@@ -195,18 +197,20 @@ def _join(members: dict[str, Member], join: Join, now_ms: int) -> bool:
     return present.topics != topics or bool(replaced)
 
 
-def _acknowledge(members: dict[str, Member], operation: Acknowledge, last: int) -> None:
+def _acknowledge(members: dict[str, Member], operation: AcknowledgeGeneration, last: int) -> None:
     member = members.get(operation.member_id)
     if member is not None and member.revoked and member.fence <= operation.generation <= last:
         members[member.member_id] = replace(member, revoked={})
 
 
-def is_over(member: Member, seen_ms: Mapping[str, int], now_ms: int) -> bool:
+def is_expired(member: Member, seen_ms: Mapping[str, int], now_ms: int) -> bool:
     """Whether its session is over. Not if it is unknown when it was seen: that table may be lost in a crash."""
-    return member.member_id in seen_ms and member.over_ms(seen_ms[member.member_id]) < now_ms
+    return member.member_id in seen_ms and member.expires_ms(seen_ms[member.member_id]) < now_ms
 
 
-def _plan(members: Mapping[str, Member], counts: Mapping[str, int], rules: Rules, generation: int) -> dict[str, Member]:
+def _plan(
+    members: Mapping[str, Member], counts: Mapping[str, int], rules: AssignmentRules, generation: int
+) -> dict[str, Member]:
     """Everyone's new share; in a cursor group only as far as it is free."""
     existing = {(topic, n) for topic, count in counts.items() for n in range(count)}
     held = {
@@ -260,11 +264,13 @@ def _grant(members: Mapping[str, Member]) -> dict[str, Member]:
     return granted
 
 
-def _concluded(state: State, members: dict[str, Member], counts: dict[str, int], now_ms: int, replanned: bool) -> State:
+def _concluded(
+    state: MembershipState, members: dict[str, Member], counts: dict[str, int], now_ms: int, replanned: bool
+) -> MembershipState:
     moved = _assigned(members) != _assigned(state.members)
     waits = any(member.revoked for member in members.values())
-    phase = Phase.REBALANCING if waits else Phase.STABLE if members else Phase.EMPTY
-    return State(
+    phase = MembershipPhase.REBALANCING if waits else MembershipPhase.STABLE if members else MembershipPhase.EMPTY
+    return MembershipState(
         phase=state.phase.to(phase),
         generation=state.generation + moved,
         members=members,
@@ -276,7 +282,7 @@ def _concluded(state: State, members: dict[str, Member], counts: dict[str, int],
     )
 
 
-def _assigned(members: Mapping[str, Member]) -> dict[str, Share]:
+def _assigned(members: Mapping[str, Member]) -> dict[str, PartitionsByTopic]:
     return {member.member_id: member.assigned for member in members.values() if member.assigned}
 
 
@@ -284,26 +290,26 @@ def _partitions(share: Mapping[str, Iterable[int]]) -> set[_Partition]:
     return {(topic, n) for topic, ns in share.items() for n in ns}
 
 
-def _share(partitions: Iterable[_Partition]) -> Share:
-    share: Share = {}
+def _share(partitions: Iterable[_Partition]) -> PartitionsByTopic:
+    share: PartitionsByTopic = {}
     for topic, n in sorted(partitions):
         share.setdefault(topic, []).append(n)
     return share
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, State])
+_decoder = msgspec.msgpack.Decoder(tuple[int, MembershipState])
 _number = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 
 
-def encode(state: State) -> bytes:
+def encode(state: MembershipState) -> bytes:
     return _encoder.encode((FORMAT, state))
 
 
-def decode(body: bytes) -> State:
+def decode(body: bytes) -> MembershipState:
     """The state of these bytes; of none at all, the one of a group that never had a member."""
     if not body:
-        return State()
+        return MembershipState()
     number, _ = _number.decode(body)
     if number != FORMAT:
         raise UnsupportedFormat(f"Membership format {number} is not known; upgrade Lakelog.", format=number)

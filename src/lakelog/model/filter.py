@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lakelog.model.filter_parser import parse_tree
-from lakelog.model.filter_tree import All, Any, Comparison, Constant, In, IsNull, Like, Name, Not, Operand, Term
+from lakelog.model.filter_tree import And, Comparison, Constant, In, IsNull, Like, Name, Not, Operand, Or, Term
 
 _UNREAD = object()
 
 
 @dataclass(slots=True, kw_only=True)
-class Subject:
+class FilterInput:
     """What a filter looks at: a message, and for a dead letter what became of it.
 
     Not frozen, because one is made for every message and freezing triples what that costs.
@@ -49,8 +49,8 @@ class Subject:
         return self._document
 
 
-Test = Callable[[Subject], bool]
-Getter = Callable[[Subject], object]
+Test = Callable[[FilterInput], bool]
+Getter = Callable[[FilterInput], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _test(term: Term) -> Test:
         case Not():
             test = _test(term.term)
             return lambda subject: not test(subject)
-        case All() | Any():
-            return _joined([_test(each) for each in term.terms], until=isinstance(term, Any))
+        case And() | Or():
+            return _joined([_test(each) for each in term.terms], until=isinstance(term, Or))
 
 
 def _joined(tests: list[Test], *, until: bool) -> Test:
@@ -103,7 +103,7 @@ def _joined(tests: list[Test], *, until: bool) -> Test:
             return lambda subject: first(subject) or second(subject)
         return lambda subject: first(subject) and second(subject)
 
-    def joined(subject: Subject) -> bool:
+    def joined(subject: FilterInput) -> bool:
         for test in tests:
             if test(subject) is until:
                 return until
@@ -129,7 +129,7 @@ def _comparison(term: Comparison) -> Test:
     if isinstance(term.right, Constant) and isinstance(term.right.value, str):
         return _text_comparison(term, left, term.right.value)
 
-    def test(subject: Subject) -> bool:
+    def test(subject: FilterInput) -> bool:
         one, other = left(subject), right(subject)
         kind = _KINDS.get(type(one))
         return kind is not None and kind is _KINDS.get(type(other)) and compare(one, other)
@@ -152,7 +152,7 @@ def _in(term: In) -> Test:
     get = _getter(term.operand)
     choices = frozenset((_KINDS[type(one.value)], one.value) for one in term.choices if one.value is not None)
 
-    def test(subject: Subject) -> bool:
+    def test(subject: FilterInput) -> bool:
         found = get(subject)
         kind = _KINDS.get(type(found))
         return kind is not None and (kind, found) in choices
@@ -204,9 +204,9 @@ def _getter(operand: Operand) -> Getter:
 
 def _value_getter(path: tuple[str | int, ...]) -> Getter:
     if not path:
-        return Subject.document
+        return FilterInput.document
 
-    def get(subject: Subject) -> object:
+    def get(subject: FilterInput) -> object:
         found = subject.document()
         for part in path:
             if isinstance(part, str):
@@ -247,7 +247,7 @@ def _text(found: bytes | None) -> object:
 
 def _fields(term: Term) -> set[str]:
     match term:
-        case All() | Any():
+        case And() | Or():
             return set[str]().union(*map(_fields, term.terms))
         case Not():
             return _fields(term.term)

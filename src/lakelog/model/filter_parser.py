@@ -24,8 +24,7 @@ from typing import NoReturn
 from lakelog.errors import InvalidFilter
 from lakelog.model.filter_tree import (
     WORD,
-    All,
-    Any,
+    And,
     Comparison,
     Constant,
     In,
@@ -35,6 +34,7 @@ from lakelog.model.filter_tree import (
     Name,
     Not,
     Operand,
+    Or,
     Term,
 )
 
@@ -100,15 +100,15 @@ class _Parser:
         terms = [self._all()]
         while self._took("or"):
             terms.append(self._all())
-        flat = [part for term in terms for part in (term.terms if isinstance(term, Any) else (term,))]
-        return flat[0] if len(flat) == 1 else Any(tuple(flat))
+        flat = [part for term in terms for part in (term.terms if isinstance(term, Or) else (term,))]
+        return flat[0] if len(flat) == 1 else Or(tuple(flat))
 
     def _all(self) -> Term:
         terms = [self._term()]
         while self._took("and"):
             terms.append(self._term())
-        flat = [part for term in terms for part in (term.terms if isinstance(term, All) else (term,))]
-        return flat[0] if len(flat) == 1 else All(tuple(flat))
+        flat = [part for term in terms for part in (term.terms if isinstance(term, And) else (term,))]
+        return flat[0] if len(flat) == 1 else And(tuple(flat))
 
     def _term(self) -> Term:
         start = self._next

@@ -89,26 +89,26 @@ class Not:
     def __str__(self) -> str:
         if isinstance(self.term, In | Like | IsNull):
             return self.term.text("not ")
-        return f"not ({self.term})" if isinstance(self.term, All | Any) else f"not {self.term}"
+        return f"not ({self.term})" if isinstance(self.term, And | Or) else f"not {self.term}"
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class And:
     terms: tuple[Term, ...]
 
     def __str__(self) -> str:
-        return " and ".join(f"({term})" if isinstance(term, Any) else str(term) for term in self.terms)
+        return " and ".join(f"({term})" if isinstance(term, Or) else str(term) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class Or:
     terms: tuple[Term, ...]
 
     def __str__(self) -> str:
         return " or ".join(map(str, self.terms))
 
 
-Term = Comparison | In | Like | IsNull | Not | All | Any
+Term = Comparison | In | Like | IsNull | Not | And | Or
 
 
 def _quote(text: str) -> str:

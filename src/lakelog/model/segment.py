@@ -7,7 +7,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class SealedSegment:
     """What a Parquet file of one partition holds: every offset from `first` up to, not including, `end`."""
 
     partition: int
@@ -30,7 +30,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment(Sealed):
+class Segment(SealedSegment):
     """A sealed file that has its place."""
 
     path: str

@@ -6,8 +6,8 @@ It decides nothing about which offsets go into which file, and registers nothing
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.layout import SegmentPath, parse_segment_path, segment_path
 from lakelog.segments.reader import SegmentFile
-from lakelog.segments.runs import Run, runs
 from lakelog.segments.schema import FORMAT, SCHEMA, conform
+from lakelog.segments.segment_batches import SegmentBatch, split_batches
 from lakelog.segments.verification import opened, verify
 from lakelog.segments.writer import SegmentWriter
 
@@ -15,14 +15,14 @@ __all__ = [
     "FORMAT",
     "SCHEMA",
     "ContentHash",
-    "Run",
+    "SegmentBatch",
     "SegmentFile",
     "SegmentPath",
     "SegmentWriter",
     "conform",
     "opened",
     "parse_segment_path",
-    "runs",
     "segment_path",
+    "split_batches",
     "verify",
 ]

@@ -74,7 +74,7 @@ class _Column:
         self._nulls = 0
 
 
-class _Fixed(_Column):
+class _FixedWidthColumn(_Column):
     """Numbers, times, and bytes of one length: a mark per row, then the values."""
 
     null_mark = b"\x00"
@@ -93,7 +93,7 @@ class _Fixed(_Column):
         return super().digest() + self._values.digest()
 
 
-class _Binary(_Column):
+class _BinaryColumn(_Column):
     """Bytes and texts: a length per row, -1 for null, then all bytes."""
 
     null_mark = b"\xff" * 4
@@ -113,14 +113,14 @@ class _Binary(_Column):
         return super().digest() + self._values.digest()
 
 
-class _Map(_Column):
+class _MapColumn(_Column):
     """Headers: a count per row, -1 for null, then all names and all texts."""
 
     null_mark = b"\xff" * 4
 
     def __init__(self) -> None:
         super().__init__()
-        self._keys, self._items = _Binary(), _Binary()
+        self._keys, self._items = _BinaryColumn(), _BinaryColumn()
 
     def _add(self, array: pa.Array, kept: pa.Array) -> None:
         ends = _ends(kept)
@@ -135,10 +135,10 @@ class _Map(_Column):
 
 def _column_hash(kind: pa.DataType) -> _Column:
     if pa.types.is_map(kind):
-        return _Map()
+        return _MapColumn()
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        return _Binary()
-    return _Fixed(kind.bit_width // 8)
+        return _BinaryColumn()
+    return _FixedWidthColumn(kind.bit_width // 8)
 
 
 def _validity(array: pa.Array) -> bytes:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelog.errors import InvalidBatch
-from lakelog.model.segment import Sealed
+from lakelog.model.segment import SealedSegment
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
 
@@ -79,7 +79,7 @@ class SegmentWriter:
             self._waiting_rows += part.num_rows
             self._waiting_bytes += weight
 
-    def close(self) -> Sealed:
+    def close(self) -> SealedSegment:
         """Finishes the file. One without messages is refused."""
         if self._first is None:
             raise InvalidBatch("A segment has at least one message.")
@@ -90,7 +90,7 @@ class SegmentWriter:
         self._parquet.add_key_value_metadata(about)
         self._parquet.close()
         self._sink.finish()
-        return Sealed(
+        return SealedSegment(
             partition=self._partition,
             first=self._first,
             end=self._next,

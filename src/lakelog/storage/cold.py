@@ -42,7 +42,7 @@ def taken(reason: str) -> Registered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAsk:
+class ColdPlanRequest:
     """Segments that hold anything from `start` up to, not including, `end`; without an end, to the last."""
 
     pid: int
@@ -61,7 +61,7 @@ class ColdPlan:
 class ColdStore(Protocol):
     """What one cell keeps of segments; the `cold` of a `PartitionStore`."""
 
-    async def plans(self, asks: Sequence[PlanAsk]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
         """One view for all, by pid; those without a head are missing. Segments below the log start are not in it."""
         ...
 

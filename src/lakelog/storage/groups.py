@@ -73,21 +73,21 @@ class GroupCatalog(Protocol):
         """No cell holds anything of them any more. Those deleted within `GROUP_MEMORY` are listed on all the same."""
         ...
 
-    async def reading_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: Reading) -> Reading:
         """The reading that holds: this one, or the one that was there first. `GroupNotFound` if the group is gone."""
         ...
 
-    async def reading_find(self, group_id: int, incarnation: int) -> Reading | None: ...
+    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None: ...
 
-    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
         """What the groups read, of open topics, by the group's id and the topic's name."""
         ...
 
-    async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
         """Who reads the topic, by the group's name."""
         ...
 
-    async def reading_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
         """The reading with the next epoch and these targets. `Conflict` if its epoch is no longer the one given."""
         ...
 
@@ -108,7 +108,7 @@ class JournalRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalAsk:
+class JournalRequest:
     """`after` is the version that the asker has; 0 if none."""
 
     group_id: int
@@ -173,7 +173,7 @@ class CommitStatus(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommitResult:
     status: CommitStatus
     clock_ms: int
 
@@ -225,7 +225,7 @@ class MembersRead:
 class GroupStore(Protocol):
     """Everything that one cell keeps for groups; the `groups` of a `PartitionStore`."""
 
-    async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+    async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         """One answer each, in the order asked."""
         ...
 
@@ -233,7 +233,7 @@ class GroupStore(Protocol):
         """Per (group id, pid), the last row of its journal, in the order asked; None if the journal does not exist."""
         ...
 
-    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         """One commit for all, one answer each, in the order given; at most one entry per (group, partition).
 
         Each entry is all or nothing, its dead letters included, and none holds up another. Durable when this returns.

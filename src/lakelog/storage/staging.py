@@ -21,7 +21,7 @@ DECISION_MEMORY = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class WriteDecision:
     """What stands about a write. Without attempts it is finished, or was given up."""
 
     incarnation: int
@@ -39,7 +39,7 @@ class Decision:
 class WriteCatalog(Protocol):
     """The decisions: part of the catalog."""
 
-    async def decide(self, decision: Decision, epoch: int) -> Decision | None:
+    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
         """The decision that stands for its write id: this one, or the earlier. First writer wins, across servers.
 
         None, and nothing is decided, if none stands and the topic is gone or at another epoch. Durable when this
@@ -47,11 +47,11 @@ class WriteCatalog(Protocol):
         """
         ...
 
-    async def abandon(self, incarnation: int, write_id: str) -> Decision:
+    async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
         """The decision that stands: nobody's, or the earlier."""
         ...
 
-    async def find(self, incarnation: int, write_id: str) -> Decision | None: ...
+    async def find(self, incarnation: int, write_id: str) -> WriteDecision | None: ...
 
     async def finish(self, incarnation: int, write_id: str) -> None:
         """Everything is promoted: the attempts are forgotten. Safe to repeat."""

@@ -55,7 +55,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequenced:
+class SequencedRun:
     """A run of an append that a producer numbered. `start` is relative to the append's first message."""
 
     producer: bytes
@@ -65,8 +65,8 @@ class Sequenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keyed:
-    """A message of an append with an idempotency key, by its hash. `start` as in `Sequenced`."""
+class KeyedMessage:
+    """A message of an append with an idempotency key, by its hash. `start` as in `SequencedRun`."""
 
     key_hash: bytes
     start: int
@@ -87,8 +87,8 @@ class Append:
     pid: int
     epoch: int
     payloads: Sequence[Payload]
-    sequenced: Sequence[Sequenced] = ()
-    keyed: Sequence[Keyed] = ()
+    sequenced: Sequence[SequencedRun] = ()
+    keyed: Sequence[KeyedMessage] = ()
 
     @property
     def count(self) -> int:
@@ -172,7 +172,7 @@ class HotBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ReadResult:
     """What a read found: the head as it was, and batches without a gap from the offset asked for.
 
     Or the verified segment that holds the offset, and no batches: its file is the caller's to read.
@@ -264,7 +264,7 @@ class PartitionStore(Protocol):
         """
         ...
 
-    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> ReadResult | None:
         """Batches from the one that holds `offset`, at least one if there is any. None without a head.
 
         Stops after the batch that reaches `max_messages` or `max_bytes`, or earlier: less is never the end of the log.
@@ -274,7 +274,7 @@ class PartitionStore(Protocol):
 
     async def read_many(
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
-    ) -> list[Read | OffsetOutOfRange | None]:
+    ) -> list[ReadResult | OffsetOutOfRange | None]:
         """`read` of many (pid, offset) at once, with the limits for each; each pid once. What it raises is answered."""
         ...
 

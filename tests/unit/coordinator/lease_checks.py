@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from lakelog.coordinator.leasing import Stage, State, decode_state
+from lakelog.coordinator.leasing import DeliveryState, MessageState, decode_state
 from tests.unit.coordinator.lease_progress import Progress
 
 
-def check_same(state: State, reference: Progress) -> None:
+def check_same(state: DeliveryState, reference: Progress) -> None:
     """Every message is where the reference says, with the same counts."""
     entries = reference.entries
     at = (state.start, state.frontier, state.epoch, state.generation, state.last_token)
@@ -24,28 +24,35 @@ def check_same(state: State, reference: Progress) -> None:
         token: (lease.owner, lease.until_ms, lease.suspect, lease.alone, list(lease.open))
         for token, lease in state.leases.items()
     } == {hold.token: (hold.owner, hold.until, hold.suspect, hold.alone, hold.open) for hold in reference.holds}
-    waiting = reference.of_stage(Stage.WAITING)
+    waiting = reference.of_stage(MessageState.WAITING)
     assert {offset: (each.due_ms, each.key) for offset, each in state.waiting.items()} == {
         each.offset: (each.due, each.key) for each in waiting
     }
     assert {offset: key for key, offsets in state.skipped.items() for offset in offsets} == {
-        each.offset: each.key for each in reference.of_stage(Stage.SKIPPED)
+        each.offset: each.key for each in reference.of_stage(MessageState.SKIPPED)
     }
-    for each in reference.of_stage(Stage.LEASED, Stage.WAITING, Stage.SKIPPED):
+    for each in reference.of_stage(MessageState.LEASED, MessageState.WAITING, MessageState.SKIPPED):
         if each.deliveries:
             assert state.deliveries(each.offset) == each.deliveries, "1, 2, 3, without a gap (S12)"
         assert state.failures(each.offset) == each.failures
-    assert all(tally.suspect == entries[offset].suspect for offset, tally in state.tallies.items())
-    kept = {offset for offset in [*state.tallies, *state.expires] if entries[offset].stage.is_end}
+    assert all(tally.suspect == entries[offset].suspect for offset, tally in state.histories.items())
+    kept = {offset for offset in [*state.histories, *state.expires] if entries[offset].stage.is_end}
     assert not kept, "what has ended is forgotten"
 
 
-def check_promises(state: State, reference: Progress) -> None:
+def check_promises(state: DeliveryState, reference: Progress) -> None:
     """S14, S15, S16."""
     now = Counter(each.stage for each in reference.entries[reference.start :])
     counts = state.counts
     ended = (counts.acked, counts.dead, counts.discarded, counts.filtered, counts.expired, counts.cut)
-    ends = (Stage.ACKED, Stage.DEAD, Stage.DISCARDED, Stage.FILTERED, Stage.EXPIRED, Stage.CUT)
+    ends = (
+        MessageState.ACKED,
+        MessageState.DEAD,
+        MessageState.DISCARDED,
+        MessageState.FILTERED,
+        MessageState.EXPIRED,
+        MessageState.CUT,
+    )
     assert ended == tuple(now[end] for end in ends)
     unconsidered = len(reference.entries) - max(state.frontier, state.start)
     unfinished = state.open_count + len(state.waiting) + state.skipped_count + unconsidered
@@ -63,12 +70,12 @@ def check_promises(state: State, reference: Progress) -> None:
         assert key not in last_open or last_open[key][1] < offset, "nothing is open behind an earlier one (S15)"
 
 
-def check_indexes(state: State, body: bytes, now: int) -> None:
+def check_indexes(state: DeliveryState, body: bytes, now: int) -> None:
     """They are what is built from the state's bytes."""
     assert _indexes(state, now) == _indexes(decode_state(body), now)
 
 
-def _indexes(state: State, now: int) -> dict[str, Any]:
+def _indexes(state: DeliveryState, now: int) -> dict[str, Any]:
     return {
         "open": state.open_count,
         "skipped": state.skipped_count,

@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from lakelog.coordinator.leasing import (
+    Accepted,
+    AcquireMessages,
     Candidates,
-    Config,
-    Context,
-    Done,
-    Extend,
-    Fate,
-    GiveBack,
+    DeliveryState,
+    ExclusionReason,
+    ExtendLease,
+    FinishMessages,
     Granted,
+    LeasingConfig,
     Operation,
-    Return,
-    Settle,
-    State,
-    Step,
-    Take,
+    ReturnKind,
+    ReturnMessages,
+    StepContext,
+    StepResult,
     begin,
     encode_state,
     step,
@@ -36,34 +36,34 @@ class Partition:
     """Its clock stands still unless a test moves `now`."""
 
     def __init__(self, keys: str, *, start: int = 0, **config: Any) -> None:
-        self.config = Config(**{"order": Order.KEY, "retries": Fixed(max=1, seconds=RETRY / 1000), **config})
+        self.config = LeasingConfig(**{"order": Order.KEY, "retries": Fixed(max=1, seconds=RETRY / 1000), **config})
         self.keys = [0 if letter == "-" else ord(letter) for letter in keys]
-        self.state: State = begin(start)
+        self.state: DeliveryState = begin(start)
         self.now = NOW
         self.log_start = 0
         self.filtered: set[int] = set()
         self.expires: dict[int, int] = {}
-        self.last: Step | None = None
+        self.last: StepResult | None = None
 
     def change(self, **config: Any) -> None:
         self.config = replace(self.config, **config)
 
-    def context(self) -> Context:
-        return Context(
+    def context(self) -> StepContext:
+        return StepContext(
             now_ms=self.now,
             chance=0.5,
             config=self.config,
             candidates=Candidates(
                 start=0,
                 keys=self.keys,
-                passed=dict.fromkeys(self.filtered, Fate.FILTERED),
+                passed=dict.fromkeys(self.filtered, ExclusionReason.FILTERED),
                 expires=self.expires,
             ),
             log_start=self.log_start,
             high_watermark=len(self.keys),
         )
 
-    def step(self, *operations: Operation) -> Step:
+    def step(self, *operations: Operation) -> StepResult:
         self.last = step(self.state, operations, self.context())
         return self.last
 
@@ -84,26 +84,26 @@ class Partition:
     # Short forms ------------------------------------------------------------------------------------------------------
 
     def take(self, count: int = 100, owner: str = "ann", **more: Any) -> Granted:
-        reply = self.do(Take(**{"owner": owner, "max_messages": count, "lease_ms": LEASE, **more}))
+        reply = self.do(AcquireMessages(**{"owner": owner, "max_messages": count, "lease_ms": LEASE, **more}))
         assert isinstance(reply, Granted), reply
         return reply
 
     def offsets(self, count: int = 100, owner: str = "ann", **more: Any) -> list[int]:
         """What is granted; none if there is nothing."""
-        reply = self.do(Take(**{"owner": owner, "max_messages": count, "lease_ms": LEASE, **more}))
+        reply = self.do(AcquireMessages(**{"owner": owner, "max_messages": count, "lease_ms": LEASE, **more}))
         return list(reply.offsets) if isinstance(reply, Granted) else []
 
     def ack(self, token: int | None, *offsets: int, owner: str = "ann") -> None:
-        assert self.do(acks(token, *offsets, owner=owner)) == Done()
+        assert self.do(acks(token, *offsets, owner=owner)) == Accepted()
 
     def nack(self, token: int | None, *offsets: int, owner: str = "ann", **more: Any) -> list[int]:
         """Those that died of it."""
         reply = self.do(nacks(token, *offsets, owner=owner, **more))
-        assert isinstance(reply, Done), reply
+        assert isinstance(reply, Accepted), reply
         return list(reply.dead)
 
     def release(self, token: int | None, *offsets: int, owner: str = "ann") -> None:
-        assert self.do(nacks(token, *offsets, owner=owner, kind=Return.UNCOUNTED)) == Done()
+        assert self.do(nacks(token, *offsets, owner=owner, kind=ReturnKind.RELEASE)) == Accepted()
 
     def lose(self) -> None:
         """All leases come to their end, and somebody looks."""
@@ -111,14 +111,16 @@ class Partition:
         self.step()
 
 
-def acks(token: int | None, *offsets: int, owner: str = "ann", **more: Any) -> Settle:
-    return Settle(owner=owner, token=token, ranges=[(offset, offset + 1) for offset in offsets], **more)
+def acks(token: int | None, *offsets: int, owner: str = "ann", **more: Any) -> FinishMessages:
+    return FinishMessages(owner=owner, token=token, ranges=[(offset, offset + 1) for offset in offsets], **more)
 
 
-def nacks(token: int | None, *offsets: int, owner: str = "ann", kind: Return = Return.COUNTED, **more: Any) -> GiveBack:
+def nacks(
+    token: int | None, *offsets: int, owner: str = "ann", kind: ReturnKind = ReturnKind.NACK, **more: Any
+) -> ReturnMessages:
     ranges = [(offset, offset + 1) for offset in offsets]
-    return GiveBack(owner=owner, token=token, ranges=ranges, kind=kind, **more)
+    return ReturnMessages(owner=owner, token=token, ranges=ranges, kind=kind, **more)
 
 
-def extends(token: int | None, lease_ms: int = LEASE, owner: str = "ann", **more: Any) -> Extend:
-    return Extend(owner=owner, token=token, lease_ms=lease_ms, **more)
+def extends(token: int | None, lease_ms: int = LEASE, owner: str = "ann", **more: Any) -> ExtendLease:
+    return ExtendLease(owner=owner, token=token, lease_ms=lease_ms, **more)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lakelog.coordinator.leasing import Context, Stage
+from lakelog.coordinator.leasing import MessageState, StepContext
 from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
 from lakelog.model.group import Order
 
@@ -32,7 +32,7 @@ class Entry:
     key: int
     filtered: bool = False
     expires: int | None = None
-    stage: Stage = Stage.UNCONSIDERED
+    stage: MessageState = MessageState.UNCONSIDERED
     due: int = 0
     suspect: bool = False
     deliveries: int = 0
@@ -77,7 +77,7 @@ class Progress:
     """In order of their ends."""
     memory: Callable[[int], Memory] = lambda token: Memory.DETAIL
     """What is known of a closed lease."""
-    deaths: list[tuple[int, int, int, int]] = field(default_factory=list)
+    dead_messages: list[tuple[int, int, int, int]] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     lower: list[int] = field(default_factory=list)
     """Times from which on the present step holds."""
@@ -85,14 +85,14 @@ class Progress:
 
     # Questions --------------------------------------------------------------------------------------------------------
 
-    def of_stage(self, *stages: Stage) -> list[Entry]:
+    def of_stage(self, *stages: MessageState) -> list[Entry]:
         return [each for each in self.entries[self.start :] if each.stage in stages]
 
-    def of_key(self, key: int, *stages: Stage) -> list[Entry]:
+    def of_key(self, key: int, *stages: MessageState) -> list[Entry]:
         return [each for each in self.of_stage(*stages) if each.key == key]
 
     def is_blocked(self, key: int) -> bool:
-        return key != 0 and bool(self.of_key(key, Stage.LEASED, Stage.WAITING, Stage.SKIPPED))
+        return key != 0 and bool(self.of_key(key, MessageState.LEASED, MessageState.WAITING, MessageState.SKIPPED))
 
     def held_by(self, owner: str) -> list[Hold]:
         return [hold for hold in self.holds if hold.owner == owner]
@@ -110,7 +110,7 @@ class Progress:
         effective = {Order.KEY: key, Order.PARTITION: 1, Order.NONE: 0}[self.order]
         self.entries.append(Entry(len(self.entries), effective, filtered, expires))
 
-    def move(self, entry: Entry, stage: Stage, why: str) -> None:
+    def move(self, entry: Entry, stage: MessageState, why: str) -> None:
         assert stage in MESSAGE_TRANSITIONS[entry.stage], f"{entry} may not become {stage} ({why})"
         self.seen[f"{entry.stage} to {stage}"] += 1
         self.seen[why] += 1
@@ -129,7 +129,7 @@ class Progress:
 
     def wait(self, hold: Hold, offset: int, due: int, said: str, *, failed: bool, suspect: bool) -> None:
         entry = self.leave(hold, offset, said)
-        self.move(entry, Stage.WAITING, said)
+        self.move(entry, MessageState.WAITING, said)
         entry.due, entry.suspect = due, suspect
         entry.failures += failed
         self.go_behind(hold, entry, said)
@@ -138,11 +138,11 @@ class Progress:
         """Later messages of the key leave the lease with it."""
         for offset in [offset for offset in hold.open if offset > front.offset]:
             if front.key and self.entries[offset].key == front.key:
-                self.move(self.leave(hold, offset, said), Stage.SKIPPED, "given back behind another")
+                self.move(self.leave(hold, offset, said), MessageState.SKIPPED, "given back behind another")
 
-    def die(self, hold: Hold, offset: int, context: Context, said: str, why: str) -> None:
+    def die(self, hold: Hold, offset: int, context: StepContext, said: str, why: str) -> None:
         entry = self.leave(hold, offset, said)
         entry.failures += 1
         if context.config.dead_letter:
-            self.deaths.append((offset, self.epoch, entry.deliveries, entry.failures))
-        self.move(entry, Stage.DEAD if context.config.dead_letter else Stage.DISCARDED, why)
+            self.dead_messages.append((offset, self.epoch, entry.deliveries, entry.failures))
+        self.move(entry, MessageState.DEAD if context.config.dead_letter else MessageState.DISCARDED, why)

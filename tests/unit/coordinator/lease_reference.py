@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lakelog.coordinator.leasing import (
-    Commit,
-    Context,
-    Extend,
-    GiveBack,
+    AcquireMessages,
+    CommitPosition,
+    ExtendLease,
+    FinishMessages,
     Granted,
-    Return,
-    Seek,
-    Settle,
+    MessageState,
+    ReturnKind,
+    ReturnMessages,
+    SeekPosition,
     SkipTo,
-    Stage,
-    Take,
+    StepContext,
 )
-from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.model.group import Order
 from tests.unit.coordinator.lease_progress import Entry, Hold, Memory, Progress, Refused
 
@@ -32,9 +32,13 @@ class Reference(Progress):
 
     # What owners say --------------------------------------------------------------------------------------------------
 
-    def answer(self, operation: Settle | GiveBack | Extend | Seek | SkipTo | Commit, context: Context) -> Sequence[int]:
+    def answer(
+        self,
+        operation: FinishMessages | ReturnMessages | ExtendLease | SeekPosition | SkipTo | CommitPosition,
+        context: StepContext,
+    ) -> Sequence[int]:
         """Which offsets the reply calls dead."""
-        if isinstance(operation, Seek):
+        if isinstance(operation, SeekPosition):
             self.seek(operation)
             return []
         if isinstance(operation, SkipTo):
@@ -43,13 +47,13 @@ class Reference(Progress):
         self.check_generation(operation.generation)
         dead: Sequence[int] = []
         match operation:
-            case Settle():
+            case FinishMessages():
                 self.settle(operation, context)
-            case GiveBack():
+            case ReturnMessages():
                 dead = self.give_back(operation, context)
-            case Extend():
+            case ExtendLease():
                 self.extend(operation, context)
-            case Commit():
+            case CommitPosition():
                 self.commit(operation, context)
         self.fence(operation.generation)
         self.close_empty(context.now_ms)
@@ -129,10 +133,10 @@ class Reference(Progress):
             if not set(earlier) <= set(offsets):
                 raise Refused("out_of_order")
 
-    def settle(self, operation: Settle, context: Context) -> None:
+    def settle(self, operation: FinishMessages, context: StepContext) -> None:
         if not operation.ranges:
             raise Refused("invalid_request")
-        said, stage = ("discarded", Stage.DISCARDED) if operation.discard else ("acked", Stage.ACKED)
+        said, stage = ("discarded", MessageState.DISCARDED) if operation.discard else ("acked", MessageState.ACKED)
         hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
         if operation.through:
             end = operation.ranges[-1][1]
@@ -154,15 +158,15 @@ class Reference(Progress):
         self.seen["repeated answer"] += 1
         self.seen["repeated after the end of the lease"] += "lease expired" in hold.said.values()
 
-    def give_back(self, operation: GiveBack, context: Context) -> list[int]:
+    def give_back(self, operation: ReturnMessages, context: StepContext) -> list[int]:
         if not operation.ranges:
             raise Refused("invalid_request")
         hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
-        same = {Return.COUNTED: ["nacked", "died"], Return.UNCOUNTED: ["released"], Return.FATAL: ["died"]}
+        same = {ReturnKind.NACK: ["nacked", "died"], ReturnKind.RELEASE: ["released"], ReturnKind.FATAL_NACK: ["died"]}
         offsets = self.named(hold, operation.ranges, same[operation.kind])
         if not set(offsets) & set(hold.open):
             self.note_repeat(hold)
-        elif operation.kind is Return.UNCOUNTED:
+        elif operation.kind is ReturnKind.RELEASE:
             self.release(hold, offsets, context.now_ms + (operation.delay_ms or 0), context.log_start)
         else:
             self.check_order(hold, offsets)
@@ -171,12 +175,12 @@ class Reference(Progress):
             return offsets if "died" in hold.said.values() else []
         return [offset for offset in offsets if hold.said.get(offset) == "died"]
 
-    def nack(self, hold: Hold, offsets: Sequence[int], operation: GiveBack, context: Context) -> None:
+    def nack(self, hold: Hold, offsets: Sequence[int], operation: ReturnMessages, context: StepContext) -> None:
         for offset in offsets:
             if offset not in hold.open:
                 continue
             failures = self.entries[offset].failures + 1
-            if operation.kind is Return.FATAL:
+            if operation.kind is ReturnKind.FATAL_NACK:
                 self.die(hold, offset, context, "died", "died of a fatal nack")
             elif failures > context.config.retries.max:
                 self.die(hold, offset, context, "died", "died of a nack")
@@ -190,17 +194,17 @@ class Reference(Progress):
             if offset not in hold.open:
                 continue
             if offset < log_start:
-                self.move(self.leave(hold, offset, "released"), Stage.SKIPPED, "given back below the log start")
+                self.move(self.leave(hold, offset, "released"), MessageState.SKIPPED, "given back below the log start")
                 continue
             entry = self.entries[offset]
             in_front = [other for other in hold.open if other < offset and self.entries[other].key == entry.key != 0]
             if in_front:
-                self.move(self.leave(hold, offset, "released"), Stage.SKIPPED, "given back behind another")
+                self.move(self.leave(hold, offset, "released"), MessageState.SKIPPED, "given back behind another")
                 self.go_behind(hold, entry, "released")
             else:
                 self.wait(hold, offset, due, "released", failed=False, suspect=False)
 
-    def extend(self, operation: Extend, context: Context) -> None:
+    def extend(self, operation: ExtendLease, context: StepContext) -> None:
         try:
             hold = self.find(operation.owner, operation.token, operation.offset, context.now_ms)
         except Refused as refused:
@@ -215,7 +219,7 @@ class Reference(Progress):
                 other.alone = False
             hold.alone = True
 
-    def seek(self, operation: Seek) -> None:
+    def seek(self, operation: SeekPosition) -> None:
         if operation.epoch <= self.epoch:
             return
         self.seen["sought"] += 1
@@ -229,14 +233,14 @@ class Reference(Progress):
         """The same messages end as when retention takes them; a leased one keeps its place."""
         if operation.epoch != self.epoch:
             raise Refused("position_refused")
-        leased = self.of_stage(Stage.LEASED)
-        before = len(self.of_stage(Stage.CUT))
+        leased = self.of_stage(MessageState.LEASED)
+        before = len(self.of_stage(MessageState.CUT))
         self.cut(operation.offset)
-        self.seen["cut by a skip"] += len(self.of_stage(Stage.CUT)) - before
+        self.seen["cut by a skip"] += len(self.of_stage(MessageState.CUT)) - before
         self.seen["leased below a skip"] += sum(each.offset < operation.offset for each in leased)
-        assert self.of_stage(Stage.LEASED) == leased
+        assert self.of_stage(MessageState.LEASED) == leased
 
-    def commit(self, operation: Commit, context: Context) -> None:
+    def commit(self, operation: CommitPosition, context: StepContext) -> None:
         if operation.epoch is not None and operation.epoch != self.epoch:
             raise Refused("position_refused")
         if operation.offset < self.frontier:
@@ -244,18 +248,18 @@ class Reference(Progress):
         if operation.offset > context.high_watermark:
             raise Refused("offset_out_of_range")
         for entry in self.entries[self.frontier : operation.offset]:
-            self.move(entry, Stage.ACKED, "positioned")
+            self.move(entry, MessageState.ACKED, "positioned")
         self.frontier = operation.offset
 
     # Time -------------------------------------------------------------------------------------------------------------
 
     def cut(self, log_start: int) -> None:
         for entry in self.entries[self.start : log_start]:
-            if entry.stage in (Stage.WAITING, Stage.SKIPPED, Stage.UNCONSIDERED):
-                self.move(entry, Stage.CUT, "cut")
+            if entry.stage in (MessageState.WAITING, MessageState.SKIPPED, MessageState.UNCONSIDERED):
+                self.move(entry, MessageState.CUT, "cut")
         self.frontier = max(self.frontier, log_start)
 
-    def expire(self, context: Context) -> None:
+    def expire(self, context: StepContext) -> None:
         now, retries = context.now_ms, context.config.retries
         for hold in sorted(self.holds, key=lambda hold: (hold.until, hold.token)):
             if hold.until > now:
@@ -275,7 +279,9 @@ class Reference(Progress):
 
     # Who asks ---------------------------------------------------------------------------------------------------------
 
-    def take(self, operation: Take, context: Context, got: Granted | None, lapsed: set[int]) -> list[int]:
+    def take(
+        self, operation: AcquireMessages, context: StepContext, got: Granted | None, lapsed: set[int]
+    ) -> list[int]:
         """What has to be granted; nothing if it is empty. `lapsed`: what expired before it was its turn."""
         self.check_generation(operation.generation)
         self.fence(operation.generation)
@@ -299,8 +305,10 @@ class Reference(Progress):
                 return [suspect.offset]
         return self.take_plain(operation, context, got, lapsed)
 
-    def take_plain(self, operation: Take, context: Context, got: Granted | None, lapsed: set[int]) -> list[int]:
-        room = context.config.window - len(self.of_stage(Stage.LEASED, Stage.WAITING))
+    def take_plain(
+        self, operation: AcquireMessages, context: StepContext, got: Granted | None, lapsed: set[int]
+    ) -> list[int]:
+        room = context.config.window - len(self.of_stage(MessageState.LEASED, MessageState.WAITING))
         due = self.due_retries(operation, context.now_ms)
         ready = self.ready(operation.max_messages - len(due), room, context.now_ms, got, lapsed)
         want = min(operation.max_messages - len(due) - len(ready), room - len(ready))
@@ -312,7 +320,7 @@ class Reference(Progress):
         return sorted([*due, *ready, *fresh])
 
     def first_suspect(self, now: int) -> Entry | None:
-        for entry in sorted(self.of_stage(Stage.WAITING), key=lambda each: (each.due, each.offset)):
+        for entry in sorted(self.of_stage(MessageState.WAITING), key=lambda each: (each.due, each.offset)):
             if entry.suspect and entry.due <= now:
                 self.lower.append(entry.due)
                 if not entry.is_over(now):
@@ -321,22 +329,28 @@ class Reference(Progress):
                 self.lapse(entry, "lapsed waiting")
         return None
 
-    def due_retries(self, operation: Take, now: int) -> list[int]:
-        due = [each for each in self.of_stage(Stage.WAITING) if each.due <= now and not each.suspect]
+    def due_retries(self, operation: AcquireMessages, now: int) -> list[int]:
+        due = [each for each in self.of_stage(MessageState.WAITING) if each.due <= now and not each.suspect]
         due = sorted(due, key=lambda each: (each.due, each.offset))[: operation.max_messages]
-        late = [each for each in self.of_stage(Stage.WAITING) if each.due + ALONE_WITHIN_MS <= now and each.suspect]
+        late = [
+            each for each in self.of_stage(MessageState.WAITING) if each.due + ALONE_WITHIN_MS <= now and each.suspect
+        ]
         late = sorted(late, key=lambda each: (each.due, each.offset))[: operation.max_messages - len(due)]
         self.lower += [each.due for each in due] + [each.due + ALONE_WITHIN_MS for each in late]
         self.seen["suspect with others"] += len(late)
         due += late
         for each in [each for each in due if each.is_over(now)]:
             self.lapse(each, "lapsed waiting")
-        return [each.offset for each in due if each.stage is Stage.WAITING]
+        return [each.offset for each in due if each.stage is MessageState.WAITING]
 
     def ready(self, want: int, room: int, now: int, got: Granted | None, lapsed: set[int]) -> list[int]:
         """Takes what was granted, if it is right: of free keys, from the front, as many as fit."""
         granted = set(got.offsets) if got else set()
-        free = [each for each in self.of_stage(Stage.SKIPPED) if not self.of_key(each.key, Stage.LEASED, Stage.WAITING)]
+        free = [
+            each
+            for each in self.of_stage(MessageState.SKIPPED)
+            if not self.of_key(each.key, MessageState.LEASED, MessageState.WAITING)
+        ]
         chosen = [each for each in free if each.offset in granted]
         left = [each for each in free if each.offset not in granted and each.offset not in lapsed]
         for each in [each for each in free if each.offset in lapsed]:
@@ -352,33 +366,37 @@ class Reference(Progress):
     def lapse(self, entry: Entry, why: str) -> None:
         assert entry.expires is not None
         self.lower.append(entry.expires)
-        self.move(entry, Stage.EXPIRED, why)
+        self.move(entry, MessageState.EXPIRED, why)
 
-    def fresh(self, want: int, context: Context, *, alone: bool) -> list[int]:
+    def fresh(self, want: int, context: StepContext, *, alone: bool) -> list[int]:
         """Goes up from the frontier; what is of a blocked key is skipped, as far as the look-ahead allows."""
         candidates, found = context.candidates, list[int]()
         if want <= 0 or not candidates.start <= self.frontier < candidates.end:
             return []
         if self.order is Order.PARTITION and (self.is_blocked(1) or not alone):
             return []
-        blocked = {each.key for each in self.of_stage(Stage.LEASED, Stage.WAITING, Stage.SKIPPED) if each.key}
+        blocked = {
+            each.key
+            for each in self.of_stage(MessageState.LEASED, MessageState.WAITING, MessageState.SKIPPED)
+            if each.key
+        }
         while len(found) < want and self.frontier < candidates.end:
             entry = self.entries[self.frontier]
             if entry.is_over(context.now_ms):
                 self.lapse(entry, "expired at first sight")
             elif entry.filtered:
-                self.move(entry, Stage.FILTERED, "filtered")
+                self.move(entry, MessageState.FILTERED, "filtered")
             elif entry.key in blocked:
-                if len(self.of_stage(Stage.SKIPPED)) >= context.config.look_ahead:
+                if len(self.of_stage(MessageState.SKIPPED)) >= context.config.look_ahead:
                     self.seen["look-ahead full"] += 1
                     break
-                self.move(entry, Stage.SKIPPED, "skipped")
+                self.move(entry, MessageState.SKIPPED, "skipped")
             else:
                 found.append(entry.offset)
             self.frontier += 1
         return found
 
-    def hand_out(self, operation: Take, context: Context, offsets: list[int], *, suspect: bool) -> None:
+    def hand_out(self, operation: AcquireMessages, context: StepContext, offsets: list[int], *, suspect: bool) -> None:
         alone = suspect and not operation.isolates
         for hold in self.held_by(operation.owner):
             hold.alone = hold.alone and hold.suspect
@@ -387,7 +405,7 @@ class Reference(Progress):
         for offset in offsets:
             entry = self.entries[offset]
             assert entry.token < self.last_token, "tokens of a message rise (S8)"
-            self.move(entry, Stage.LEASED, "leased")
+            self.move(entry, MessageState.LEASED, "leased")
             entry.deliveries += 1
             entry.token, entry.suspect = self.last_token, False
         self.holds.append(

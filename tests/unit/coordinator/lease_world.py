@@ -6,30 +6,30 @@ import random
 from typing import Any
 
 from lakelog.coordinator.leasing import (
+    AcquireMessages,
     Candidates,
-    Commit,
-    Config,
-    Context,
-    Extend,
-    Fate,
-    GiveBack,
+    CommitPosition,
+    DeliveryState,
+    ExclusionReason,
+    ExtendLease,
+    FinishMessages,
     Granted,
+    LeasingConfig,
     Operation,
-    Return,
-    Seek,
-    Settle,
+    ReturnKind,
+    ReturnMessages,
+    SeekPosition,
     SkipTo,
-    State,
-    Step,
-    Take,
+    StepContext,
+    StepResult,
     begin,
-    decode_figures,
     decode_state,
+    decode_summary,
     encode_events,
     encode_state,
-    figures_of,
     replay,
     step,
+    summarize,
 )
 from lakelog.coordinator.leasing import events as facts
 from lakelog.coordinator.leasing.step import CLOCK_SLACK_MS, REMEMBER_MS
@@ -42,7 +42,7 @@ from tests.unit.coordinator.lease_reference import Reference
 STEPS = 200
 OWNERS = ("ann", "bob", "cyd")
 ISOLATES = "cyd"
-RETURNS = {"nacked": Return.COUNTED, "released": Return.UNCOUNTED, "died": Return.FATAL}
+RETURNS = {"nacked": ReturnKind.NACK, "released": ReturnKind.RELEASE, "died": ReturnKind.FATAL_NACK}
 
 
 class World:
@@ -70,10 +70,10 @@ class World:
         self.committed = (0, start)
         self.bytes = encode_state(self.state)
 
-    def _config(self) -> Config:
+    def _config(self) -> LeasingConfig:
         rng = self.random
         most = rng.choice((0, 1, 3))
-        return Config(
+        return LeasingConfig(
             order=rng.choice((Order.KEY, Order.KEY, Order.PARTITION, Order.NONE)),
             retries=rng.choice((Fixed(max=most, seconds=0.2), Exponential(max=most, base_seconds=0.1, max_seconds=2))),
             dead_letter=rng.random() < 0.7,
@@ -97,14 +97,14 @@ class World:
                 self.reference.seen["drained"] += 1
                 return
             self.now += 10_000
-            take = Take(owner="zoe", max_messages=10, lease_ms=5000)
+            take = AcquireMessages(owner="zoe", max_messages=10, lease_ms=5000)
             [got] = self.step([take], self.config).replies
             if isinstance(got, Granted):
                 ranges = [(offset, offset + 1) for offset in got.offsets]
-                self.step([Settle(owner="zoe", token=got.token, ranges=ranges)], self.config)
+                self.step([FinishMessages(owner="zoe", token=got.token, ranges=ranges)], self.config)
         raise AssertionError("The group does not come to an end.")
 
-    def step(self, operations: list[Operation], config: Config) -> Step:
+    def step(self, operations: list[Operation], config: LeasingConfig) -> StepResult:
         self.number += 1
         context = self._context(config)
         before = self.bytes
@@ -119,12 +119,12 @@ class World:
         self._check(taken)
         return taken
 
-    def _replay(self, taken: Step) -> None:
+    def _replay(self, taken: StepResult) -> None:
         """One state follows the journal from the beginning, one is read from a snapshot now and then."""
         if not taken.events:
             return
-        body = encode_events(taken.events, self.now, figures_of(self.state))
-        assert decode_figures(body) == figures_of(decode_state(self.bytes)), "figures are those of the state"
+        body = encode_events(taken.events, self.now, summarize(self.state))
+        assert decode_summary(body) == summarize(decode_state(self.bytes)), "figures are those of the state"
         for follower in (self.follower, self.late):
             replay(follower, body)
             if self.random.random() < 0.2:
@@ -136,22 +136,22 @@ class World:
         if self.random.random() < 0.4:
             check_indexes(self.state, self.bytes, self.now)
 
-    def _count(self, taken: Step) -> None:
+    def _count(self, taken: StepResult) -> None:
         seen = self.reference.seen
         seen["steps that changed something"] += bool(taken.events)
-        seen["forgot"] += sum(isinstance(event, facts.Faded) for event in taken.events)
+        seen["forgot"] += sum(isinstance(event, facts.ClosedLeasesTrimmed) for event in taken.events)
         for reply in taken.replies:
             if isinstance(reply, LakelogError):
                 seen[f"refused: {reply.code}"] += 1
 
-    def _check(self, taken: Step) -> None:
+    def _check(self, taken: StepResult) -> None:
         reference, state = self.reference, self.state
         assert max([self.now - CLOCK_SLACK_MS, *reference.lower]) == taken.not_before_ms
         assert min([self.now + CLOCK_SLACK_MS, *reference.upper]) == taken.not_after_ms
         assert taken.not_before_ms <= self.now <= taken.not_after_ms
         reference.lower, reference.upper = [], []
-        assert [(d.offset, d.epoch, d.deliveries, d.failures) for d in taken.deaths] == reference.deaths
-        reference.deaths = []
+        assert [(d.offset, d.epoch, d.deliveries, d.failures) for d in taken.dead_messages] == reference.dead_messages
+        reference.dead_messages = []
         for hold in reference.closed:
             if (hold.closed or 0) >= self.now - REMEMBER_MS and len(set(hold.said.values())) == 1:
                 assert self._memory(hold.token) is not Memory.NONE, "an outcome is remembered for a minute"
@@ -171,20 +171,20 @@ class World:
             return Memory.DETAIL
         return Memory.OUTCOME if closed.outcome(token) else Memory.NONE
 
-    def _compare(self, operations: list[Operation], context: Context, taken: Step) -> None:
+    def _compare(self, operations: list[Operation], context: StepContext, taken: StepResult) -> None:
         reference = self.reference
         reference.cut(context.log_start)
         for operation, reply in zip(operations, taken.replies, strict=True):
-            if not isinstance(operation, Take):
+            if not isinstance(operation, AcquireMessages):
                 self._compare_answer(operation, context, reply)
         reference.expire(context)
         reference.cut(context.log_start)
-        lapsed = {n for event in taken.events if isinstance(event, facts.Lapsed) for n in event.offsets}
+        lapsed = {n for event in taken.events if isinstance(event, facts.MessagesExpired) for n in event.offsets}
         for operation, reply in zip(operations, taken.replies, strict=True):
-            if isinstance(operation, Take):
+            if isinstance(operation, AcquireMessages):
                 self._compare_take(operation, context, reply, lapsed)
 
-    def _compare_answer(self, operation: Any, context: Context, reply: Any) -> None:
+    def _compare_answer(self, operation: Any, context: StepContext, reply: Any) -> None:
         skipped = self.reference.seen["cut by a skip"]
         try:
             dead = self.reference.answer(operation, context)
@@ -194,10 +194,10 @@ class World:
         assert not isinstance(reply, LakelogError), (operation, reply)
         assert list(reply.dead) == list(dead)
         assert reply.cut == self.reference.seen["cut by a skip"] - skipped
-        if isinstance(operation, Extend):
+        if isinstance(operation, ExtendLease):
             assert reply.until_ms in [hold.until for hold in self.reference.held_by(operation.owner)]
 
-    def _compare_take(self, operation: Take, context: Context, reply: Any, lapsed: set[int]) -> None:
+    def _compare_take(self, operation: AcquireMessages, context: StepContext, reply: Any, lapsed: set[int]) -> None:
         got = reply if isinstance(reply, Granted) else None
         try:
             expected = self.reference.take(operation, context, got, lapsed)
@@ -232,11 +232,11 @@ class World:
             expires = self.now + rng.randrange(10 * self.hasty) if rng.random() < self.ttl else None
             self.reference.publish(key, rng.random() < self.filtered, expires)
 
-    def _config_now(self) -> Config:
+    def _config_now(self) -> LeasingConfig:
         """As it is, or paused for a moment."""
         plain = self.config
         paused = self.random.random() < 0.03
-        return Config(
+        return LeasingConfig(
             order=plain.order,
             retries=plain.retries,
             dead_letter=plain.dead_letter,
@@ -245,18 +245,18 @@ class World:
             paused=paused,
         )
 
-    def _context(self, config: Config) -> Context:
+    def _context(self, config: LeasingConfig) -> StepContext:
         rng, entries = self.random, self.reference.entries
         start = max(0, self.state.frontier - rng.choice((0, 0, 0, 3, -2)))
         read = entries[start : start + rng.choice((3, 20, 100))]
-        return Context(
+        return StepContext(
             now_ms=self.now,
             chance=rng.random(),
             config=config,
             candidates=Candidates(
                 start=start,
                 keys=[each.key for each in read],
-                passed={each.offset: Fate.FILTERED for each in read if each.filtered},
+                passed={each.offset: ExclusionReason.FILTERED for each in read if each.filtered},
                 expires={each.offset: each.expires for each in read if each.expires is not None},
             ),
             log_start=self.log_start,
@@ -272,7 +272,7 @@ class World:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             operation = self._operation()
             # Which of two takes found a message expired cannot be seen from outside.
-            takes += isinstance(operation, Take)
+            takes += isinstance(operation, AcquireMessages)
             if takes < 2 or not self.ttl:
                 found.append(operation)
         self.recent = [*self.recent, *found][-12:]
@@ -305,13 +305,13 @@ class World:
         ranges = [(offset, offset + 1) for offset, said in hold.said.items() if said == word]
         about: dict[str, Any] = {"owner": hold.owner, "token": hold.token, "ranges": ranges}
         if word in RETURNS:
-            return GiveBack(**about, kind=RETURNS[word])
-        return Settle(**about, discard=word == "discarded", through=self.random.random() < 0.2)
+            return ReturnMessages(**about, kind=RETURNS[word])
+        return FinishMessages(**about, discard=word == "discarded", through=self.random.random() < 0.2)
 
-    def _take(self) -> Take:
+    def _take(self) -> AcquireMessages:
         rng = self.random
         owner = rng.choice(OWNERS)
-        return Take(
+        return AcquireMessages(
             owner=owner,
             max_messages=rng.choice((0, 1, 1, 1, 3, 8, 30)),
             lease_ms=rng.choice((100, 500, 500, 3000)),
@@ -330,15 +330,15 @@ class World:
         kind = rng.choices(("settle", "give back", "extend"), (5, 4, 3))[0]
         if kind == "extend":
             offset = rng.choice((None, next(iter(lease.open))))
-            return Extend(**about, lease_ms=rng.choice((0, 200, 1000)), offset=offset, alone=rng.random() < 0.5)
+            return ExtendLease(**about, lease_ms=rng.choice((0, 200, 1000)), offset=offset, alone=rng.random() < 0.5)
         ranges = self._ranges(list(lease.open))
         if kind == "settle":
             discard, through = rng.random() < 0.2, rng.random() < 0.2
-            return Settle(**about, ranges=ranges, discard=discard, through=through)
+            return FinishMessages(**about, ranges=ranges, discard=discard, through=through)
         # What can no longer be read is mostly given back by servers, who do not count it.
         uncounted = 30 if min(lease.open) < self.log_start else 3
-        how = rng.choices((Return.COUNTED, Return.UNCOUNTED, Return.FATAL), (6, uncounted, 1))[0]
-        return GiveBack(**about, ranges=ranges, kind=how, delay_ms=rng.choice((None, None, 0, 300)), reason="so")
+        how = rng.choices((ReturnKind.NACK, ReturnKind.RELEASE, ReturnKind.FATAL_NACK), (6, uncounted, 1))[0]
+        return ReturnMessages(**about, ranges=ranges, kind=how, delay_ms=rng.choice((None, None, 0, 300)), reason="so")
 
     def _ranges(self, opened: list[int]) -> list[tuple[int, int]]:
         rng = self.random
@@ -357,10 +357,10 @@ class World:
             return [(first, first + rng.choice((1, 2, 5, 10**9)))]
         return []
 
-    def _seek(self) -> Seek:
+    def _seek(self) -> SeekPosition:
         rng = self.random
         epoch = self.state.epoch + rng.choice((0, 1, 1, 1))
-        return Seek(epoch=epoch, offset=rng.randint(max(0, self.log_start - 2), len(self.reference.entries)))
+        return SeekPosition(epoch=epoch, offset=rng.randint(max(0, self.log_start - 2), len(self.reference.entries)))
 
     def _skip_to(self) -> SkipTo:
         rng = self.random
@@ -368,12 +368,12 @@ class World:
         epoch = self.state.epoch - (rng.random() < 0.1)
         return SkipTo(offset=max(0, min(offset, len(self.reference.entries))), epoch=epoch)
 
-    def _commit(self) -> Commit:
+    def _commit(self) -> CommitPosition:
         rng = self.random
         offset = self.state.frontier + rng.choice((0, 1, 1, 2, 5, -1, 40))
         epoch = rng.choice((None, self.state.epoch, self.state.epoch, self.state.epoch - 1))
-        return Commit(offset=max(0, offset), generation=self._generation(), epoch=epoch)
+        return CommitPosition(offset=max(0, offset), generation=self._generation(), epoch=epoch)
 
     def _generation(self) -> int | None:
-        now: State = self.state
+        now: DeliveryState = self.state
         return self.random.choices((None, now.generation, now.generation + 1, now.generation - 1), (90, 5, 3, 3))[0]

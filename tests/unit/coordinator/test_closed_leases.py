@@ -8,18 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from lakelog.coordinator.leasing import (
+    Accepted,
+    AcquireMessages,
     Candidates,
-    Config,
-    Context,
-    Done,
-    GiveBack,
+    DeliveryOutcome,
+    DeliveryState,
+    FinishMessages,
+    LeasingConfig,
     Operation,
-    Outcome,
-    Return,
-    Seek,
-    Settle,
-    State,
-    Take,
+    ReturnKind,
+    ReturnMessages,
+    SeekPosition,
+    StepContext,
     apply,
     begin,
     decode_state,
@@ -27,7 +27,7 @@ from lakelog.coordinator.leasing import (
     step,
 )
 from lakelog.coordinator.leasing import events as facts
-from lakelog.coordinator.leasing.closed import BLOCK, ClosedLeases
+from lakelog.coordinator.leasing.closed_leases import BLOCK, ClosedLeases
 from lakelog.coordinator.leasing.step import REMEMBER_BYTES, REMEMBER_MS
 from lakelog.errors import LakelogError
 from lakelog.model.group import Fixed, Order
@@ -35,35 +35,39 @@ from tests.unit.coordinator.lease_partition import Partition, acks, extends, nac
 
 PER_SECOND = 2500
 SECONDS = 60
-RETURNS = {Outcome.NACKED: Return.COUNTED, Outcome.RELEASED: Return.UNCOUNTED, Outcome.DIED: Return.FATAL}
+RETURNS = {
+    DeliveryOutcome.NACKED: ReturnKind.NACK,
+    DeliveryOutcome.RELEASED: ReturnKind.RELEASE,
+    DeliveryOutcome.DEAD: ReturnKind.FATAL_NACK,
+}
 
 
 class Rush:
     """Leases of two messages, closed as fast as they are granted. Only each 125th is granted by a step."""
 
     def __init__(self) -> None:
-        self.state: State = begin(0, last_token=1 << 50)
+        self.state: DeliveryState = begin(0, last_token=1 << 50)
         self.now = 1_790_000_000_000
-        self.ended: dict[int, tuple[int, list[Outcome]]] = {}
+        self.ended: dict[int, tuple[int, list[DeliveryOutcome]]] = {}
         """By token: the first offset, and what became of it and of the next one."""
 
-    def run(self, seconds: int, choose: Callable[[], list[Outcome]]) -> None:
+    def run(self, seconds: int, choose: Callable[[], list[DeliveryOutcome]]) -> None:
         for number in range(seconds * PER_SECOND):
             if number % (PER_SECOND // 50) == 0:
                 self.now += 20
             if number % 125 == 124:
-                self.step(Take(owner="a-worker-of-the-shop-17", max_messages=2, lease_ms=5000))
+                self.step(AcquireMessages(owner="a-worker-of-the-shop-17", max_messages=2, lease_ms=5000))
             else:
                 first, token = self.state.frontier, self.state.last_token + 1
                 flat = [first, first + 2]
-                self.apply(facts.Leased(token, "a-worker-17", "", self.now + 5000, flat, b"", False, False, []))
+                self.apply(facts.LeaseGranted(token, "a-worker-17", "", self.now + 5000, flat, b"", False, False, []))
             self.end(self.state.last_token, choose())
 
     def step(self, operation: Operation) -> object:
-        context = Context(
+        context = StepContext(
             now_ms=self.now,
             chance=0.5,
-            config=Config(order=Order.NONE, retries=Fixed(max=1)),
+            config=LeasingConfig(order=Order.NONE, retries=Fixed(max=1)),
             candidates=Candidates(start=self.state.frontier, keys=[0, 0]),
             high_watermark=self.state.frontier + 2,
         )
@@ -72,17 +76,17 @@ class Rush:
     def apply(self, event: facts.AnyEvent) -> None:
         apply(self.state, event, self.now)
 
-    def end(self, token: int, outcomes: list[Outcome]) -> None:
+    def end(self, token: int, outcomes: list[DeliveryOutcome]) -> None:
         first = self.state.frontier - 2
         for offset, outcome in zip((first, first + 1), outcomes, strict=True):
-            if outcome in (Outcome.ACKED, Outcome.DISCARDED):
-                self.apply(facts.Finished(token, outcome, [offset, offset + 1]))
-            elif outcome is Outcome.DIED:
-                self.apply(facts.Died(token, offset, False))
+            if outcome in (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED):
+                self.apply(facts.MessagesFinished(token, outcome, [offset, offset + 1]))
+            elif outcome is DeliveryOutcome.DEAD:
+                self.apply(facts.MessageDied(token, offset, False))
             else:
-                self.apply(facts.Returned(token, outcome, [offset, self.now, 0, 0], []))
+                self.apply(facts.MessagesReturned(token, outcome, [offset, self.now, 0, 0], []))
         for offset in list(self.state.waiting):
-            self.apply(facts.Died(0, offset, False))
+            self.apply(facts.MessageDied(0, offset, False))
         self.ended[token] = (first, outcomes)
 
     def repeats(self, token: int) -> object:
@@ -90,8 +94,8 @@ class Rush:
         first, outcomes = self.ended[token]
         about = {"owner": "a-worker-17", "token": token, "ranges": [(first, first + 1)]}
         if outcomes[0] in RETURNS:
-            return self.step(GiveBack(**about, kind=RETURNS[outcomes[0]]))  # type: ignore[arg-type]
-        return self.step(Settle(**about, discard=outcomes[0] is Outcome.DISCARDED))  # type: ignore[arg-type]
+            return self.step(ReturnMessages(**about, kind=RETURNS[outcomes[0]]))  # type: ignore[arg-type]
+        return self.step(FinishMessages(**about, discard=outcomes[0] is DeliveryOutcome.DISCARDED))  # type: ignore[arg-type]
 
     def growth(self) -> int:
         """How much of a snapshot is about closed leases."""
@@ -102,12 +106,12 @@ class Rush:
 
 
 def code(reply: object) -> str:
-    return reply.code if isinstance(reply, LakelogError) else "done" if isinstance(reply, Done) else repr(reply)
+    return reply.code if isinstance(reply, LakelogError) else "done" if isinstance(reply, Accepted) else repr(reply)
 
 
 def test_a_repeated_ack_is_recognised_for_a_minute_at_2500_leases_a_second_s9() -> None:
     rush = Rush()
-    rush.run(SECONDS, lambda: [Outcome.ACKED] * 2)
+    rush.run(SECONDS, lambda: [DeliveryOutcome.ACKED] * 2)
     tokens = list(rush.ended)
     assert len(tokens) == 150_000
     assert {code(rush.repeats(token)) for token in tokens[:: len(tokens) // 1000]} == {"done"}
@@ -117,22 +121,29 @@ def test_a_repeated_ack_is_recognised_for_a_minute_at_2500_leases_a_second_s9() 
 
 def test_the_worst_mix_of_outcomes_takes_at_most_64_kib_of_a_snapshot_s9() -> None:
     rush, rng = Rush(), random.Random(7)
-    rush.run(SECONDS, lambda: [rng.choice(list(Outcome))] * 2)
+    rush.run(SECONDS, lambda: [rng.choice(list(DeliveryOutcome))] * 2)
     assert rush.growth() <= 64 * 1024
-    rush.run(1, lambda: rng.choices(list(Outcome), k=2))
+    rush.run(1, lambda: rng.choices(list(DeliveryOutcome), k=2))
     assert rush.growth() <= 64 * 1024
     tokens = list(rush.ended)[PER_SECOND:]
     for token in tokens[:: len(tokens) // 1000]:
         _, outcomes = rush.ended[token]
         expected = {"done"} if outcomes[0] == outcomes[1] else {"done", "outcome_forgotten"}
-        if outcomes[0] is Outcome.EXPIRED:
+        if outcomes[0] is DeliveryOutcome.EXPIRED:
             expected = {"lease_lost", "outcome_forgotten"}
         assert code(rush.repeats(token)) in expected, (token, outcomes)
 
 
 def test_details_of_leases_with_several_outcomes_stay_longest() -> None:
     rush = Rush()
-    rush.run(1, lambda: [Outcome.ACKED, Outcome.DISCARDED] if len(rush.ended) % 50 == 0 else [Outcome.ACKED] * 2)
+    rush.run(
+        1,
+        lambda: (
+            [DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED]
+            if len(rush.ended) % 50 == 0
+            else [DeliveryOutcome.ACKED] * 2
+        ),
+    )
     mixed = [token for token, (_, outcomes) in rush.ended.items() if outcomes[0] != outcomes[1]]
     assert set(mixed) <= set(rush.state.closed.details)
     assert {code(rush.repeats(token)) for token in mixed} == {"done"}
@@ -144,13 +155,13 @@ def test_large_details_do_not_make_a_snapshot_large(long: bool) -> None:
     for _ in range(300 if long else 8):
         got = partition.take(4 if long else 500, owner="n" * 255 if long else "ann")
         partition.ack(got.token, *got.offsets[::2], owner="n" * 255 if long else "ann")
-        discard = Settle(
+        discard = FinishMessages(
             owner="n" * 255 if long else "ann",
             token=got.token,
             ranges=[(offset, offset + 1) for offset in got.offsets[1::2]],
             discard=True,
         )
-        assert partition.do(discard) == Done()
+        assert partition.do(discard) == Accepted()
         assert len(encode_state(partition.state)) < REMEMBER_BYTES
 
 
@@ -159,7 +170,7 @@ def test_a_lease_that_is_forgotten_is_not_called_lost_s9() -> None:
     for _ in range(BLOCK + 1):
         partition.ack(partition.take(1).token, partition.state.frontier - 1)
     partition.now += REMEMBER_MS
-    assert partition.do(acks(1, 0)) == Done(), "after a minute exactly"
+    assert partition.do(acks(1, 0)) == Accepted(), "after a minute exactly"
     partition.now += 1
     for _ in range(100):
         partition.ack(partition.take(1).token, partition.state.frontier - 1)
@@ -167,7 +178,7 @@ def test_a_lease_that_is_forgotten_is_not_called_lost_s9() -> None:
         acks(1, 0),
         acks(1, 0, discard=True),
         acks(1, 0, through=True),
-        *(nacks(1, 0, kind=k) for k in Return),
+        *(nacks(1, 0, kind=k) for k in ReturnKind),
     ):
         assert partition.refusal(said) == "outcome_forgotten"
     assert partition.refusal(extends(1)) == "lease_lost", "it has ended, that is known"
@@ -180,7 +191,7 @@ def test_a_lease_from_before_a_seek_is_lost_s9() -> None:
     partition = Partition("abc")
     got = partition.take(1)
     partition.ack(got.token, 0)
-    partition.do(Seek(epoch=1, offset=0))
+    partition.do(SeekPosition(epoch=1, offset=0))
     assert partition.refusal(acks(got.token, 0)) == "lease_lost"
     partition.take(1)
     assert partition.refusal(acks(got.token, 0)) == "lease_lost"
@@ -198,7 +209,7 @@ def outlined() -> tuple[Partition, int]:
 
 def test_where_only_the_outcome_is_known_a_repeat_is_answered_by_it(outlined: tuple[Partition, int]) -> None:
     partition, token = outlined
-    assert partition.do(acks(token, 0, 2)) == partition.do(acks(token, 2, through=True)) == Done()
+    assert partition.do(acks(token, 0, 2)) == partition.do(acks(token, 2, through=True)) == Accepted()
     assert partition.refusal(acks(token, 0, discard=True)) == "lease_lost", "it was acked"
     assert partition.refusal(nacks(token, 0)) == "lease_lost"
 
@@ -208,7 +219,7 @@ def test_where_only_the_outcome_is_known_messages_that_cannot_have_had_it_are_re
 ) -> None:
     partition, token = outlined
     assert partition.refusal(acks(token, 3)) == "lease_lost", "not considered yet"
-    assert partition.refusal(Settle(owner="ann", token=token, ranges=[(0, 10**15)])) == "lease_lost"
+    assert partition.refusal(FinishMessages(owner="ann", token=token, ranges=[(0, 10**15)])) == "lease_lost"
     got = partition.take(2)
     assert partition.refusal(acks(token, 0, 3)) == "lease_lost", "leased"
     partition.nack(got.token, 3)
@@ -227,9 +238,9 @@ def test_where_only_the_outcome_is_known_a_repeated_nack_says_when_the_message_i
     assert partition.do(nacks(got.token, 0, 1)) == first
     fatal = Partition("ab")
     got = fatal.take()
-    first = fatal.do(nacks(got.token, 0, 1, kind=Return.FATAL))
+    first = fatal.do(nacks(got.token, 0, 1, kind=ReturnKind.FATAL_NACK))
     fatal.state.closed.forget([got.token], [])
-    assert fatal.do(nacks(got.token, 0, 1, kind=Return.FATAL)) == first
+    assert fatal.do(nacks(got.token, 0, 1, kind=ReturnKind.FATAL_NACK)) == first
 
 
 def test_a_lease_that_is_closed_long_after_later_ones_is_remembered_s9() -> None:
@@ -243,5 +254,5 @@ def test_a_lease_that_is_closed_long_after_later_ones_is_remembered_s9() -> None
     assert partition.refusal(acks(slow.token + 1, 1)) == "outcome_forgotten"
     partition.ack(slow.token, 0, owner="bob")
     partition.state.closed.forget([slow.token], [])
-    assert partition.do(acks(slow.token, 0, owner="bob")) == Done()
+    assert partition.do(acks(slow.token, 0, owner="bob")) == Accepted()
     assert partition.refusal(acks(slow.token + 1, 1)) == "outcome_forgotten", "its neighbours stay forgotten"

@@ -7,13 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from lakelog.coordinator.leasing import Counts, Done, Extend, GiveBack, Operation, Outcome, Return, Settle
-from lakelog.coordinator.leasing.events import Finished
+from lakelog.coordinator.leasing import (
+    Accepted,
+    DeliveryOutcome,
+    ExtendLease,
+    FinishedCounts,
+    FinishMessages,
+    Operation,
+    ReturnKind,
+    ReturnMessages,
+)
+from lakelog.coordinator.leasing.events import MessagesFinished
 from lakelog.coordinator.leasing.step import REMEMBER_MS
 from lakelog.model.group import Exponential, Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends, nacks
 
-Say = Callable[..., Settle | GiveBack]
+Say = Callable[..., FinishMessages | ReturnMessages]
 
 # Acks -----------------------------------------------------------------------------------------------------------------
 
@@ -26,7 +35,7 @@ def test_acks_in_any_order_and_the_committed_offset_is_the_finished_prefix_s16()
         partition.ack(got.token, offset)
         committed.append(partition.state.committed)
     assert committed == [0, 1, 1, 4]
-    assert partition.state.counts == Counts(acked=4)
+    assert partition.state.counts == FinishedCounts(acked=4)
     assert not partition.state.leases
 
 
@@ -35,14 +44,17 @@ def test_acks_of_one_lease_in_one_step_are_one_event() -> None:
     ann, bob = partition.take(3), partition.take(3, owner="bob")
     said = [acks(ann.token, 0), acks(bob.token, 5, owner="bob"), acks(ann.token, 1), acks(bob.token, 4, owner="bob")]
     taken = partition.step(*said, acks(ann.token, 2))
-    assert taken.events == [Finished(bob.token, Outcome.ACKED, [4, 6]), Finished(ann.token, Outcome.ACKED, [0, 3])]
-    assert taken.replies == [Done()] * 5
+    assert taken.events == [
+        MessagesFinished(bob.token, DeliveryOutcome.ACKED, [4, 6]),
+        MessagesFinished(ann.token, DeliveryOutcome.ACKED, [0, 3]),
+    ]
+    assert taken.replies == [Accepted()] * 5
 
 
 def test_ranges_may_overlap_and_come_in_any_order() -> None:
     partition = Partition("-" * 6)
     got = partition.take()
-    assert partition.do(Settle(owner="ann", token=got.token, ranges=[(3, 5), (0, 2), (1, 4)])) == Done()
+    assert partition.do(FinishMessages(owner="ann", token=got.token, ranges=[(3, 5), (0, 2), (1, 4)])) == Accepted()
     assert (partition.state.counts.acked, partition.state.committed) == (5, 5)
 
 
@@ -50,12 +62,12 @@ def test_ack_through_takes_all_open_ones_up_to_the_offset() -> None:
     partition = Partition("abcaab")
     got = partition.take()
     partition.ack(got.token, 1)
-    assert partition.do(acks(got.token, 3, through=True)) == Done()
+    assert partition.do(acks(got.token, 3, through=True)) == Accepted()
     assert (list(partition.state.leases[got.token].open), partition.state.counts.acked) == ([4, 5], 4)
-    assert partition.do(acks(got.token, 3, through=True)) == Done()
+    assert partition.do(acks(got.token, 3, through=True)) == Accepted()
     partition.nack(got.token, 5)
-    assert partition.do(acks(None, 4, through=True)) == Done()
-    assert partition.do(acks(got.token, 5, through=True)) == Done(), "closed, and nothing below was lost"
+    assert partition.do(acks(None, 4, through=True)) == Accepted()
+    assert partition.do(acks(got.token, 5, through=True)) == Accepted(), "closed, and nothing below was lost"
 
 
 def test_ack_through_of_a_lease_that_ended_otherwise_is_refused() -> None:
@@ -71,8 +83,8 @@ def test_ack_through_of_a_lease_that_ended_otherwise_is_refused() -> None:
 def test_a_discarded_message_is_counted_as_such() -> None:
     partition = Partition("a")
     got = partition.take()
-    assert partition.do(acks(got.token, 0, discard=True)) == Done()
-    assert partition.state.counts == Counts(discarded=1)
+    assert partition.do(acks(got.token, 0, discard=True)) == Accepted()
+    assert partition.state.counts == FinishedCounts(discarded=1)
     assert partition.refusal(acks(got.token, 0)) == "lease_lost", "it was not acked"
 
 
@@ -82,7 +94,7 @@ def test_a_later_message_of_a_key_is_not_answered_before_an_earlier_one_s15(orde
     partition = Partition("aba", order=order)
     got = partition.take()
     assert partition.refusal(say(got.token, 2)) == "out_of_order"
-    assert isinstance(partition.do(say(got.token, 0, 1, 2)), Done)
+    assert isinstance(partition.do(say(got.token, 0, 1, 2)), Accepted)
 
 
 def test_without_order_a_later_message_may_be_acked_first() -> None:
@@ -105,16 +117,18 @@ def test_a_nack_says_when_the_message_is_due_again_and_how_many_attempts_there_a
     partition = Partition("ab", retries=Fixed(max=1, seconds=2))
     got = partition.take()
     said = nacks(got.token, 0, 1)
-    assert partition.do(said) == Done(dead=[], retry_in_ms=2000, max_attempts=2)
+    assert partition.do(said) == Accepted(dead=[], retry_in_ms=2000, max_attempts=2)
     partition.now += 1500
-    assert partition.do(said) == Done(dead=[], retry_in_ms=500, max_attempts=2), "a repeat counts from now"
+    assert partition.do(said) == Accepted(dead=[], retry_in_ms=500, max_attempts=2), "a repeat counts from now"
     partition.change(retries=Fixed(max=5, seconds=9))
     partition.now += 500
     got = partition.take(1)
-    assert partition.do(nacks(got.token, 0)) == Done(dead=[], retry_in_ms=9000, max_attempts=6), "as the group is now"
+    assert partition.do(nacks(got.token, 0)) == Accepted(dead=[], retry_in_ms=9000, max_attempts=6), (
+        "as the group is now"
+    )
     partition.change(retries=Fixed(max=0))
     got = partition.take(1)
-    assert partition.do(nacks(got.token, 1)) == Done(dead=[1], max_attempts=1)
+    assert partition.do(nacks(got.token, 1)) == Accepted(dead=[1], max_attempts=1)
 
 
 def test_a_nack_gives_back_later_messages_of_its_key_uncounted_s12() -> None:
@@ -135,10 +149,10 @@ def test_a_message_dies_when_it_failed_once_more_than_it_may_be_retried() -> Non
         dead.append(partition.nack(partition.take(1).token, 0, reason="no such thing"))
     assert dead == [[], [], [0]]
     assert partition.last is not None
-    [death] = partition.last.deaths
+    [death] = partition.last.dead_messages
     assert (death.offset, death.deliveries, death.failures) == (0, 3, 3)
     assert (death.reason, death.owner, death.epoch) == ("no such thing", "ann", 0)
-    assert partition.state.counts == Counts(dead=1)
+    assert partition.state.counts == FinishedCounts(dead=1)
     assert partition.offsets() == [1], "a dead letter frees its key"
 
 
@@ -149,33 +163,33 @@ def test_when_an_earlier_one_dies_the_next_of_the_key_is_nacked_by_itself() -> N
     assert list(got.offsets) == [0]
     partition.ack(got.token, 0)
     got = partition.take()
-    assert partition.nack(got.token, 1, 2, kind=Return.FATAL) == [1, 2]
-    assert partition.state.counts == Counts(acked=1, dead=2)
+    assert partition.nack(got.token, 1, 2, kind=ReturnKind.FATAL_NACK) == [1, 2]
+    assert partition.state.counts == FinishedCounts(acked=1, dead=2)
 
 
 def test_a_fatal_nack_dies_at_once_and_a_repeat_says_so_again() -> None:
     partition = Partition("ab", retries=Fixed(max=9))
     got = partition.take()
     for _ in range(2):
-        assert partition.nack(got.token, 0, kind=Return.FATAL) == [0]
+        assert partition.nack(got.token, 0, kind=ReturnKind.FATAL_NACK) == [0]
     partition.ack(got.token, 1)
-    assert partition.nack(got.token, 0, kind=Return.FATAL) == [0], "also once the lease is closed"
-    assert partition.nack(None, 0, kind=Return.FATAL) == [0]
-    assert partition.state.counts == Counts(acked=1, dead=1)
+    assert partition.nack(got.token, 0, kind=ReturnKind.FATAL_NACK) == [0], "also once the lease is closed"
+    assert partition.nack(None, 0, kind=ReturnKind.FATAL_NACK) == [0]
+    assert partition.state.counts == FinishedCounts(acked=1, dead=1)
 
 
 def test_a_nacked_message_was_not_given_up() -> None:
     partition = Partition("ab", retries=Fixed(max=9))
     got = partition.take()
     partition.nack(got.token, 0)
-    assert partition.refusal(nacks(got.token, 0, kind=Return.FATAL)) == "lease_lost"
+    assert partition.refusal(nacks(got.token, 0, kind=ReturnKind.FATAL_NACK)) == "lease_lost"
 
 
 def test_without_dead_letters_it_ends_as_discarded() -> None:
     partition = Partition("a", dead_letter=False)
-    assert partition.nack(partition.take().token, 0, kind=Return.FATAL) == [0]
+    assert partition.nack(partition.take().token, 0, kind=ReturnKind.FATAL_NACK) == [0]
     assert partition.last is not None
-    assert (partition.last.deaths, partition.state.counts) == ([], Counts(discarded=1))
+    assert (partition.last.dead_messages, partition.state.counts) == ([], FinishedCounts(discarded=1))
 
 
 def test_a_release_counts_no_failure_and_is_due_at_once() -> None:
@@ -213,7 +227,7 @@ def test_a_release_of_a_later_message_leaves_the_earlier_one_open() -> None:
 @pytest.mark.parametrize("left_open", [True, False])
 @pytest.mark.parametrize(
     "say",
-    [acks, nacks, lambda *said, **more: nacks(*said, kind=Return.UNCOUNTED, **more)],
+    [acks, nacks, lambda *said, **more: nacks(*said, kind=ReturnKind.RELEASE, **more)],
     ids=["ack", "nack", "release"],
 )
 def test_a_repeated_answer_gets_the_same_reply_for_a_minute(say: Say, left_open: bool, with_token: bool) -> None:
@@ -221,7 +235,7 @@ def test_a_repeated_answer_gets_the_same_reply_for_a_minute(say: Say, left_open:
     got = partition.take(2 if left_open else 1, lease_ms=10 * REMEMBER_MS)
     said: Operation = say(got.token if with_token else None, 0)
     first = partition.do(said)
-    assert isinstance(first, Done) and not first.dead
+    assert isinstance(first, Accepted) and not first.dead
     counts = partition.state.counts
     partition.now += REMEMBER_MS
     taken = partition.step(said)
@@ -241,13 +255,13 @@ def test_a_repeated_answer_gets_the_same_reply_after_the_end_of_its_lease_s9(
     got = partition.take()
     said = answers(got.token if with_token else None, "ann")[number]
     first = partition.do(said)
-    assert isinstance(first, Done)
+    assert isinstance(first, Accepted)
     partition.now += LEASE
     if has_expired:
         partition.step()
     counts = partition.state.counts
     again = partition.do(said)
-    assert isinstance(again, Done) and again.dead == first.dead
+    assert isinstance(again, Accepted) and again.dead == first.dead
     assert partition.state.counts == counts
     other = acks(got.token, 1) if with_token else acks(None, 1)
     assert partition.refusal(other) == "lease_lost", "what it did not say in time is refused"
@@ -279,7 +293,7 @@ def answers(token: int | None, owner: str) -> list[Operation]:
         acks(token, 0, owner=owner),
         acks(token, 0, owner=owner, discard=True),
         acks(token, 0, owner=owner, through=True),
-        *(nacks(token, 0, owner=owner, kind=kind) for kind in Return),
+        *(nacks(token, 0, owner=owner, kind=kind) for kind in ReturnKind),
         extends(token, owner=owner, offset=0),
     ]
 
@@ -311,7 +325,7 @@ def test_what_came_back_by_the_end_of_a_lease_was_not_released_s9() -> None:
     got = partition.take()
     partition.lose()
     for offset in (0, 1):
-        for kind in Return:
+        for kind in ReturnKind:
             assert partition.refusal(nacks(got.token, offset, kind=kind)) == "lease_lost"
 
 
@@ -329,7 +343,7 @@ def test_an_old_generation_is_refused_and_changes_nothing_s9_s17() -> None:
     assert partition.refusal(acks(got.token, 0, generation=4)) == "stale_generation"
     assert partition.refusal(nacks(got.token, 0, generation=4)) == "stale_generation"
     assert partition.refusal(extends(got.token, generation=4)) == "stale_generation"
-    assert partition.do(acks(got.token, 0, generation=6)) == Done()
+    assert partition.do(acks(got.token, 0, generation=6)) == Accepted()
     assert partition.state.generation == 6
 
 
@@ -342,9 +356,9 @@ def test_messages_that_the_lease_does_not_have_are_refused_whole() -> None:
     partition = Partition("abc")
     got = partition.take(2)
     assert partition.refusal(acks(got.token, 0, 2)) == "lease_lost"
-    assert partition.refusal(Settle(owner="ann", token=got.token, ranges=[(0, 10**15)])) == "lease_lost"
+    assert partition.refusal(FinishMessages(owner="ann", token=got.token, ranges=[(0, 10**15)])) == "lease_lost"
     partition.ack(got.token, 0, 1)
-    assert partition.refusal(Settle(owner="ann", token=got.token, ranges=[(0, 10**15)])) == "lease_lost"
+    assert partition.refusal(FinishMessages(owner="ann", token=got.token, ranges=[(0, 10**15)])) == "lease_lost"
     assert partition.refusal(acks(got.token, 1, 2)) == "lease_lost"
 
 
@@ -362,4 +376,4 @@ def test_an_extend_may_name_a_message_instead_of_its_lease() -> None:
     partition = Partition("ab")
     partition.take()
     partition.now += 10
-    assert partition.do(Extend(owner="ann", token=None, lease_ms=LEASE, offset=1)).until_ms == NOW + 10 + LEASE
+    assert partition.do(ExtendLease(owner="ann", token=None, lease_ms=LEASE, offset=1)).until_ms == NOW + 10 + LEASE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakelog.coordinator.leasing import Counts, Death
-from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing import DeadMessage, FinishedCounts
+from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.model.group import Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends
 
@@ -53,7 +53,7 @@ def test_L5_a_suspect_that_nobody_could_take_alone_goes_with_others_and_nothing_
     assert partition.last is not None and partition.last.not_before_ms == NOW + LEASE + ALONE_WITHIN_MS
     partition.lose()
     partition.take(1, owner="eve")
-    assert partition.state.counts == Counts(), "nobody was alone with it"
+    assert partition.state.counts == FinishedCounts(), "nobody was alone with it"
 
 
 def test_an_isolating_owner_gets_suspects_besides_others_each_in_a_lease_of_its_own() -> None:
@@ -69,26 +69,26 @@ def test_expiry_of_many_is_nobodys_failure_s12() -> None:
     for _ in range(10):
         partition.take(100, owner="sdk", isolates=True)
         partition.lose()
-    assert partition.state.counts == Counts()
-    assert all(tally.failures == 0 for tally in partition.state.tallies.values())
+    assert partition.state.counts == FinishedCounts()
+    assert all(tally.failures == 0 for tally in partition.state.histories.values())
 
 
 def test_the_one_that_kills_its_owners_dies_and_its_neighbours_do_not_s12() -> None:
     partition = Partition("abcde", retries=Fixed(max=2, seconds=1))
-    deaths: list[Death] = []
+    deaths: list[DeadMessage] = []
     for _ in range(60):
         if partition.state.committed == 5:
             break
         got = partition.offsets(3, owner="http")
         assert partition.last is not None
-        deaths += partition.last.deaths
+        deaths += partition.last.dead_messages
         if 2 in got:
             partition.now += LEASE
             continue
         for offset in got:
             partition.ack(None, offset, owner="http")
         partition.now += RETRY
-    assert partition.state.counts == Counts(acked=4, dead=1)
+    assert partition.state.counts == FinishedCounts(acked=4, dead=1)
     assert [(death.offset, death.failures, death.deliveries) for death in deaths] == [(2, 3, 4)]
     assert deaths[0].owner == "http"
 
@@ -102,7 +102,7 @@ def test_a_suspect_in_a_plain_owners_hands_is_alone_at_once() -> None:
     partition.lose()
     assert partition.state.failures(0) == 1
     assert partition.state.waiting[0].due_ms == partition.now + 2000, "as after a nack"
-    assert partition.state.tallies[0].suspect
+    assert partition.state.histories[0].suspect
 
 
 def test_who_takes_more_is_no_longer_alone_with_what_is_no_suspect() -> None:
@@ -130,8 +130,8 @@ def test_an_isolating_owner_says_when_it_is_alone() -> None:
     partition.do(extends(got.token, owner="sdk", alone=True))
     partition.now = got.until_ms
     taken = partition.step()
-    assert partition.state.counts == Counts(dead=1)
-    [death] = taken.deaths
+    assert partition.state.counts == FinishedCounts(dead=1)
+    [death] = taken.dead_messages
     assert (death.offset, death.failures, death.deliveries, death.epoch) == (0, 1, 2, 0)
     assert "sdk" in death.reason
 
@@ -144,7 +144,7 @@ def test_an_isolating_owner_that_gets_more_is_still_alone_with_its_suspect() -> 
     partition.do(extends(got.token, owner="sdk", alone=True))
     partition.take(owner="sdk", isolates=True)
     partition.lose()
-    assert partition.state.counts == Counts(dead=1)
+    assert partition.state.counts == FinishedCounts(dead=1)
     assert partition.state.failures(1) == partition.state.failures(2) == 0
 
 
@@ -156,7 +156,7 @@ def test_nobody_is_alone_with_several_messages_or_with_two_leases_s12() -> None:
     partition.do(extends(first.token, alone=True))
     partition.do(extends(second.token, alone=True))
     partition.lose()
-    assert partition.state.counts == Counts(dead=1)
+    assert partition.state.counts == FinishedCounts(dead=1)
     assert partition.state.committed == 0
 
 
@@ -189,7 +189,7 @@ def test_a_suspect_that_is_acked_nacked_or_released_is_none_any_more() -> None:
     got = partition.take(owner="bob")
     partition.nack(got.token, 0, owner="bob")
     partition.release(partition.take(owner="cyd").token, 1, owner="cyd")
-    assert not any(tally.suspect for tally in partition.state.tallies.values())
+    assert not any(tally.suspect for tally in partition.state.histories.values())
     partition.now += RETRY
     assert partition.offsets() == [0, 1]
 
@@ -222,7 +222,7 @@ def test_discarded_instead_of_a_dead_letter_when_the_group_keeps_none() -> None:
         partition.take(1)
         partition.lose()
     assert partition.last is not None
-    assert (partition.last.deaths, partition.state.counts) == ([], Counts(discarded=1))
+    assert (partition.last.dead_messages, partition.state.counts) == ([], FinishedCounts(discarded=1))
 
 
 def test_an_extended_lease_ends_later() -> None:

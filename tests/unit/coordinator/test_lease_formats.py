@@ -6,7 +6,15 @@ import base64
 
 import msgspec
 
-from lakelog.coordinator.leasing import Counts, Done, Waiting, decode_figures, decode_state, encode_state, replay
+from lakelog.coordinator.leasing import (
+    Accepted,
+    FinishedCounts,
+    WaitingMessage,
+    decode_state,
+    decode_summary,
+    encode_state,
+    replay,
+)
 from tests.unit.coordinator.lease_partition import NOW, Partition, acks
 
 # Format 1: ann got 0 to 3, acked 0 and 1, and nacked 2. bob got 4, 7 and 10, and extended. cyd got 11 to 13, and acked
@@ -33,12 +41,12 @@ LAST = base64.b64decode(
 def continued(partition: Partition) -> None:
     """What is open goes on, and what was closed is recognised."""
     bob, cyd, dan = ((2 << 28) + number for number in (2, 3, 4))
-    assert partition.do(acks(cyd, 11, 12, 13, owner="cyd")) == Done()
-    assert partition.do(acks(bob, 4, 7, 10, owner="bob")) == Done()
-    assert partition.do(acks(dan, 14, owner="dan")) == Done()
+    assert partition.do(acks(cyd, 11, 12, 13, owner="cyd")) == Accepted()
+    assert partition.do(acks(bob, 4, 7, 10, owner="bob")) == Accepted()
+    assert partition.do(acks(dan, 14, owner="dan")) == Accepted()
     assert partition.refusal(acks(2 << 28, 0)) == "lease_lost"
     partition.state.closed.forget([bob], [])
-    assert partition.do(acks(bob, 4, 7, 10, owner="bob")) == Done()
+    assert partition.do(acks(bob, 4, 7, 10, owner="bob")) == Accepted()
 
 
 def test_a_snapshot_of_format_1_is_read() -> None:
@@ -51,8 +59,15 @@ def test_a_snapshot_of_format_1_is_read() -> None:
         2: [4, 7, 10],
         4: [14],
     }
-    assert (state.waiting, state.skipped) == ({2: Waiting(NOW + 1000, ord("a"))}, {ord("a"): [5, 6], ord("c"): [8]})
-    assert (state.counts, state.failures(2), state.expires) == (Counts(acked=5, filtered=1), 1, {3: NOW + 10**6})
+    assert (state.waiting, state.skipped) == (
+        {2: WaitingMessage(NOW + 1000, ord("a"))},
+        {ord("a"): [5, 6], ord("c"): [8]},
+    )
+    assert (state.counts, state.failures(2), state.expires) == (
+        FinishedCounts(acked=5, filtered=1),
+        1,
+        {3: NOW + 10**6},
+    )
     assert encode_state(decode_state(encode_state(state))) == encode_state(state)
     continued(partition)
 
@@ -72,6 +87,6 @@ def test_commits_of_format_1_are_replayed() -> None:
     then = decode_state(LAST)
     then.first_token = partition.state.first_token
     assert encode_state(partition.state) == encode_state(then)
-    figures = decode_figures(COMMITS[-1])
+    figures = decode_summary(COMMITS[-1])
     assert figures is not None and (figures.frontier, figures.leased, figures.skipped) == (15, 5, 3)
     continued(partition)

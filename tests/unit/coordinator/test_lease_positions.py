@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from lakelog.coordinator.leasing import (
-    Commit,
-    Counts,
-    Done,
-    Seek,
+    Accepted,
+    AcquireMessages,
+    CommitPosition,
+    FinishedCounts,
+    SeekPosition,
     SkipTo,
-    Take,
     begin,
-    decode_figures,
     decode_state,
+    decode_summary,
     encode_events,
     encode_state,
-    figures_of,
     replay,
+    summarize,
 )
 from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, size, to_ranges
 from lakelog.errors import UnsupportedFormat
@@ -31,10 +31,16 @@ def test_a_seek_closes_leases_clears_everything_and_raises_the_epoch() -> None:
     partition = Partition("aabbcc", start=1)
     got = partition.take(1, generation=3)
     partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
-    assert partition.do(Seek(epoch=1, offset=4)) == Done()
+    assert partition.do(SeekPosition(epoch=1, offset=4)) == Accepted()
     state = partition.state
     assert (state.epoch, state.start, state.frontier, state.committed) == (1, 4, 4, 4)
-    assert (state.leases, state.waiting, state.skipped, state.tallies, state.counts) == ({}, {}, {}, {}, Counts())
+    assert (state.leases, state.waiting, state.skipped, state.histories, state.counts) == (
+        {},
+        {},
+        {},
+        {},
+        FinishedCounts(),
+    )
     assert (state.generation, state.last_token, state.next_due_ms()) == (3, 2, None)
     assert partition.refusal(acks(got.token, 1)) == "lease_lost"
     assert partition.take().token == 3, "tokens rise across seeks (S8)"
@@ -42,18 +48,18 @@ def test_a_seek_closes_leases_clears_everything_and_raises_the_epoch() -> None:
 
 def test_a_seek_counts_once() -> None:
     partition = Partition("abc")
-    partition.do(Seek(epoch=2, offset=1))
+    partition.do(SeekPosition(epoch=2, offset=1))
     partition.ack(partition.take(1).token, 1)
     for epoch in (1, 2):
-        taken = partition.step(Seek(epoch=epoch, offset=0))
-        assert (taken.replies, taken.events) == ([Done()], [])
+        taken = partition.step(SeekPosition(epoch=epoch, offset=0))
+        assert (taken.replies, taken.events) == ([Accepted()], [])
     assert partition.state.committed == 2
 
 
 def test_after_a_seek_back_deliveries_begin_at_one_again() -> None:
     partition = Partition("a")
     partition.ack(partition.take().token, 0)
-    partition.do(Seek(epoch=1, offset=0))
+    partition.do(SeekPosition(epoch=1, offset=0))
     assert partition.take().deliveries == {}
 
 
@@ -63,8 +69,12 @@ def test_after_a_seek_back_deliveries_begin_at_one_again() -> None:
 def test_a_commit_moves_the_position_and_a_repeat_is_fine() -> None:
     partition = Partition("abcdef", start=1)
     for _ in range(2):
-        assert partition.do(Commit(offset=4, generation=2, epoch=0)) == Done()
-    assert (partition.state.committed, partition.state.counts, partition.state.generation) == (4, Counts(acked=3), 2)
+        assert partition.do(CommitPosition(offset=4, generation=2, epoch=0)) == Accepted()
+    assert (partition.state.committed, partition.state.counts, partition.state.generation) == (
+        4,
+        FinishedCounts(acked=3),
+        2,
+    )
     assert partition.last is not None
     assert not partition.last.events
 
@@ -72,18 +82,18 @@ def test_a_commit_moves_the_position_and_a_repeat_is_fine() -> None:
 @pytest.mark.parametrize(
     ("commit", "code"),
     [
-        (Commit(offset=2), "position_refused"),
-        (Commit(offset=7), "offset_out_of_range"),
-        (Commit(offset=4, epoch=0), "position_refused"),
-        (Commit(offset=4, epoch=2), "position_refused"),
-        (Commit(offset=4, generation=4), "stale_generation"),
-        (Commit(offset=7, generation=9), "offset_out_of_range"),
+        (CommitPosition(offset=2), "position_refused"),
+        (CommitPosition(offset=7), "offset_out_of_range"),
+        (CommitPosition(offset=4, epoch=0), "position_refused"),
+        (CommitPosition(offset=4, epoch=2), "position_refused"),
+        (CommitPosition(offset=4, generation=4), "stale_generation"),
+        (CommitPosition(offset=7, generation=9), "offset_out_of_range"),
     ],
 )
-def test_a_commit_that_does_not_follow_is_refused_s9(commit: Commit, code: str) -> None:
+def test_a_commit_that_does_not_follow_is_refused_s9(commit: CommitPosition, code: str) -> None:
     partition = Partition("abcdef")
-    partition.do(Seek(epoch=1, offset=1))
-    partition.do(Commit(offset=3, generation=5, epoch=1))
+    partition.do(SeekPosition(epoch=1, offset=1))
+    partition.do(CommitPosition(offset=3, generation=5, epoch=1))
     assert partition.refusal(commit) == code
 
 
@@ -97,7 +107,7 @@ def test_what_retention_takes_is_counted_as_cut_and_the_rest_goes_on_s23() -> No
     assert partition.state.skipped == {ord("a"): [1]}
     partition.log_start = 5
     assert partition.offsets(1, owner="bob") == [5]
-    assert partition.state.counts == Counts(cut=4), "1 was skipped, 2 waited, 3 and 4 were not considered"
+    assert partition.state.counts == FinishedCounts(cut=4), "1 was skipped, 2 waited, 3 and 4 were not considered"
     assert partition.state.committed == 0, "0 is still in hand"
     partition.ack(first.token, 0)
     assert partition.state.committed == 5
@@ -110,10 +120,10 @@ def test_what_comes_back_below_the_log_start_is_cut_at_once() -> None:
     partition.log_start = 2
     partition.step()
     partition.release(got.token, 0)
-    assert partition.state.counts == Counts(cut=1)
+    assert partition.state.counts == FinishedCounts(cut=1)
     partition.now += LEASE
     assert partition.offsets(owner="bob") == [2]
-    assert (partition.state.counts, partition.state.committed) == (Counts(cut=2), 2)
+    assert (partition.state.counts, partition.state.committed) == (FinishedCounts(cut=2), 2)
 
 
 def test_what_goes_back_below_the_log_start_takes_none_of_its_key_along_s8() -> None:
@@ -123,7 +133,7 @@ def test_what_goes_back_below_the_log_start_takes_none_of_its_key_along_s8() -> 
     partition.log_start = 3
     partition.release(got.token, 0, 1, 2)
     assert partition.state.leases[got.token].open == {3: ord("a"), 4: ord("a")}
-    assert partition.state.counts == Counts(cut=3)
+    assert partition.state.counts == FinishedCounts(cut=3)
     partition.ack(got.token, 3, 4)
     assert partition.state.committed == 5
 
@@ -131,9 +141,9 @@ def test_what_goes_back_below_the_log_start_takes_none_of_its_key_along_s8() -> 
 def test_a_seek_below_the_log_start_is_cut_with_the_next_step() -> None:
     partition = Partition("abc")
     partition.log_start = 2
-    partition.do(Seek(epoch=1, offset=0))
+    partition.do(SeekPosition(epoch=1, offset=0))
     assert partition.offsets() == [2]
-    assert partition.state.counts == Counts(cut=2)
+    assert partition.state.counts == FinishedCounts(cut=2)
 
 
 # Skips ----------------------------------------------------------------------------------------------------------------
@@ -144,8 +154,8 @@ def test_a_skip_cuts_what_is_not_leased_and_goes_on_behind_it_s23() -> None:
     first = partition.take(1)
     partition.nack(partition.take(1, owner="bob").token, 2, owner="bob")
     assert partition.state.skipped == {ord("a"): [1]}
-    assert partition.do(SkipTo(offset=5, epoch=0)) == Done(cut=4), "1 was skipped, 2 waited, 3 and 4 are unread"
-    assert partition.state.counts == Counts(cut=4)
+    assert partition.do(SkipTo(offset=5, epoch=0)) == Accepted(cut=4), "1 was skipped, 2 waited, 3 and 4 are unread"
+    assert partition.state.counts == FinishedCounts(cut=4)
     partition.now += RETRY
     assert partition.offsets(owner="bob") == [5, 6, 7]
     assert partition.state.committed == 0, "0 is still leased"
@@ -155,10 +165,10 @@ def test_a_skip_cuts_what_is_not_leased_and_goes_on_behind_it_s23() -> None:
 
 def test_a_repeated_skip_does_nothing() -> None:
     partition = Partition("abcdef")
-    assert partition.do(SkipTo(offset=4, epoch=0)) == Done(cut=4)
+    assert partition.do(SkipTo(offset=4, epoch=0)) == Accepted(cut=4)
     for offset in (4, 3, 0):
         repeated = partition.step(SkipTo(offset=offset, epoch=0))
-        assert (list(repeated.replies), list(repeated.events)) == ([Done()], [])
+        assert (list(repeated.replies), list(repeated.events)) == ([Accepted()], [])
     assert partition.offsets() == [4, 5]
 
 
@@ -172,16 +182,16 @@ def test_a_leased_message_that_comes_back_from_below_a_skip_is_retried() -> None
     assert partition.offsets(1, owner="cyd") == [1], "suspects come first, alone"
     assert partition.offsets(1) == [0]
     partition.nack(partition.state.last_token, 0, delay_ms=0)
-    assert partition.do(SkipTo(offset=2, epoch=0)) == Done(cut=0), "0 died, 1 is leased"
+    assert partition.do(SkipTo(offset=2, epoch=0)) == Accepted(cut=0), "0 died, 1 is leased"
     partition.release(partition.state.last_token - 1, 1, owner="cyd")
-    assert partition.do(SkipTo(offset=2, epoch=0)) == Done(cut=1)
-    assert partition.state.counts == Counts(cut=4, dead=1)
+    assert partition.do(SkipTo(offset=2, epoch=0)) == Accepted(cut=1)
+    assert partition.state.counts == FinishedCounts(cut=4, dead=1)
 
 
 def test_a_skip_that_was_meant_for_another_position_is_refused_s9() -> None:
     """A seek came first: what lies below the offset now is not what the operator saw."""
     partition = Partition("abcdef")
-    partition.do(Seek(epoch=1, offset=0))
+    partition.do(SeekPosition(epoch=1, offset=0))
     assert partition.refusal(SkipTo(offset=4, epoch=0)) == "position_refused"
 
 
@@ -191,7 +201,10 @@ def test_a_skip_that_was_meant_for_another_position_is_refused_s9() -> None:
 def test_a_take_of_an_old_generation_is_refused_s17() -> None:
     partition = Partition("abc")
     partition.take(1, generation=2)
-    assert partition.refusal(Take(owner="bob", max_messages=1, lease_ms=LEASE, generation=1)) == "stale_generation"
+    assert (
+        partition.refusal(AcquireMessages(owner="bob", max_messages=1, lease_ms=LEASE, generation=1))
+        == "stale_generation"
+    )
     assert partition.offsets(1, owner="bob") == [1], "who names none is not checked"
 
 
@@ -228,13 +241,13 @@ def test_a_journal_gives_the_same_state() -> None:
     got = partition.take(2)
     for body in [partition.last, partition.step(acks(got.token, 1))]:
         assert body is not None
-        replay(follower, encode_events(body.events, partition.now, figures_of(partition.state)))
+        replay(follower, encode_events(body.events, partition.now, summarize(partition.state)))
     assert encode_state(follower) == encode_state(partition.state)
 
 
 def test_bytes_of_a_later_format_are_refused_by_name() -> None:
     later = msgspec.msgpack.encode((3, NOW, []))
-    for read in (decode_state, decode_figures, lambda body: replay(begin(0), body)):
+    for read in (decode_state, decode_summary, lambda body: replay(begin(0), body)):
         with pytest.raises(UnsupportedFormat, match="format 3"):
             read(later)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.coordinator.leasing import Stage, closed, step
+from lakelog.coordinator.leasing import MessageState, closed_leases, step
 from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
 from tests.kit.size import Size
 from tests.unit.coordinator.lease_world import World
@@ -72,9 +72,9 @@ ENOUGH = 100
 def test_leases_do_what_their_reference_does(size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
     """S8 to S16, over all orders and policies; and every kind of change happened at least a hundred times."""
     # Else it would take thousands of leases to see one of them forgotten.
-    monkeypatch.setattr(closed, "CHECK_AFTER", 4)
-    monkeypatch.setattr(closed, "BLOCK", 8)
-    monkeypatch.setattr(closed, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(closed_leases, "CHECK_AFTER", 4)
+    monkeypatch.setattr(closed_leases, "BLOCK", 8)
+    monkeypatch.setattr(closed_leases, "_SPARE_BYTES", 0)
     monkeypatch.setattr(sys.modules[step.__module__], "REMEMBER_BYTES", 1500)
     only = os.environ.get("LAKELOG_LEASE_SEED")
     if only is not None:
@@ -94,7 +94,7 @@ def test_leases_do_what_their_reference_does(size: Size, monkeypatch: pytest.Mon
 
 
 def test_the_ends_of_a_message_are_those_that_are_counted() -> None:
-    ends = {stage.value for stage in Stage if stage.is_end}
+    ends = {stage.value for stage in MessageState if stage.is_end}
     assert ends == {"acked", "dead", "discarded", "filtered", "expired", "cut"}
 
 
@@ -102,6 +102,6 @@ def test_the_page_of_state_machines_has_the_transitions_of_the_code() -> None:
     page = Path(__file__).parents[3] / "docs" / "state-machines.md"
     section = page.read_text().split("## A message in a group")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in section.splitlines() if line.startswith("| ")]
-    written = [(Stage(old), Stage(new)) for old, new in rows[1:]]
+    written = [(MessageState(old), MessageState(new)) for old, new in rows[1:]]
     assert len(written) == len(set(written))
     assert set(written) == {(old, new) for old, those in MESSAGE_TRANSITIONS.items() for new in those}

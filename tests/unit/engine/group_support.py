@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakelog.coordinator.leasing import (
+    AcquireMessages,
     Candidates,
-    Config,
-    Context,
+    DeliveryState,
     Granted,
+    LeasingConfig,
     Operation,
     Reply,
-    Seek,
-    State,
-    Take,
+    SeekPosition,
+    StepContext,
     begin,
     decode_state,
     encode_state,
@@ -44,7 +44,7 @@ class Ledgers:
     def __init__(self, cells: dict[int, MemoryStore], clock: Clock) -> None:
         self._cells = cells
         self._clock = clock
-        self._states: dict[tuple[int, int], State] = {}
+        self._states: dict[tuple[int, int], DeliveryState] = {}
         self.fails: dict[int, LakelogError] = {}
         self.ran: list[tuple[int, Operation]] = []
 
@@ -58,10 +58,12 @@ class Ledgers:
         (head,) = await self._cells[topic.cells[partition]].heads_read([topic.pid(partition)])
         state = self._state(group, topic, reading, partition)
         keys = [1 + offset for offset in range(state.frontier, head.next_offset)]
-        context = Context(
+        context = StepContext(
             now_ms=ms(self._clock.now),
             chance=0.0,
-            config=Config(order=group.settings.order, retries=Exponential(jitter=0), window=group.settings.window),
+            config=LeasingConfig(
+                order=group.settings.order, retries=Exponential(jitter=0), window=group.settings.window
+            ),
             candidates=Candidates(start=state.frontier, keys=keys),
             log_start=head.log_start,
             high_watermark=head.next_offset,
@@ -69,17 +71,19 @@ class Ledgers:
         operations: list[Operation] = [operation]
         target = target_of(reading, partition)
         if state.epoch < reading.epoch and target is not None:
-            operations.insert(0, Seek(epoch=reading.epoch, offset=target))
+            operations.insert(0, SeekPosition(epoch=reading.epoch, offset=target))
         reply = step(state, operations, context).replies[-1]
         if isinstance(reply, LakelogError):
             raise reply
         return reply
 
-    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
+    async def states(
+        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+    ) -> list[DeliveryState]:
         found = (self._state(group, topic, reading, partition) for partition in partitions)
         return [decode_state(encode_state(state)) for state in found]
 
-    def _state(self, group: Group, topic: Topic, reading: Reading, partition: int) -> State:
+    def _state(self, group: Group, topic: Topic, reading: Reading, partition: int) -> DeliveryState:
         place = (group.group_id, topic.pid(partition))
         return self._states.setdefault(place, begin(reading.start(partition)))
 
@@ -154,7 +158,7 @@ class World:
     async def take(
         self, group: Group, reading: Reading, topic: Topic, partition: int, count: int = 1, owner: str = "ann"
     ) -> Granted:
-        ask = Take(owner=owner, max_messages=count, lease_ms=30_000)
+        ask = AcquireMessages(owner=owner, max_messages=count, lease_ms=30_000)
         reply = await self.ledgers.run(group, reading, topic, partition, ask)
         assert isinstance(reply, Granted), reply
         return reply

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakelog.errors import InvalidFilter
 from lakelog.model import filter as module
-from lakelog.model.filter import Subject, parse
+from lakelog.model.filter import FilterInput, parse
 
-ORDER = Subject(
+ORDER = FilterInput(
     key=b"acct_1",
     headers={"source": "checkout", "x-y": "dash", "a.b": "dot", "it's": "quote"},
     value=json.dumps(
@@ -97,29 +97,29 @@ def test_null_and_other_types_are_neither_equal_nor_unequal(text: str) -> None:
 
 @pytest.mark.parametrize("value", [b"plain", b"\xff\xfe", b"", b"{", b"NaN", b"[" * 100_000, b"1" * 5000, None])
 def test_what_is_not_json_has_no_fields(value: bytes | None) -> None:
-    subject = Subject(value=value)
+    subject = FilterInput(value=value)
     assert parse("value.total is null and not value.total = 1").matches(subject)
     assert parse("value is null").matches(subject) == (value is None)
 
 
 def test_what_is_not_json_is_text_and_what_is_not_text_equals_nothing() -> None:
-    assert parse("value = 'plain' and value like 'pl%'").matches(Subject(value=b"plain"))
-    assert parse("value = 7").matches(Subject(value=b"7"))
-    odd = Subject(key=b"\xff", value=b"\xff")
+    assert parse("value = 'plain' and value like 'pl%'").matches(FilterInput(value=b"plain"))
+    assert parse("value = 7").matches(FilterInput(value=b"7"))
+    odd = FilterInput(key=b"\xff", value=b"\xff")
     assert parse("key is not null and value is not null").matches(odd)
     assert not parse("key like '%' or value like '%' or key = value").matches(odd)
 
 
 def test_an_empty_subject_has_only_nulls() -> None:
     for name in ("key", "headers.x", "value", "value.x", "error", "deliveries", "failures", "offset", "partition"):
-        assert parse(f"{name} is null and not {name} = 1").matches(Subject())
+        assert parse(f"{name} is null and not {name} = 1").matches(FilterInput())
 
 
 def test_the_value_is_read_once_and_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[object] = []
     read = module._read
     monkeypatch.setattr(module, "_read", lambda value: reads.append(value) or read(value))
-    subject = Subject(value=b'{"a": 1}', key=b"k")
+    subject = FilterInput(value=b'{"a": 1}', key=b"k")
     assert parse("key = 'k'").matches(subject)
     assert reads == []
     assert parse("value.a = 1 and value.b is null").matches(subject)
@@ -160,7 +160,7 @@ def test_brackets_that_count_are_kept() -> None:
 def test_a_filter_can_be_sent_to_another_process() -> None:
     again = pickle.loads(pickle.dumps(parse("key = 'a'")))
     assert again == parse("key = 'a'")
-    assert again.matches(Subject(key=b"a"))
+    assert again.matches(FilterInput(key=b"a"))
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,16 @@ def test_what_cannot_be_read_is_refused_with_the_place(text: str, position: int,
 
 
 def test_what_is_just_within_the_limits_is_accepted() -> None:
-    assert parse("not " * 50 + "key = 'a'").matches(Subject(key=b"a"))
-    assert parse("(" * 50 + "key = 'a'" + ")" * 50).matches(Subject(key=b"a"))
-    assert parse(" or ".join(["key = 'a'"] * 200)).matches(Subject(key=b"a"))
-    assert parse("key = '" + "a" * (4096 - 8) + "'").matches(Subject(key=b"a" * (4096 - 8)))
+    assert parse("not " * 50 + "key = 'a'").matches(FilterInput(key=b"a"))
+    assert parse("(" * 50 + "key = 'a'" + ")" * 50).matches(FilterInput(key=b"a"))
+    assert parse(" or ".join(["key = 'a'"] * 200)).matches(FilterInput(key=b"a"))
+    assert parse("key = '" + "a" * (4096 - 8) + "'").matches(FilterInput(key=b"a" * (4096 - 8)))
 
 
 @pytest.mark.parametrize("pattern", ["%a%a%a%a%a%a%a%a%a%a%a%ab", "%" + "a_" * 60 + "b%", "%aaaaaaaaaaaaaaab%a_b"])
 def test_no_pattern_takes_long(pattern: str) -> None:
     begun = time.process_time()
-    assert not parse(f"error like '{pattern}'").matches(Subject(error="a" * (1 << 18)))
+    assert not parse(f"error like '{pattern}'").matches(FilterInput(error="a" * (1 << 18)))
     assert time.process_time() - begun < 2
 
 
@@ -229,7 +229,7 @@ def _likes(text: str, pattern: str) -> bool:
 @example("", "%_")
 @example("abab", "%ab")
 def test_like_means_what_it_means(text: str, pattern: str) -> None:
-    assert parse(f"error like '{pattern}'").matches(Subject(error=text)) == _likes(text, pattern)
+    assert parse(f"error like '{pattern}'").matches(FilterInput(error=text)) == _likes(text, pattern)
 
 
 WORDS = (
@@ -284,7 +284,7 @@ def test_any_text_is_a_filter_or_refused(text: str, value: bytes) -> None:
     except InvalidFilter:
         return
     assert parse(str(found)) == found
-    assert found.matches(Subject(value=value, key=value)) in (True, False)
+    assert found.matches(FilterInput(value=value, key=value)) in (True, False)
 
 
 @given(FILTERS, st.one_of(st.binary(max_size=9), st.sampled_from([b'{"a": [1, "x"]}', b"[[true], 0.5]", b'"a"'])))
@@ -293,6 +293,6 @@ def test_a_filter_written_out_is_the_same_filter(text: str, value: bytes) -> Non
     again = parse(str(found))
     assert again == found
     assert str(again) == str(found)
-    subject = Subject(value=value, key=value, headers={"a": "b"}, deliveries=1)
+    subject = FilterInput(value=value, key=value, headers={"a": "b"}, deliveries=1)
     assert again.matches(subject) is found.matches(subject)
     assert parse(f"not ({text})").matches(subject) is not found.matches(subject)

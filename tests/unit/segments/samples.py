@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakelog import batches
-from lakelog.model.segment import Sealed
+from lakelog.model.segment import SealedSegment
 from lakelog.segments import SCHEMA, SegmentWriter, conform
 from tests.unit.batches.samples import NOW, messages
 
@@ -30,7 +30,7 @@ def positioned(count: int, *, base: int = 0, run: int = 7) -> pa.RecordBatch:
     return conform(fetched.set_column(number, "appended_at", times).append_column("epoch", epochs))
 
 
-def sealed(parts: Sequence[pa.RecordBatch]) -> tuple[bytes, Sealed]:
+def sealed(parts: Sequence[pa.RecordBatch]) -> tuple[bytes, SealedSegment]:
     """The bytes of a segment with these batches, and what the writer says of them."""
     file = io.BytesIO()
     writer = SegmentWriter(file, PARTITION)

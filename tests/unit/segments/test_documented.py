@@ -17,7 +17,7 @@ def test_columns() -> None:
 
 
 def test_file() -> None:
-    text = section(TEXT, "File")
+    text = section(TEXT, "File layout")
     assert f"`{FORMAT_KEY}` ({FORMAT})" in text and f"`{PARTITION_KEY}`" in text and f"`{CONTENT_KEY}`" in text
     assert f"{GROUP_ROWS:,} messages and about {GROUP_BYTES >> 20} MiB" in text
 

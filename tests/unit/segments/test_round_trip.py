@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from lakelog import batches
 from lakelog.errors import InvalidBatch, OffsetOutOfRange
-from lakelog.segments import SCHEMA, SegmentFile, SegmentWriter, conform, parse_segment_path, runs, segment_path, writer
+from lakelog.segments import (
+    SCHEMA,
+    SegmentFile,
+    SegmentWriter,
+    conform,
+    parse_segment_path,
+    segment_path,
+    split_batches,
+    writer,
+)
 from tests.unit.batches.samples import NOW, messages
 from tests.unit.segments.samples import PARTITION, anything, cut, positioned, sealed
 
@@ -158,7 +167,7 @@ def test_the_file_tells_what_others_need() -> None:
 @given(anything(), st.integers(0, 40))
 def test_runs_round_trip_through_hot_batches(batch: pa.RecordBatch, start: int) -> None:
     batch = batch.slice(start % batch.num_rows)
-    found = runs(next(SegmentFile(io.BytesIO(sealed([batch])[0])).read()))
+    found = split_batches(next(SegmentFile(io.BytesIO(sealed([batch])[0])).read()))
     back = []
     for run in found:
         decoded = batches.decode(batches.encode(run.batch))

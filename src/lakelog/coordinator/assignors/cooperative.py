@@ -7,9 +7,9 @@ bring their settings along.
 
 from __future__ import annotations
 
-from lakelog.coordinator.assignors.shares import Assignment, Counts, Members
+from lakelog.coordinator.assignors.balancer import Assignment, MemberTopics, PartitionCounts
 from lakelog.coordinator.assignors.sticky import assign as sticky
 
 
-def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
+def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
     return sticky(members, counts, present)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakelog.coordinator.assignors.balancer import Policy
 from lakelog.coordinator.assignors.cooperative import assign as cooperative
 from lakelog.coordinator.assignors.range import assign as by_range
 from lakelog.coordinator.assignors.round_robin import assign as round_robin
-from lakelog.coordinator.assignors.shares import Policy
 from lakelog.coordinator.assignors.sticky import assign as sticky
 from lakelog.model.group import Assignor
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lakelog.coordinator.assignors.shares import Assignment, Counts, Members, Shares
+from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberTopics, PartitionCounts
 
 
-def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
+def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
     """Topic by topic. What is left over in a topic goes to those who have the least so far, not always to the first."""
-    shares = Shares(members, counts)
+    shares = Balancer(members, counts)
     for topic, places in shares.readers.items():
         each, over = divmod(counts[topic], len(places))
         larger = set(sorted(places, key=shares.load.__getitem__)[:over])

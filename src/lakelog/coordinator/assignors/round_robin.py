@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lakelog.coordinator.assignors.shares import Assignment, Counts, Members, Shares
+from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberTopics, PartitionCounts
 
 
-def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
+def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
     """Each partition goes to who has the least. With equal topics that is once around after another."""
-    shares = Shares(members, counts)
+    shares = Balancer(members, counts)
     for topic in shares.readers:
         shares.deal(topic, range(counts[topic]))
     return shares.assignment()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 
-from lakelog.coordinator.assignors.shares import Assignment, Counts, Members, Shares
+from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberTopics, PartitionCounts
 
 
-def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
+def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
     """What nobody has goes to who has the least; then whoever has two more than another gives one to that one."""
-    shares = Shares(members, counts)
+    shares = Balancer(members, counts)
     taken = _keep(shares, present)
     for topic in shares.readers:
         shares.deal(topic, (each for each in range(counts[topic]) if each not in taken[topic]))
@@ -18,7 +18,7 @@ def assign(members: Members, counts: Counts, present: Assignment) -> Assignment:
     return shares.assignment()
 
 
-def _keep(shares: Shares, present: Assignment) -> dict[str, set[int]]:
+def _keep(shares: Balancer, present: Assignment) -> dict[str, set[int]]:
     """Gives members what they have and may still have; which partitions that are."""
     taken: dict[str, set[int]] = {topic: set() for topic in shares.readers}
     for place, member_id in enumerate(shares.members):
@@ -30,7 +30,7 @@ def _keep(shares: Shares, present: Assignment) -> dict[str, set[int]]:
     return taken
 
 
-def _even_out(shares: Shares) -> bool:
+def _even_out(shares: Balancer) -> bool:
     """One pass from those with the most down; whether anything moved. Ends: every move makes the shares more even.
 
     A second pass is needed only where members have different topics: a move may make room for one that was in vain.
@@ -55,7 +55,7 @@ def _even_out(shares: Shares) -> bool:
     return moved
 
 
-def _taker(shares: Shares, giver: int) -> int | None:
+def _taker(shares: Balancer, giver: int) -> int | None:
     """Who has the least of those who could read something of the giver's, if that is at least two less."""
     distinct = {id(shares.readers[topic]): shares.readers[topic] for topic in shares.held[giver]}
     least = [shares.least(places) for places in distinct.values()]
@@ -63,7 +63,7 @@ def _taker(shares: Shares, giver: int) -> int | None:
     return taker if shares.load[giver] - shares.load[taker] > 1 else None
 
 
-def _topic(shares: Shares, giver: int, taker: int) -> str:
+def _topic(shares: Balancer, giver: int, taker: int) -> str:
     """The topic of which the giver has the most more than the taker: so that each topic is spread too."""
     held, others = shares.held[giver], shares.held[taker]
     common = [topic for topic in held if topic in shares.topics[taker]]

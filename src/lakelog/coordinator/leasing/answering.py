@@ -12,33 +12,33 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.closed import Closed, Outcome
+from lakelog.coordinator.leasing.closed_leases import ClosedLease, DeliveryOutcome
 from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, pairs, size, to_ranges
-from lakelog.coordinator.leasing.operations import Done, Extend, GiveBack, Return, Settle
-from lakelog.coordinator.leasing.state import Lease, State
+from lakelog.coordinator.leasing.operations import Accepted, ExtendLease, FinishMessages, ReturnKind, ReturnMessages
+from lakelog.coordinator.leasing.state import DeliveryState, Lease
 from lakelog.errors import InvalidRequest, LeaseLost, NotOwner, OutcomeForgotten, OutOfOrder
 from lakelog.model import limits
 from lakelog.model.group import Order
 
 if TYPE_CHECKING:
-    from lakelog.coordinator.leasing.step import Decision
+    from lakelog.coordinator.leasing.step import StepInProgress
 
 Ranges = Sequence[tuple[int, int]]
 
 _SAME = {
-    Return.COUNTED: (Outcome.NACKED, Outcome.DIED),
-    Return.UNCOUNTED: (Outcome.RELEASED,),
-    Return.FATAL: (Outcome.DIED,),
+    ReturnKind.NACK: (DeliveryOutcome.NACKED, DeliveryOutcome.DEAD),
+    ReturnKind.RELEASE: (DeliveryOutcome.RELEASED,),
+    ReturnKind.FATAL_NACK: (DeliveryOutcome.DEAD,),
 }
 """What became of a message that was given back: a repeat is recognised by it."""
-_DONE = Done()
-_FINAL = (Outcome.ACKED, Outcome.DISCARDED, Outcome.DIED)
+_DONE = Accepted()
+_FINAL = (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED, DeliveryOutcome.DEAD)
 
 
-def settle(decision: Decision, operation: Settle) -> Done:
-    outcome = Outcome.DISCARDED if operation.discard else Outcome.ACKED
+def settle(decision: StepInProgress, operation: FinishMessages) -> Accepted:
+    outcome = DeliveryOutcome.DISCARDED if operation.discard else DeliveryOutcome.ACKED
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
-    if isinstance(lease, Closed):
+    if isinstance(lease, ClosedLease):
         if operation.through:
             _check_through(lease, operation.ranges[-1][1], outcome)
         else:
@@ -54,28 +54,28 @@ def settle(decision: Decision, operation: Settle) -> Done:
     return _DONE
 
 
-def give_back(decision: Decision, operation: GiveBack) -> Done:
+def give_back(decision: StepInProgress, operation: ReturnMessages) -> Accepted:
     same = _SAME[operation.kind]
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
-    if isinstance(lease, Closed):
+    if isinstance(lease, ClosedLease):
         _check_repeated(lease, operation.ranges, same)
-    elif operation.orphaned and lease.told_again:
+    elif operation.orphaned and lease.reissued:
         # Whoever repeated the request has it.
         return _DONE
     else:
         named = _open_of(lease, operation.ranges, same)
         offsets = list(of_ranges(named))
-        if operation.kind is Return.UNCOUNTED:
+        if operation.kind is ReturnKind.RELEASE:
             _release(decision, lease, offsets, operation.delay_ms or 0)
         else:
             _check_order(decision, lease, named)
             _nack(decision, lease, offsets, operation)
-    if operation.kind is Return.UNCOUNTED:
+    if operation.kind is ReturnKind.RELEASE:
         return _DONE
     return _nacked(decision, lease, operation)
 
 
-def extend(decision: Decision, operation: Extend) -> Done:
+def extend(decision: StepInProgress, operation: ExtendLease) -> Accepted:
     ranges = [(operation.offset, operation.offset + 1)] if operation.offset is not None else []
     lease = _running(decision, operation.owner, operation.token, ranges)
     if not isinstance(lease, Lease):
@@ -84,14 +84,14 @@ def extend(decision: Decision, operation: Extend) -> Done:
     # Nobody is alone with several: were it believed, the innocent among them would fail with the guilty.
     alone = operation.alone and not lease.alone and len(lease.open) == 1
     if until != lease.until_ms or alone:
-        decision.emit(events.Extended(lease.token, until, alone))
-    return Done(until_ms=until)
+        decision.emit(events.LeaseExtended(lease.token, until, alone))
+    return Accepted(until_ms=until)
 
 
 # Going back -----------------------------------------------------------------------------------------------------------
 
 
-def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveBack) -> None:
+def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation: ReturnMessages) -> None:
     state, retries = decision.state, decision.config.retries
     dying: dict[int, int] = {}
     blocked: set[int] = set()
@@ -101,7 +101,7 @@ def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveB
         if key in blocked:
             # It goes back with the earlier one of its key, which alone counts as failed.
             continue
-        if operation.kind is Return.FATAL or failures > retries.max:
+        if operation.kind is ReturnKind.FATAL_NACK or failures > retries.max:
             dying[offset] = failures
         elif key:
             blocked.add(key)
@@ -115,32 +115,32 @@ def _nack(decision: Decision, lease: Lease, offsets: list[int], operation: GiveB
             delay = retries.delay_ms(state.failures(offset) + 1, decision.context.chance)
         waits += (offset, decision.now + delay, 1, 0)
     if waits:
-        decision.emit(events.Returned(lease.token, Outcome.NACKED, waits, back))
+        decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.NACKED, waits, back))
 
 
-def _nacked(decision: Decision, lease: Lease | Closed, operation: GiveBack) -> Done:
+def _nacked(decision: StepInProgress, lease: Lease | ClosedLease, operation: ReturnMessages) -> Accepted:
     """What became of the messages of a nack, also of one that is repeated."""
-    died, waiting = lease.done.get(Outcome.DIED, []), decision.state.waiting
+    died, waiting = lease.done.get(DeliveryOutcome.DEAD, []), decision.state.waiting
     named = {offset for first, end in operation.ranges for offset in range(first, end)}
     dues = [waiting[offset].due_ms for offset in named if offset in waiting]
-    return Done(
+    return Accepted(
         dead=sorted(offset for offset in named if in_ranges(died, offset)),
         retry_in_ms=max(0, min(dues) - decision.now) if dues else None,
         max_attempts=decision.config.retries.max + 1,
     )
 
 
-def _release(decision: Decision, lease: Lease, offsets: list[int], delay_ms: int) -> None:
+def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_ms: int) -> None:
     cut = bisect_left(offsets, decision.context.log_start)
     if cut:
         # Nobody gets these again, they end with this step: the later ones of their keys stay with the owner.
         gone = [n for offset in offsets[:cut] for n in (offset, decision.now, 0, 0)]
-        decision.emit(events.Returned(lease.token, Outcome.RELEASED, gone, []))
+        decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.RELEASED, gone, []))
         offsets = offsets[cut:]
     fronts, back = _part(lease, offsets)
     waits = [n for offset in fronts for n in (offset, decision.now + delay_ms, 0, 0)]
     if waits or back:
-        decision.emit(events.Returned(lease.token, Outcome.RELEASED, waits, back))
+        decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.RELEASED, waits, back))
 
 
 def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
@@ -170,7 +170,7 @@ def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
 # Finding the lease that is meant --------------------------------------------------------------------------------------
 
 
-def _lease_of(decision: Decision, owner: str, token: int | None, ranges: Ranges) -> Lease | Closed:
+def _lease_of(decision: StepInProgress, owner: str, token: int | None, ranges: Ranges) -> Lease | ClosedLease:
     """The owner's lease, still running, or closed and remembered."""
     running = _running(decision, owner, token, ranges)
     if running is not None:
@@ -184,7 +184,7 @@ def _lease_of(decision: Decision, owner: str, token: int | None, ranges: Ranges)
     return closed
 
 
-def _running(decision: Decision, owner: str, token: int | None, ranges: Ranges) -> Lease | Closed | None:
+def _running(decision: StepInProgress, owner: str, token: int | None, ranges: Ranges) -> Lease | ClosedLease | None:
     """The owner's lease, if it is not closed yet. One past its end is returned as closed."""
     lease = decision.state.leases.get(token) if token is not None else _holding(decision, owner, ranges)
     if lease is None:
@@ -198,7 +198,7 @@ def _running(decision: Decision, owner: str, token: int | None, ranges: Ranges) 
     return lease
 
 
-def _by_outcome(state: State, owner: str, token: int, ranges: Ranges) -> Closed:
+def _by_outcome(state: DeliveryState, owner: str, token: int, ranges: Ranges) -> ClosedLease:
     """A closed lease whose messages all had one outcome, where only that is remembered: neither its owner nor offsets.
 
     What is named has to be something that can have had the outcome: else the caller means another lease.
@@ -212,15 +212,15 @@ def _by_outcome(state: State, owner: str, token: int, ranges: Ranges) -> Closed:
     offsets = {offset for first, end in ranges for offset in range(first, end)}
     if outcome in _FINAL and not state.are_finished(offsets):
         raise LeaseLost()
-    return Closed(owner, 0, {outcome: to_ranges(sorted(offsets))})
+    return ClosedLease(owner, 0, {outcome: to_ranges(sorted(offsets))})
 
 
-def _ended(lease: Lease) -> Closed:
+def _ended(lease: Lease) -> ClosedLease:
     """Return a lease past its end as `expire` will close it: only what was said before its end counts."""
-    return Closed(lease.owner, lease.until_ms, {**lease.done, Outcome.EXPIRED: list(lease.open.ranges)})
+    return ClosedLease(lease.owner, lease.until_ms, {**lease.done, DeliveryOutcome.EXPIRED: list(lease.open.ranges)})
 
 
-def _holding(decision: Decision, owner: str, ranges: Ranges) -> Lease | None:
+def _holding(decision: StepInProgress, owner: str, ranges: Ranges) -> Lease | None:
     """Without a token: the lease that holds the first offset, whoever has it."""
     if not ranges:
         raise InvalidRequest("Say which messages, or which lease.")
@@ -233,7 +233,7 @@ def _holding(decision: Decision, owner: str, ranges: Ranges) -> Lease | None:
     return next((lease for lease in mine if _has(lease.done, first)), None)
 
 
-def _closed_with(decision: Decision, owner: str, offset: int) -> Closed | None:
+def _closed_with(decision: StepInProgress, owner: str, offset: int) -> ClosedLease | None:
     """The owner's last closed lease that had the offset."""
     for closed in reversed(decision.state.closed.details.values()):
         if closed.owner == owner and _has(closed.done, offset):
@@ -244,7 +244,7 @@ def _closed_with(decision: Decision, owner: str, offset: int) -> Closed | None:
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
-def _open_of(lease: Lease, ranges: Ranges, same: Sequence[Outcome]) -> list[int]:
+def _open_of(lease: Lease, ranges: Ranges, same: Sequence[DeliveryOutcome]) -> list[int]:
     """The open ones of these offsets, as flat ranges; the others must have had the same outcome before."""
     named = _joined(ranges)
     if len(named) == 2 and _is_within(lease.open.ranges, *named):
@@ -287,7 +287,7 @@ def _below(ranges: list[int], end: int) -> list[int]:
     return [*ranges[:at], end] if at % 2 else ranges[:at]
 
 
-def _check_repeated(closed: Closed, ranges: Ranges, same: Sequence[Outcome]) -> None:
+def _check_repeated(closed: ClosedLease, ranges: Ranges, same: Sequence[DeliveryOutcome]) -> None:
     """Refuses an answer that the lease did not get before it was closed."""
     known = sum(map(size, closed.done.values()))
     for first, end in ranges:
@@ -295,14 +295,14 @@ def _check_repeated(closed: Closed, ranges: Ranges, same: Sequence[Outcome]) -> 
             raise LeaseLost()
 
 
-def _check_through(closed: Closed, end: int, outcome: Outcome) -> None:
+def _check_through(closed: ClosedLease, end: int, outcome: DeliveryOutcome) -> None:
     """Refuses an answer about everything below the end, unless the lease ended by such answers, and not by time."""
-    answered, lost = closed.done.get(outcome, [end]), closed.done.get(Outcome.EXPIRED, [end])
+    answered, lost = closed.done.get(outcome, [end]), closed.done.get(DeliveryOutcome.EXPIRED, [end])
     if answered[0] >= end or lost[0] < end:
         raise LeaseLost()
 
 
-def _check_order(decision: Decision, lease: Lease, named: list[int]) -> None:
+def _check_order(decision: StepInProgress, lease: Lease, named: list[int]) -> None:
     """Refuses an answer while an earlier message of the same key is open and stays open."""
     if decision.config.order is Order.NONE or lease.open.is_one_each or named == lease.open.ranges:
         return
@@ -329,5 +329,5 @@ def _has(done: dict[int, list[int]], offset: int) -> bool:
     return any(in_ranges(ranges, offset) for ranges in done.values())
 
 
-def _had(done: dict[int, list[int]], offset: int, outcomes: Sequence[Outcome]) -> bool:
+def _had(done: dict[int, list[int]], offset: int, outcomes: Sequence[DeliveryOutcome]) -> bool:
     return any(outcome in done and in_ranges(done[outcome], offset) for outcome in outcomes)

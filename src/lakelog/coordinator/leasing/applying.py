@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.closed import Closed, Outcome
+from lakelog.coordinator.leasing.closed_leases import ClosedLease, DeliveryOutcome
 from lakelog.coordinator.leasing.events import AnyEvent, add_range, of_ranges, pairs, unpack_keys
 from lakelog.coordinator.leasing.open_messages import OpenMessages
-from lakelog.coordinator.leasing.state import Lease, State, Tally, Waiting
+from lakelog.coordinator.leasing.state import DeliveryHistory, DeliveryState, Lease, WaitingMessage
 
 
-def apply(state: State, event: AnyEvent, at: int) -> None:
+def apply(state: DeliveryState, event: AnyEvent, at: int) -> None:
     """Changes the state by one event of a commit that was decided at that time."""
     _APPLY[type(event)](state, event, at)
 
 
-def index(state: State) -> None:
+def index(state: DeliveryState) -> None:
     """Builds the indexes of a state that was just read."""
     state.open_count = 0
     for lease in state.leases.values():
@@ -38,7 +38,7 @@ def index(state: State) -> None:
 # What each event does -------------------------------------------------------------------------------------------------
 
 
-def _leased(state: State, event: events.Leased, at: int) -> None:
+def _leased(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
     lease = Lease(
         event.token,
         event.owner,
@@ -68,7 +68,7 @@ def _leased(state: State, event: events.Leased, at: int) -> None:
     _note_expiries(state, event.expires)
 
 
-def _passed(state: State, event: events.Passed, at: int) -> None:
+def _passed(state: DeliveryState, event: events.FrontierMoved, at: int) -> None:
     for key, *offsets in event.skipped:
         _skip(state, key, offsets)
         _look(state, key)
@@ -78,7 +78,7 @@ def _passed(state: State, event: events.Passed, at: int) -> None:
     state.frontier = event.frontier
 
 
-def _finished(state: State, event: events.Finished, at: int) -> None:
+def _finished(state: DeliveryState, event: events.MessagesFinished, at: int) -> None:
     lease = state.leases[event.token]
     before = len(lease.open)
     if event.ranges == lease.open.ranges:
@@ -86,24 +86,24 @@ def _finished(state: State, event: events.Finished, at: int) -> None:
     else:
         for first, end in pairs(event.ranges):
             _close(state, lease, first, end, event.verb)
-    if state.tallies or state.expires:
+    if state.histories or state.expires:
         for offset in of_ranges(event.ranges):
             _forget(state, offset)
-    if event.verb == Outcome.ACKED:
+    if event.verb == DeliveryOutcome.ACKED:
         state.counts.acked += before - len(lease.open)
     else:
         state.counts.discarded += before - len(lease.open)
     _end_if_empty(state, lease, at)
 
 
-def _returned(state: State, event: events.Returned, at: int) -> None:
+def _returned(state: DeliveryState, event: events.MessagesReturned, at: int) -> None:
     lease = state.leases[event.token]
     for offset, due, failed, suspect in zip(*(event.waits[n::4] for n in range(4)), strict=True):
         key = _give_up(state, lease, offset, event.verb)
-        tally = state.tallies[offset]
+        tally = state.histories[offset]
         tally.failures += failed
         tally.suspect = bool(suspect)
-        state.waiting[offset] = Waiting(due, key)
+        state.waiting[offset] = WaitingMessage(due, key)
         _index_waiting(state, offset, state.waiting[offset])
         _look(state, key)
     for offset in event.back:
@@ -113,10 +113,10 @@ def _returned(state: State, event: events.Returned, at: int) -> None:
     _end_if_empty(state, lease, at)
 
 
-def _died(state: State, event: events.Died, at: int) -> None:
+def _died(state: DeliveryState, event: events.MessageDied, at: int) -> None:
     lease = state.leases.get(event.token)
     if lease is not None and event.offset in lease.open:
-        _close(state, lease, event.offset, event.offset + 1, Outcome.DIED)
+        _close(state, lease, event.offset, event.offset + 1, DeliveryOutcome.DEAD)
         _end_if_empty(state, lease, at)
     else:
         _unwait(state, event.offset)
@@ -127,9 +127,9 @@ def _died(state: State, event: events.Died, at: int) -> None:
         state.counts.dead += 1
 
 
-def _extended(state: State, event: events.Extended, at: int) -> None:
+def _extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> None:
     lease = state.leases[event.token]
-    lease.told_again = lease.told_again or event.told_again
+    lease.reissued = lease.reissued or event.reissued
     if event.until != lease.until_ms:
         # Once for each time: `over` gives a lease as often as it is in the heap.
         lease.until_ms = event.until
@@ -139,20 +139,20 @@ def _extended(state: State, event: events.Extended, at: int) -> None:
             other.alone = other is lease
 
 
-def _lapsed(state: State, event: events.Lapsed, at: int) -> None:
+def _lapsed(state: DeliveryState, event: events.MessagesExpired, at: int) -> None:
     _drop(state, event.offsets)
     state.counts.expired += len(event.offsets)
 
 
-def _cut_off(state: State, event: events.CutOff, at: int) -> None:
+def _cut_off(state: DeliveryState, event: events.MessagesCut, at: int) -> None:
     below = cut_below(state, event.log_start)
     _drop(state, below)
     state.counts.cut += len(below) + max(0, event.log_start - state.frontier)
     state.frontier = max(state.frontier, event.log_start)
 
 
-def _sought(state: State, event: events.Sought, at: int) -> None:
-    fresh = State(
+def _sought(state: DeliveryState, event: events.PositionReset, at: int) -> None:
+    fresh = DeliveryState(
         start=event.offset,
         frontier=event.offset,
         epoch=event.epoch,
@@ -160,48 +160,48 @@ def _sought(state: State, event: events.Sought, at: int) -> None:
         first_token=state.last_token,
         last_token=state.last_token,
     )
-    for name in State.__slots__:
+    for name in DeliveryState.__slots__:
         setattr(state, name, getattr(fresh, name))
 
 
-def _positioned(state: State, event: events.Positioned, at: int) -> None:
+def _positioned(state: DeliveryState, event: events.PositionCommitted, at: int) -> None:
     state.counts.acked += event.offset - state.frontier
     state.frontier = event.offset
 
 
-def _fenced(state: State, event: events.Fenced, at: int) -> None:
+def _fenced(state: DeliveryState, event: events.GenerationFenced, at: int) -> None:
     state.generation = event.generation
 
 
-def _forgot(state: State, event: events.Forgot, at: int) -> None:
+def _forgot(state: DeliveryState, event: events.ClosedLeasesDropped, at: int) -> None:
     state.closed.forget(list(state.closed.details)[: event.count], ())
 
 
-def _faded(state: State, event: events.Faded, at: int) -> None:
+def _faded(state: DeliveryState, event: events.ClosedLeasesTrimmed, at: int) -> None:
     state.closed.forget(of_ranges(event.details), event.blocks)
 
 
-_APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
-    events.Leased: _leased,
-    events.Passed: _passed,
-    events.Finished: _finished,
-    events.Returned: _returned,
-    events.Died: _died,
-    events.Extended: _extended,
-    events.Lapsed: _lapsed,
-    events.CutOff: _cut_off,
-    events.Sought: _sought,
-    events.Positioned: _positioned,
-    events.Fenced: _fenced,
-    events.Forgot: _forgot,
-    events.Faded: _faded,
+_APPLY: dict[type[Any], Callable[[DeliveryState, Any, int], None]] = {
+    events.LeaseGranted: _leased,
+    events.FrontierMoved: _passed,
+    events.MessagesFinished: _finished,
+    events.MessagesReturned: _returned,
+    events.MessageDied: _died,
+    events.LeaseExtended: _extended,
+    events.MessagesExpired: _lapsed,
+    events.MessagesCut: _cut_off,
+    events.PositionReset: _sought,
+    events.PositionCommitted: _positioned,
+    events.GenerationFenced: _fenced,
+    events.ClosedLeasesDropped: _forgot,
+    events.ClosedLeasesTrimmed: _faded,
 }
 
 
 # Parts of the above ---------------------------------------------------------------------------------------------------
 
 
-def cut_below(state: State, log_start: int) -> list[int]:
+def cut_below(state: DeliveryState, log_start: int) -> list[int]:
     """Return the waiting and skipped messages below the offset: those that are cut with what lies below it."""
     found = [offset for offset in state.waiting if offset < log_start]
     for offsets in state.skipped.values():
@@ -209,7 +209,7 @@ def cut_below(state: State, log_start: int) -> list[int]:
     return sorted(found)
 
 
-def _close_all(state: State, lease: Lease, outcome: int) -> None:
+def _close_all(state: DeliveryState, lease: Lease, outcome: int) -> None:
     """Takes all messages out of the lease that are in it."""
     done = lease.done.setdefault(outcome, [])
     if done:
@@ -221,14 +221,14 @@ def _close_all(state: State, lease: Lease, outcome: int) -> None:
     _free(state, lease.open.take_all())
 
 
-def _close(state: State, lease: Lease, first: int, end: int, outcome: int) -> None:
+def _close(state: DeliveryState, lease: Lease, first: int, end: int, outcome: int) -> None:
     """Takes messages of one range out of the lease."""
     add_range(lease.done.setdefault(outcome, []), first, end)
     state.open_count -= end - first
     _free(state, lease.open.take(first, end))
 
 
-def _free(state: State, keys: Collection[int]) -> None:
+def _free(state: DeliveryState, keys: Collection[int]) -> None:
     """Of these keys no message is open any more."""
     state._open_keys.difference_update(keys)
     if state.skipped:
@@ -237,37 +237,37 @@ def _free(state: State, keys: Collection[int]) -> None:
                 _look(state, key)
 
 
-def _give_up(state: State, lease: Lease, offset: int, outcome: int) -> int:
+def _give_up(state: DeliveryState, lease: Lease, offset: int, outcome: int) -> int:
     """Takes one message out of the lease that is delivered again later; its key."""
     key = lease.open[offset]
     _close(state, lease, offset, offset + 1, outcome)
-    state.tallies.setdefault(offset, Tally())
+    state.histories.setdefault(offset, DeliveryHistory())
     if offset < state._cut_checked:
         state._cut_checked = -1
     return key
 
 
-def _end_if_empty(state: State, lease: Lease, at: int) -> None:
+def _end_if_empty(state: DeliveryState, lease: Lease, at: int) -> None:
     if lease.open:
         return
     del state.leases[lease.token]
     state._owners[lease.owner].discard(lease.token)
     if not state._owners[lease.owner]:
         del state._owners[lease.owner]
-    state.closed.note(lease.token, Closed(lease.owner, at, lease.done))
+    state.closed.note(lease.token, ClosedLease(lease.owner, at, lease.done))
 
 
-def _take_back(state: State, offset: int, key: int) -> None:
+def _take_back(state: DeliveryState, offset: int, key: int) -> None:
     """A message below the frontier is delivered: it was waiting, or skipped."""
     if not _unwait(state, offset):
         _unskip(state, offset, key)
-    tally = state.tallies.get(offset)
+    tally = state.histories.get(offset)
     if tally is not None:
         tally.deliveries += 1
         tally.suspect = False
 
 
-def _drop(state: State, offsets: list[int]) -> None:
+def _drop(state: DeliveryState, offsets: list[int]) -> None:
     """Messages that waited or were skipped have ended."""
     were_skipped = {offset for offset in offsets if not _unwait(state, offset)}
     if were_skipped:
@@ -278,7 +278,7 @@ def _drop(state: State, offsets: list[int]) -> None:
         _forget(state, offset)
 
 
-def _unwait(state: State, offset: int) -> bool:
+def _unwait(state: DeliveryState, offset: int) -> bool:
     waiting = state.waiting.pop(offset, None)
     if waiting is None:
         return False
@@ -288,7 +288,7 @@ def _unwait(state: State, offset: int) -> bool:
     return True
 
 
-def _skip(state: State, key: int, offsets: list[int]) -> None:
+def _skip(state: DeliveryState, key: int, offsets: list[int]) -> None:
     present = state.skipped.setdefault(key, [])
     if present and present[-1] > offsets[0]:
         for offset in offsets:
@@ -298,7 +298,7 @@ def _skip(state: State, key: int, offsets: list[int]) -> None:
     state.skipped_count += len(offsets)
 
 
-def _unskip(state: State, offset: int, key: int) -> None:
+def _unskip(state: DeliveryState, offset: int, key: int) -> None:
     offsets = state.skipped[key]
     del offsets[bisect_left(offsets, offset)]
     state.skipped_count -= 1
@@ -307,12 +307,12 @@ def _unskip(state: State, offset: int, key: int) -> None:
     _look(state, key)
 
 
-def _forget(state: State, offset: int) -> None:
-    state.tallies.pop(offset, None)
+def _forget(state: DeliveryState, offset: int) -> None:
+    state.histories.pop(offset, None)
     state.expires.pop(offset, None)
 
 
-def _look(state: State, key: int) -> None:
+def _look(state: DeliveryState, key: int) -> None:
     """Keeps the index of ready keys: those with skipped messages and nothing in front of them."""
     if key in state.skipped and key not in state._open_keys and key not in state._waiting_keys:
         state._ready[key] = None
@@ -320,19 +320,19 @@ def _look(state: State, key: int) -> None:
         state._ready.pop(key, None)
 
 
-def _index_lease(state: State, lease: Lease) -> None:
+def _index_lease(state: DeliveryState, lease: Lease) -> None:
     state.open_count += len(lease.open)
     state._open_keys |= lease.open.unique
     state._owners.setdefault(lease.owner, set()).add(lease.token)
     heapq.heappush(state._until, (lease.until_ms, lease.token))
 
 
-def _index_waiting(state: State, offset: int, waiting: Waiting) -> None:
+def _index_waiting(state: DeliveryState, offset: int, waiting: WaitingMessage) -> None:
     if waiting.key:
         state._waiting_keys[waiting.key] = offset
-    heap = state._suspects if state.tallies[offset].suspect else state._due
+    heap = state._suspects if state.histories[offset].suspect else state._due
     heapq.heappush(heap, (waiting.due_ms, offset))
 
 
-def _note_expiries(state: State, flat: list[int]) -> None:
+def _note_expiries(state: DeliveryState, flat: list[int]) -> None:
     state.expires.update(zip(flat[::2], flat[1::2], strict=True))

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from lakelog.coordinator.leasing.applying import apply, index
-from lakelog.coordinator.leasing.closed import Closed, ClosedLeases, unpacked
+from lakelog.coordinator.leasing.closed_leases import ClosedLease, ClosedLeases, unpacked
 from lakelog.coordinator.leasing.events import AnyEvent, pack_keys, to_ranges, unpack_keys
-from lakelog.coordinator.leasing.figures import Figures
 from lakelog.coordinator.leasing.open_messages import OpenMessages
-from lakelog.coordinator.leasing.state import Counts, Lease, State, Tally, Waiting
+from lakelog.coordinator.leasing.state import DeliveryHistory, DeliveryState, FinishedCounts, Lease, WaitingMessage
+from lakelog.coordinator.leasing.summary import ProgressSummary
 from lakelog.errors import UnsupportedFormat
 
 FORMAT = 2
@@ -34,7 +34,7 @@ class _CommitFigures(msgspec.Struct, frozen=True, array_like=True):
     format: int
     at: int
     events: msgspec.Raw
-    figures: Figures | None = None
+    figures: ProgressSummary | None = None
 
 
 _commit = msgspec.msgpack.Decoder(_Commit)
@@ -43,12 +43,12 @@ _format = msgspec.msgpack.Decoder(list[Any])
 _COUNTS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
-def encode_events(events: Sequence[AnyEvent], at: int, figures: Figures) -> bytes:
+def encode_events(events: Sequence[AnyEvent], at: int, figures: ProgressSummary) -> bytes:
     """Return a commit as bytes: its events, and the figures of the state after them."""
     return _encoder.encode((FORMAT, at, events, figures))
 
 
-def decode_figures(body: bytes) -> Figures | None:
+def decode_summary(body: bytes) -> ProgressSummary | None:
     """Return the figures after a commit, without replaying what came before it; None if they were not noted."""
     try:
         found = _figures.decode(body)
@@ -59,7 +59,7 @@ def decode_figures(body: bytes) -> Figures | None:
     return found.figures
 
 
-def replay(state: State, body: bytes) -> None:
+def replay(state: DeliveryState, body: bytes) -> None:
     """Applies the events of one commit."""
     try:
         commit = _commit.decode(body)
@@ -71,7 +71,7 @@ def replay(state: State, body: bytes) -> None:
         apply(state, event, commit.at)
 
 
-def encode_state(state: State) -> bytes:
+def encode_state(state: DeliveryState) -> bytes:
     return _encoder.encode(
         (
             FORMAT,
@@ -92,13 +92,13 @@ def encode_state(state: State) -> bytes:
                     lease.open.ranges,
                     pack_keys(lease.open.all_keys()),
                     lease.done,
-                    lease.told_again,
+                    lease.reissued,
                 )
                 for lease in state.leases.values()
             ],
             [(offset, waiting.due_ms, waiting.key) for offset, waiting in state.waiting.items()],
             list(state.skipped.items()),
-            [(offset, tally.deliveries, tally.failures, tally.suspect) for offset, tally in state.tallies.items()],
+            [(offset, tally.deliveries, tally.failures, tally.suspect) for offset, tally in state.histories.items()],
             list(state.expires.items()),
             [getattr(state.counts, name) for name in _COUNTS],
             [(token, closed.owner, closed.at_ms, closed.done) for token, closed in state.closed.details.items()],
@@ -108,13 +108,13 @@ def encode_state(state: State) -> bytes:
     )
 
 
-def decode_state(body: bytes) -> State:
+def decode_state(body: bytes) -> DeliveryState:
     number, *parts = msgspec.msgpack.decode(body, strict=False)
     if number not in _READABLE:
         raise _unknown(body)
-    start, frontier, epoch, generation, last_token, leases, waiting, skipped, tallies, expires, counts, *rest = parts
+    start, frontier, epoch, generation, last_token, leases, waiting, skipped, histories, expires, counts, *rest = parts
     closed, first_token = _closed(*rest) if number > 1 else (_closed_1(*rest), last_token)
-    state = State(
+    state = DeliveryState(
         start=start,
         frontier=frontier,
         epoch=epoch,
@@ -122,11 +122,11 @@ def decode_state(body: bytes) -> State:
         first_token=first_token,
         last_token=last_token,
         leases={lease[0]: (_lease if number > 1 else _lease_1)(*lease) for lease in leases},
-        waiting={offset: Waiting(due, key) for offset, due, key in waiting},
+        waiting={offset: WaitingMessage(due, key) for offset, due, key in waiting},
         skipped=dict(skipped),
-        tallies={offset: Tally(*tally) for offset, *tally in tallies},
+        histories={offset: DeliveryHistory(*tally) for offset, *tally in histories},
         expires=dict(expires),
-        counts=Counts(*counts),
+        counts=FinishedCounts(*counts),
         closed=closed,
     )
     index(state)
@@ -135,7 +135,7 @@ def decode_state(body: bytes) -> State:
 
 def _closed(details: list[Any], first_token: int, blocks: list[Any]) -> tuple[ClosedLeases, int]:
     closed = ClosedLeases(
-        {token: Closed(owner, at, done) for token, owner, at, done in details},
+        {token: ClosedLease(owner, at, done) for token, owner, at, done in details},
         {number: unpacked(packed, closed_ms) for number, closed_ms, packed in blocks},
     )
     return closed, first_token
@@ -145,21 +145,21 @@ def _closed_1(details: list[Any]) -> ClosedLeases:
     """Of format 1. What it had forgotten is lost, as that version said: it may be from before a seek."""
     closed = ClosedLeases()
     for token, owner, at, done in details:
-        closed.note(token, Closed(owner, at, done))
+        closed.note(token, ClosedLease(owner, at, done))
     return closed
 
 
 def _lease(*fields: Any) -> Lease:
-    token, owner, request, granted, until, suspect, alone, ranges, keys, done, told_again = fields
+    token, owner, request, granted, until, suspect, alone, ranges, keys, done, reissued = fields
     messages = OpenMessages(ranges, unpack_keys(keys))
-    return Lease(token, owner, request, granted, until, suspect, alone, messages, done, told_again)
+    return Lease(token, owner, request, granted, until, suspect, alone, messages, done, reissued)
 
 
 def _lease_1(*fields: Any) -> Lease:
     """Of format 1, with the key of each offset."""
     offsets, keys = zip(*fields[7], strict=True)
-    told_again = fields[9] if len(fields) > 9 else False
-    return _lease(*fields[:7], to_ranges(offsets), pack_keys(keys), fields[8], told_again)
+    reissued = fields[9] if len(fields) > 9 else False
+    return _lease(*fields[:7], to_ranges(offsets), pack_keys(keys), fields[8], reissued)
 
 
 def _unknown(body: bytes) -> UnsupportedFormat:

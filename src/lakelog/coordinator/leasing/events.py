@@ -17,7 +17,7 @@ class Event(Struct, array_like=True, frozen=True):
     """The base of all."""
 
 
-class Leased(Event, frozen=True, tag=1):
+class LeaseGranted(Event, frozen=True, tag=1):
     """An owner got these messages. `keys` has a 32-bit hash (0: none) for each, or is empty if none has a key."""
 
     token: int
@@ -32,7 +32,7 @@ class Leased(Event, frozen=True, tag=1):
     """(offset, time) pairs of those that expire."""
 
 
-class Passed(Event, frozen=True, tag=2):
+class FrontierMoved(Event, frozen=True, tag=2):
     """The frontier moved over messages that nobody got: filtered, expired, or skipped because their key is blocked."""
 
     frontier: int
@@ -43,7 +43,7 @@ class Passed(Event, frozen=True, tag=2):
     expires: list[int]
 
 
-class Finished(Event, frozen=True, tag=3):
+class MessagesFinished(Event, frozen=True, tag=3):
     """The owner is done with these: acked, or discarded."""
 
     token: int
@@ -51,7 +51,7 @@ class Finished(Event, frozen=True, tag=3):
     ranges: list[int]
 
 
-class Returned(Event, frozen=True, tag=4):
+class MessagesReturned(Event, frozen=True, tag=4):
     """Messages came back from a lease: nacked, released, or because the lease is over.
 
     `waits` are (offset, due, failed, suspect) fours: those that block their key until they are tried again. `back` are
@@ -64,7 +64,7 @@ class Returned(Event, frozen=True, tag=4):
     back: list[int]
 
 
-class Died(Event, frozen=True, tag=5):
+class MessageDied(Event, frozen=True, tag=5):
     """A message, open in the lease or waiting, was given up."""
 
     token: int
@@ -72,56 +72,56 @@ class Died(Event, frozen=True, tag=5):
     discarded: bool
 
 
-class Extended(Event, frozen=True, tag=6):
+class LeaseExtended(Event, frozen=True, tag=6):
     """The lease runs longer. `alone`: from now on its owner has nothing else in hand.
 
-    `told_again`: the request that got it was repeated, and answered with it once more.
+    `reissued`: the request that got it was repeated, and answered with it once more.
     """
 
     token: int
     until: int
     alone: bool
-    told_again: bool = False
+    reissued: bool = False
 
 
-class Lapsed(Event, frozen=True, tag=7):
+class MessagesExpired(Event, frozen=True, tag=7):
     """Messages that waited or were skipped expired meanwhile."""
 
     offsets: list[int]
 
 
-class CutOff(Event, frozen=True, tag=8):
+class MessagesCut(Event, frozen=True, tag=8):
     """Messages below the offset are cut unless they are leased: retention took them, or an operator skipped them."""
 
     log_start: int
 
 
-class Sought(Event, frozen=True, tag=9):
+class PositionReset(Event, frozen=True, tag=9):
     """A new position epoch: everything open is closed, everything waiting is forgotten."""
 
     epoch: int
     offset: int
 
 
-class Positioned(Event, frozen=True, tag=10):
+class PositionCommitted(Event, frozen=True, tag=10):
     """A cursor group's position."""
 
     offset: int
 
 
-class Fenced(Event, frozen=True, tag=11):
+class GenerationFenced(Event, frozen=True, tag=11):
     """A call of this generation was served: older ones are refused from now on."""
 
     generation: int
 
 
-class Forgot(Event, frozen=True, tag=12):
+class ClosedLeasesDropped(Event, frozen=True, tag=12):
     """The outcomes of the oldest so many closed leases are no longer remembered. Only journals of format 1 have it."""
 
     count: int
 
 
-class Faded(Event, frozen=True, tag=13):
+class ClosedLeasesTrimmed(Event, frozen=True, tag=13):
     """Of closed leases some is no longer remembered.
 
     `details` are tokens: what became of each of their messages. `blocks` are numbers of blocks of outcomes.
@@ -132,19 +132,19 @@ class Faded(Event, frozen=True, tag=13):
 
 
 AnyEvent = (
-    Leased
-    | Passed
-    | Finished
-    | Returned
-    | Died
-    | Extended
-    | Lapsed
-    | CutOff
-    | Sought
-    | Positioned
-    | Fenced
-    | Forgot
-    | Faded
+    LeaseGranted
+    | FrontierMoved
+    | MessagesFinished
+    | MessagesReturned
+    | MessageDied
+    | LeaseExtended
+    | MessagesExpired
+    | MessagesCut
+    | PositionReset
+    | PositionCommitted
+    | GenerationFenced
+    | ClosedLeasesDropped
+    | ClosedLeasesTrimmed
 )
 
 

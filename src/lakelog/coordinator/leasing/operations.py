@@ -15,7 +15,7 @@ LOOK_AHEAD = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class LeasingConfig:
     """The group's settings, as far as decisions need them."""
 
     order: Order
@@ -26,7 +26,7 @@ class Config:
     paused: bool = False
 
 
-class Fate(IntEnum):
+class ExclusionReason(IntEnum):
     """Why a message is passed over when it is first considered."""
 
     FILTERED = 1
@@ -40,7 +40,7 @@ class Candidates:
     start: int
     keys: Sequence[int]
     """A 32-bit hash of each message's key, never 0; 0 for a message without one."""
-    passed: Mapping[int, Fate] = field(default_factory=dict)
+    passed: Mapping[int, ExclusionReason] = field(default_factory=dict)
     expires: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -49,12 +49,12 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class StepContext:
     """All that a decision depends on besides the state."""
 
     now_ms: int
     chance: float
-    config: Config
+    config: LeasingConfig
     candidates: Candidates
     log_start: int = 0
     high_watermark: int = 0
@@ -64,7 +64,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class AcquireMessages:
     """Asks for messages. `hands`: how many the owner holds in other partitions."""
 
     owner: str
@@ -82,7 +82,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class FinishMessages:
     """Ends messages of a lease: acked or discarded. `through`: all open ones below `ranges`' end."""
 
     owner: str
@@ -93,22 +93,22 @@ class Settle:
     generation: int | None = None
 
 
-class Return(IntEnum):
+class ReturnKind(IntEnum):
     """How a message is given back."""
 
-    COUNTED = 1
-    UNCOUNTED = 2
-    FATAL = 3
+    NACK = 1
+    RELEASE = 2
+    FATAL_NACK = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveBack:
+class ReturnMessages:
     """Nack and release. `orphaned`: the call that was to tell the owner failed, and says so for itself alone."""
 
     owner: str
     token: int | None
     ranges: Sequence[tuple[int, int]]
-    kind: Return
+    kind: ReturnKind
     delay_ms: int | None = None
     reason: str = ""
     traceback: str | None = None
@@ -118,7 +118,7 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extend:
+class ExtendLease:
     owner: str
     token: int | None
     lease_ms: int
@@ -129,7 +129,7 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seek:
+class SeekPosition:
     epoch: int
     offset: int
 
@@ -149,7 +149,7 @@ class SkipTo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommitPosition:
     """A cursor group's position. An epoch that is named has to be the present one."""
 
     offset: int
@@ -157,7 +157,7 @@ class Commit:
     epoch: int | None = None
 
 
-Operation = Take | Settle | GiveBack | Extend | Seek | SkipTo | Commit
+Operation = AcquireMessages | FinishMessages | ReturnMessages | ExtendLease | SeekPosition | SkipTo | CommitPosition
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -179,12 +179,12 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class NothingAvailable:
     """There is nothing to hand out now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Accepted:
     """As asked. `dead` became dead letters, or were discarded for having failed too often."""
 
     until_ms: int | None = None
@@ -197,11 +197,11 @@ class Done:
     """Of a skip: the number of messages that it cut."""
 
 
-Reply = Granted | Nothing | Done
+Reply = Granted | NothingAvailable | Accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class DeadMessage:
     """A message that becomes a dead letter, in the same commit."""
 
     offset: int
@@ -214,7 +214,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepResult:
     """What was decided. The events have been applied to the state that `step` was given.
 
     It holds only if it is written while the database's clock is within the bounds, both included.
@@ -222,7 +222,7 @@ class Step:
 
     replies: Sequence[Reply | LakelogError]
     events: Sequence[AnyEvent]
-    deaths: Sequence[Death]
+    dead_messages: Sequence[DeadMessage]
     not_before_ms: int
     not_after_ms: int
     expired: Sequence[str] = ()

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lakelog.coordinator.leasing.closed import ClosedLeases
+from lakelog.coordinator.leasing.closed_leases import ClosedLeases
 from lakelog.coordinator.leasing.open_messages import OpenMessages
 
 
-class Stage(StrEnum):
+class MessageState(StrEnum):
     """Where a message is, for one group and position epoch. It follows from the state; the last six are ends."""
 
     UNCONSIDERED = "unconsidered"
@@ -34,11 +34,22 @@ class Stage(StrEnum):
         return self not in MESSAGE_TRANSITIONS
 
 
-MESSAGE_TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
-    Stage.UNCONSIDERED: frozenset({Stage.LEASED, Stage.SKIPPED, Stage.ACKED, Stage.FILTERED, Stage.EXPIRED, Stage.CUT}),
-    Stage.LEASED: frozenset({Stage.ACKED, Stage.DISCARDED, Stage.DEAD, Stage.WAITING, Stage.SKIPPED}),
-    Stage.WAITING: frozenset({Stage.LEASED, Stage.EXPIRED, Stage.CUT}),
-    Stage.SKIPPED: frozenset({Stage.LEASED, Stage.EXPIRED, Stage.CUT}),
+MESSAGE_TRANSITIONS: Mapping[MessageState, frozenset[MessageState]] = {
+    MessageState.UNCONSIDERED: frozenset(
+        {
+            MessageState.LEASED,
+            MessageState.SKIPPED,
+            MessageState.ACKED,
+            MessageState.FILTERED,
+            MessageState.EXPIRED,
+            MessageState.CUT,
+        }
+    ),
+    MessageState.LEASED: frozenset(
+        {MessageState.ACKED, MessageState.DISCARDED, MessageState.DEAD, MessageState.WAITING, MessageState.SKIPPED}
+    ),
+    MessageState.WAITING: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),
+    MessageState.SKIPPED: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),
 }
 """All that can become of a message by one operation. Only a cursor group acks what it has not leased."""
 
@@ -57,12 +68,12 @@ class Lease:
     open: OpenMessages
     done: dict[int, list[int]] = field(default_factory=dict)
     """Answered offsets, as flat ranges, by `Outcome`: a repeated answer is recognised by it."""
-    told_again: bool = False
+    reissued: bool = False
     """Its request was repeated: of two calls that know of it, one that failed does not speak for the other."""
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingMessage:
     """A message that is tried again when it is due. It blocks its key."""
 
     due_ms: int
@@ -70,7 +81,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryHistory:
     """Of an unfinished message that was delivered before; the delivery under way is counted."""
 
     deliveries: int = 1
@@ -79,7 +90,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Counts:
+class FinishedCounts:
     """How messages ended, since the last seek."""
 
     acked: int = 0
@@ -91,7 +102,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class State:
+class DeliveryState:
     """Made by `begin` or by the codec, changed by `apply` alone."""
 
     start: int
@@ -102,11 +113,11 @@ class State:
     """Leases of this position epoch have tokens above it."""
     last_token: int = 0
     leases: dict[int, Lease] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
+    waiting: dict[int, WaitingMessage] = field(default_factory=dict)
     skipped: dict[int, list[int]] = field(default_factory=dict)
-    tallies: dict[int, Tally] = field(default_factory=dict)
+    histories: dict[int, DeliveryHistory] = field(default_factory=dict)
     expires: dict[int, int] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: FinishedCounts = field(default_factory=FinishedCounts)
     closed: ClosedLeases = field(default_factory=ClosedLeases)
 
     open_count: int = 0
@@ -179,11 +190,11 @@ class State:
 
     def deliveries(self, offset: int) -> int:
         """How many times the message was delivered, for one that was delivered at least once."""
-        tally = self.tallies.get(offset)
+        tally = self.histories.get(offset)
         return tally.deliveries if tally else 1
 
     def failures(self, offset: int) -> int:
-        tally = self.tallies.get(offset)
+        tally = self.histories.get(offset)
         return tally.failures if tally else 0
 
     # Heaps keep what is no longer true until it comes up --------------------------------------------------------------
@@ -229,7 +240,7 @@ class State:
 
     def _is_waiting(self, due: int, offset: int, suspect: bool) -> bool:
         waiting = self.waiting.get(offset)
-        return waiting is not None and waiting.due_ms == due and self.tallies[offset].suspect == suspect
+        return waiting is not None and waiting.due_ms == due and self.histories[offset].suspect == suspect
 
     def _take(self, heap: list[tuple[int, int]], now: int, limit: int, *, suspect: bool) -> list[int]:
         found: list[tuple[int, int]] = []
@@ -242,6 +253,6 @@ class State:
         return [offset for _, offset in found]
 
 
-def begin(start: int, last_token: int = 0) -> State:
+def begin(start: int, last_token: int = 0) -> DeliveryState:
     """The progress of a group that has read nothing yet. Its leases have tokens above the last one."""
-    return State(start=start, frontier=start, first_token=last_token, last_token=last_token)
+    return DeliveryState(start=start, frontier=start, first_token=last_token, last_token=last_token)

@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.coordinator.leasing import events
+from lakelog.coordinator.leasing.acquiring import take
 from lakelog.coordinator.leasing.answering import extend, give_back, settle
 from lakelog.coordinator.leasing.applying import apply, cut_below
-from lakelog.coordinator.leasing.closed import Outcome
+from lakelog.coordinator.leasing.closed_leases import DeliveryOutcome
 from lakelog.coordinator.leasing.events import AnyEvent, add_range, pairs, to_ranges
 from lakelog.coordinator.leasing.operations import (
-    Commit,
-    Context,
-    Death,
-    Done,
-    Extend,
-    GiveBack,
+    Accepted,
+    AcquireMessages,
+    CommitPosition,
+    DeadMessage,
+    ExtendLease,
+    FinishMessages,
     Operation,
     Reply,
-    Seek,
-    Settle,
+    ReturnMessages,
+    SeekPosition,
     SkipTo,
-    Step,
-    Take,
+    StepContext,
+    StepResult,
 )
-from lakelog.coordinator.leasing.state import State
-from lakelog.coordinator.leasing.taking import take
+from lakelog.coordinator.leasing.state import DeliveryState
 from lakelog.errors import (
     InvalidRequest,
     LakelogError,
@@ -47,14 +47,14 @@ CLOCK_SLACK_MS = 5000
 """A decision that is written later than this is made again: its times would no longer be what was asked for."""
 
 
-def step(state: State, operations: Sequence[Operation], context: Context) -> Step:
+def step(state: DeliveryState, operations: Sequence[Operation], context: StepContext) -> StepResult:
     """Decides all operations; the replies are in their order."""
-    decision = Decision(state, context)
-    replies: list[Reply | LakelogError] = [Done()] * len(operations)
+    decision = StepInProgress(state, context)
+    replies: list[Reply | LakelogError] = [Accepted()] * len(operations)
     decision.cut()
     takes = []
     for number, operation in enumerate(operations):
-        if isinstance(operation, Take):
+        if isinstance(operation, AcquireMessages):
             takes.append((number, operation))
         else:
             replies[number] = decision.answer(operation)
@@ -65,27 +65,27 @@ def step(state: State, operations: Sequence[Operation], context: Context) -> Ste
         replies[number] = decision.take(operation)
     decision.forget()
     decision.flush()
-    return Step(
+    return StepResult(
         replies=replies,
         events=decision.events,
-        deaths=decision.deaths,
+        dead_messages=decision.dead_messages,
         not_before_ms=decision.not_before,
         not_after_ms=decision.not_after,
         expired=decision.expired,
     )
 
 
-class Decision:
+class StepInProgress:
     """One step under way."""
 
-    def __init__(self, state: State, context: Context) -> None:
+    def __init__(self, state: DeliveryState, context: StepContext) -> None:
         self.state = state
         self.context = context
         self.now = context.now_ms
         self.config = context.config
         self.events: list[AnyEvent] = []
-        self._finished: dict[int, events.Finished] = {}
-        self.deaths: list[Death] = []
+        self._finished: dict[int, events.MessagesFinished] = {}
+        self.dead_messages: list[DeadMessage] = []
         self.expired: list[str] = []
         self.not_before = self.now - CLOCK_SLACK_MS
         self.not_after = self.now + CLOCK_SLACK_MS
@@ -95,9 +95,9 @@ class Decision:
         apply(self.state, event, self.now)
         self.events.append(event)
 
-    def finish(self, token: int, outcome: Outcome, ranges: list[int]) -> None:
+    def finish(self, token: int, outcome: DeliveryOutcome, ranges: list[int]) -> None:
         """As `emit`; but what is said about one lease message by message is written as one event."""
-        event = events.Finished(token, outcome, ranges)
+        event = events.MessagesFinished(token, outcome, ranges)
         apply(self.state, event, self.now)
         last = self._finished.pop(token, event)
         if last.verb != outcome:
@@ -125,9 +125,11 @@ class Decision:
 
     # What owners say --------------------------------------------------------------------------------------------------
 
-    def answer(self, operation: Settle | GiveBack | Extend | Seek | SkipTo | Commit) -> Reply | LakelogError:
+    def answer(
+        self, operation: FinishMessages | ReturnMessages | ExtendLease | SeekPosition | SkipTo | CommitPosition
+    ) -> Reply | LakelogError:
         try:
-            if isinstance(operation, Seek):
+            if isinstance(operation, SeekPosition):
                 return self._seek(operation)
             if isinstance(operation, SkipTo):
                 return self._skip_to(operation)
@@ -138,17 +140,17 @@ class Decision:
         except LakelogError as refusal:
             return refusal
 
-    def _answer(self, operation: Settle | GiveBack | Extend | Commit) -> Done:
+    def _answer(self, operation: FinishMessages | ReturnMessages | ExtendLease | CommitPosition) -> Accepted:
         match operation:
-            case Settle(ranges=[]) | GiveBack(ranges=[]):
+            case FinishMessages(ranges=[]) | ReturnMessages(ranges=[]):
                 raise InvalidRequest("Say which messages.")
-            case Settle():
+            case FinishMessages():
                 return settle(self, operation)
-            case GiveBack():
+            case ReturnMessages():
                 return give_back(self, operation)
-            case Extend():
+            case ExtendLease():
                 return extend(self, operation)
-            case Commit():
+            case CommitPosition():
                 return self._commit(operation)
 
     def _check_generation(self, generation: int | None) -> None:
@@ -158,14 +160,14 @@ class Decision:
     def _fence(self, generation: int | None) -> None:
         """Only a call that was not refused does that: a refusal changes nothing."""
         if generation is not None and generation > self.state.generation:
-            self.emit(events.Fenced(generation))
+            self.emit(events.GenerationFenced(generation))
 
-    def _seek(self, operation: Seek) -> Done:
+    def _seek(self, operation: SeekPosition) -> Accepted:
         if operation.epoch > self.state.epoch:
-            self.emit(events.Sought(operation.epoch, operation.offset))
-        return Done()
+            self.emit(events.PositionReset(operation.epoch, operation.offset))
+        return Accepted()
 
-    def _skip_to(self, operation: SkipTo) -> Done:
+    def _skip_to(self, operation: SkipTo) -> Accepted:
         state = self.state
         if operation.epoch != state.epoch:
             raise PositionRefused(
@@ -176,10 +178,10 @@ class Decision:
             )
         before = state.counts.cut
         if state.frontier < operation.offset or cut_below(state, operation.offset):
-            self.emit(events.CutOff(operation.offset))
-        return Done(cut=state.counts.cut - before)
+            self.emit(events.MessagesCut(operation.offset))
+        return Accepted(cut=state.counts.cut - before)
 
-    def _commit(self, operation: Commit) -> Done:
+    def _commit(self, operation: CommitPosition) -> Accepted:
         state = self.state
         if operation.epoch is not None and operation.epoch != state.epoch:
             raise PositionRefused(
@@ -200,8 +202,8 @@ class Decision:
                 high_watermark=self.context.high_watermark,
             )
         if operation.offset > state.frontier:
-            self.emit(events.Positioned(operation.offset))
-        return Done()
+            self.emit(events.PositionCommitted(operation.offset))
+        return Accepted()
 
     # Time -------------------------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Decision:
         if log_start <= state._cut_checked:
             return
         if state.frontier < log_start or cut_below(state, log_start):
-            self.emit(events.CutOff(log_start))
+            self.emit(events.MessagesCut(log_start))
         state._cut_checked = log_start
 
     def expire(self) -> None:
@@ -235,7 +237,7 @@ class Decision:
                     else:
                         due += self.config.retries.delay_ms(failures, self.context.chance)
                 waits += (offset, due, int(lease.alone), 1)
-            self.emit(events.Returned(lease.token, Outcome.EXPIRED, waits, back))
+            self.emit(events.MessagesReturned(lease.token, DeliveryOutcome.EXPIRED, waits, back))
             for offset, failures in dying:
                 reason = f"Its owner '{lease.owner}' was lost while it had nothing else in hand."
                 self.die(0, lease.owner, offset, failures, reason)
@@ -245,15 +247,15 @@ class Decision:
         if self.events or self._finished:
             details, blocks = self.state.closed.old(self.now - REMEMBER_MS, REMEMBER_BYTES)
             if details or blocks:
-                self.emit(events.Faded(to_ranges(sorted(details)), sorted(blocks)))
+                self.emit(events.ClosedLeasesTrimmed(to_ranges(sorted(details)), sorted(blocks)))
 
     def die(
         self, token: int, owner: str, offset: int, failures: int, reason: str, traceback: str | None = None
     ) -> None:
         if self.config.dead_letter:
             deliveries = self.state.deliveries(offset)
-            self.deaths.append(
-                Death(
+            self.dead_messages.append(
+                DeadMessage(
                     offset=offset,
                     epoch=self.state.epoch,
                     deliveries=deliveries,
@@ -263,11 +265,11 @@ class Decision:
                     traceback=traceback,
                 )
             )
-        self.emit(events.Died(token, offset, not self.config.dead_letter))
+        self.emit(events.MessageDied(token, offset, not self.config.dead_letter))
 
     # Who asks ---------------------------------------------------------------------------------------------------------
 
-    def take(self, operation: Take) -> Reply | LakelogError:
+    def take(self, operation: AcquireMessages) -> Reply | LakelogError:
         try:
             self._check_generation(operation.generation)
             reply = take(self, operation)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakelog.coordinator.leasing import Death
+from lakelog.coordinator.leasing import DeadMessage
 from lakelog.engine.leasing.journal import Ledger
 from lakelog.model.group import Group
 from lakelog.reporting import Field, counted, log_event
@@ -67,7 +67,7 @@ class GroupActivity:
         counts.leases_expired += len(owners)
         counts.first_owner = counts.first_owner or owners[0]
 
-    def died(self, ledger: Ledger, deaths: Sequence[Death]) -> None:
+    def died(self, ledger: Ledger, deaths: Sequence[DeadMessage]) -> None:
         counts = self._of(ledger.group)
         if not counts.dead_letters:
             first = deaths[0]

@@ -301,7 +301,7 @@ class DeadLetters:
         if topic is not None:
             found = await self._topics.refresh(scope, topic)
             return {found.incarnation: found}
-        return {found.incarnation: found for found, _ in await self._catalog.groups.reading_list(group)}
+        return {found.incarnation: found for found, _ in await self._catalog.groups.group_topic_list(group)}
 
     # Publishing -----------------------------------------------------------------------------------------------------
 

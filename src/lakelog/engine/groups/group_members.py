@@ -15,7 +15,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lakelog import failpoints
-from lakelog.coordinator.membership import Evict, Join, Leave, Member, Operation, Rules, State, decode, encode, step
+from lakelog.coordinator.membership import (
+    AssignmentRules,
+    EvictMembers,
+    JoinGroup,
+    LeaveGroup,
+    Member,
+    MembershipState,
+    Operation,
+    decode,
+    encode,
+    step,
+)
 from lakelog.engine.groups.activity import MembersChange
 from lakelog.engine.groups.heartbeats import GRACE_SECONDS, Heartbeats
 from lakelog.engine.waiters import Waiters
@@ -40,7 +51,7 @@ class _Call:
     """What one caller wants changed."""
 
     operations: Sequence[Operation]
-    done: asyncio.Future[State]
+    done: asyncio.Future[MembershipState]
 
 
 class Roster:
@@ -59,7 +70,7 @@ class Roster:
         ended: Callable[[Roster], None],
     ) -> None:
         self.group = group
-        self.state = State()
+        self.state = MembershipState()
         self._store = store
         self._heartbeats = heartbeats
         self._changed = changed
@@ -87,7 +98,7 @@ class Roster:
         self._drops += 1
         self._news.set()
 
-    async def current(self, max_age: float = CACHE_SECONDS) -> State:
+    async def current(self, max_age: float = CACHE_SECONDS) -> MembershipState:
         """The membership, as old as that at most; without those whose session is over."""
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
@@ -112,7 +123,7 @@ class Roster:
             )
         return state.members[member_id]
 
-    async def change(self, *operations: Operation) -> State:
+    async def change(self, *operations: Operation) -> MembershipState:
         """The membership after these operations, and all that came with them. Evicts whose session is over."""
         call = _Call(operations, self._loop.create_future())
         self._waiting.append(call)
@@ -173,7 +184,7 @@ class Roster:
     def _remind(self) -> None:
         """Begins the session anew of those who joined long ago and of whom nothing is known: it was lost in a crash."""
         for member in self.state.members.values():
-            if member.member_id not in self._seen_ms and member.over_ms(0) < self._clock_ms:
+            if member.member_id not in self._seen_ms and member.expires_ms(0) < self._clock_ms:
                 self._heartbeats.note(self.group.group_id, member.member_id, HEARTBEAT_WITHIN_SECONDS)
 
     def _sightings(self) -> dict[str, int]:
@@ -208,8 +219,8 @@ class Roster:
                 if not call.done.done():
                     call.done.set_result(state)
 
-    async def _commit(self, operations: Sequence[Operation]) -> State:
-        rules = Rules(kind=self.group.kind, assignor=self.group.settings.assignor)
+    async def _commit(self, operations: Sequence[Operation]) -> MembershipState:
+        rules = AssignmentRules(kind=self.group.kind, assignor=self.group.settings.assignor)
         lost: OutcomeUnknown | None = None
         for _ in range(_TRIES):
             try:
@@ -218,7 +229,7 @@ class Roster:
                 if lost is not None:
                     raise lost from None
                 raise
-            evict = [Evict(seen_ms=self._sightings())] if self._heartbeats.is_trusted else []
+            evict = [EvictMembers(seen_ms=self._sightings())] if self._heartbeats.is_trusted else []
             state = step(self.state, [*evict, *operations], rules, self._clock_ms)
             if state is self.state:
                 if lost is not None:
@@ -233,7 +244,7 @@ class Roster:
                 lost = error
         raise Unavailable(f"The members of group '{self.group.name}' changed too often meanwhile; try again.")
 
-    async def _put(self, state: State) -> bool:
+    async def _put(self, state: MembershipState) -> bool:
         written = await self._store.members_write(self.group.group_id, self._version + 1, encode(state))
         if failpoints.armed:
             try:
@@ -243,7 +254,7 @@ class Roster:
                 raise OutcomeUnknown(error.detail) from error
         return written
 
-    async def _wrote(self, state: State, operations: Sequence[Operation]) -> None:
+    async def _wrote(self, state: MembershipState, operations: Sequence[Operation]) -> None:
         gone = self.state.members.keys() - state.members.keys()
         change = _change(self.state, state, operations)
         self.state = state
@@ -270,7 +281,7 @@ class Roster:
         """When the next session is over, unless its member is seen."""
         seen = self._sightings()
         # Of who just joined it may not be written yet; that is looked at again when it would be over.
-        over = [each.over_ms(seen.get(each.member_id, 0)) for each in self.state.members.values()]
+        over = [each.expires_ms(seen.get(each.member_id, 0)) for each in self.state.members.values()]
         self._over_at = self._read_at + (min(over) + 1 - self._clock_ms) / 1000 if over else math.inf
         if not self._heartbeats.is_trusted:
             self._over_at = max(self._over_at, self._loop.time() + GRACE_SECONDS)
@@ -307,10 +318,10 @@ class Roster:
         self._ended(self)
 
 
-def _change(before: State, after: State, operations: Sequence[Operation]) -> MembersChange:
+def _change(before: MembershipState, after: MembershipState, operations: Sequence[Operation]) -> MembersChange:
     gone = before.members.keys() - after.members.keys()
-    left = {each.member_id for each in operations if isinstance(each, Leave)}
-    if any(isinstance(each, Join) and each.replaces for each in operations):
+    left = {each.member_id for each in operations if isinstance(each, LeaveGroup)}
+    if any(isinstance(each, JoinGroup) and each.replaces for each in operations):
         left = gone
     return MembersChange(
         joined=len(after.members.keys() - before.members.keys()),

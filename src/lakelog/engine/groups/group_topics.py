@@ -36,7 +36,7 @@ class Readings:
     async def create(self, group: Group, topic: Topic, wanted: Reading) -> Reading:
         """Return the reading that the catalog has now: the wanted one, or the one that was created first."""
         is_paused = await self._pause_with(group, topic)
-        made = await self._catalog.reading_create(wanted)
+        made = await self._catalog.group_topic_create(wanted)
         if not is_paused:
             # A pause that began in between either finds the reading or is found here.
             await self._pause_with(group, topic)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from lakelog.coordinator.leasing import Commit, Reply
+from lakelog.coordinator.leasing import CommitPosition, Reply
 from lakelog.engine.groups.group_topics import Readings
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.positions import check_held, gathered, located_at, offsets_at
@@ -133,7 +133,7 @@ class Groups:
             entry = None
         found = entry.readings.get(topic.incarnation) if entry else None
         if found is None:
-            found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
+            found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
             if found is None:
                 found, skipped = await self._begin(group, topic, (wish.start if wish else None) or Latest())
             if entry is not None:
@@ -145,13 +145,13 @@ class Groups:
     async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[GroupSummary]:
         """Return the groups behind `after`, by name, each with its lag, age, members, dead letters and status."""
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
-        read = await self._catalog.groups.reading_list(*groups)
+        read = await self._catalog.groups.group_topic_list(*groups)
         return await self._summaries.read(groups, read, await self.members.list(groups))
 
     async def describe(self, scope: Scope, name: str) -> GroupInfo:
         group = await self._fresh(scope, name)
         members = await self.members.describe(group)
-        read = await self._catalog.groups.reading_list(group)
+        read = await self._catalog.groups.group_topic_list(group)
         progress = await self._progress.read(self.ledgers, group, read, members)
         dead_letters = sum([await self._progress.dead_count(group, topic) for topic, _ in read])
         status = status_of_group(group, [Status(each.status) for each in progress])
@@ -161,10 +161,10 @@ class Groups:
         group = await self._fresh(scope, name)
         members = await self.members.describe(group)
         if topic is None:
-            read = await self._catalog.groups.reading_list(group)
+            read = await self._catalog.groups.group_topic_list(group)
         else:
             one = await self._topics.refresh(scope, topic)
-            reading = await self._catalog.groups.reading_find(group.group_id, one.incarnation)
+            reading = await self._catalog.groups.group_topic_find(group.group_id, one.incarnation)
             if reading is None:
                 return await self._progress.not_begun(group, one)
             read = [(one, reading)]
@@ -173,14 +173,14 @@ class Groups:
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
         """A topic's messages, and how far each of its groups is."""
         found = await self._topics.refresh(scope, topic)
-        readers = await self._catalog.groups.reading_list_topic(found)
+        readers = await self._catalog.groups.group_topic_list_by_topic(found)
         return await self._progress.stats(self.ledgers, found, readers)
 
     async def positions(self, scope: Scope, name: str, topic: str) -> Mapping[int, tuple[int, int]]:
         """The committed offset and the position epoch by partition; empty if the group has no position there."""
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
-        reading = await self._catalog.groups.reading_find(group.group_id, found.incarnation)
+        reading = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
         if reading is None:
             return {}
         states, _ = await self._progress.states(self.ledgers, group, found, reading)
@@ -278,7 +278,7 @@ class Groups:
         """Moves the group to the offset of a partition without delivering what lies below; leases stay as they are."""
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
-        reading = await self._catalog.groups.reading_find(group.group_id, found.incarnation)
+        reading = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
         skipper = Skipper(self._progress, self.ledgers, group, found)
         return await skipper.skip(reading, partition, offset, dry_run=dry_run)
 
@@ -306,7 +306,7 @@ class Groups:
         reading = await self._reading_for(group, found, positions)
 
         async def one(partition: int, offset: int) -> Reply:
-            operation = Commit(offset=offset, generation=generation, epoch=epoch)
+            operation = CommitPosition(offset=offset, generation=generation, epoch=epoch)
             return await self.ledgers.run(group, reading, found, partition, operation)
 
         await gathered(one(partition, offset) for partition, offset in positions.items())
@@ -361,7 +361,7 @@ class Groups:
 
     async def _reading_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> Reading:
         """The reading; where there is none, the first commit says where the group begins."""
-        found = await self._catalog.groups.reading_find(group.group_id, topic.incarnation)
+        found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
         if found is not None:
             return found
         starts = await offsets_at(self._extents, topic, Latest(), range(topic.partitions))
@@ -372,7 +372,7 @@ class Groups:
 
     async def _readers(self, scope: Scope, topic: str) -> builtins.list[Group]:
         found = await self._topics.refresh(scope, topic)
-        return [group for group, _ in await self._catalog.groups.reading_list_topic(found)]
+        return [group for group, _ in await self._catalog.groups.group_topic_list_by_topic(found)]
 
     async def _change(self, scope: Scope, name: str, change: Change) -> Group:
         for _ in range(_TRIES):

@@ -14,15 +14,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from lakelog.coordinator.membership import (
-    Acknowledge,
-    Join,
-    Leave,
+    AcknowledgeGeneration,
+    JoinGroup,
+    LeaveGroup,
     Member,
+    MembershipState,
     Operation,
-    State,
     TopicsChanged,
     decode,
-    is_over,
+    is_expired,
 )
 from lakelog.engine.groups.activity import GroupActivity, MembersChange
 from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, Roster
@@ -102,7 +102,7 @@ class Members:
         if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not ask.replaces:
             raise Conflict(f"Group '{group.name}' has {MAX_MEMBERS} members, and cannot have more.", group=group.name)
         roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
-        join = Join(
+        join = JoinGroup(
             member_id=member_id,
             topics=ask.topics,
             session_ms=ask.session_ms,
@@ -126,7 +126,7 @@ class Members:
             found = await self._groups.resolve(scope, group, create=False)
         except GroupNotFound:
             return
-        await self._roster(found).change(Leave(member_id=member_id))
+        await self._roster(found).change(LeaveGroup(member_id=member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
         """As it is in the store now."""
@@ -161,7 +161,7 @@ class Members:
         return [
             _info(member, max(member.joined_ms, seen_ms.get(member.member_id, 0)))
             for member in decode(read.body).members.values()
-            if not heartbeats.is_trusted or not is_over(member, seen_ms, read.clock_ms)
+            if not heartbeats.is_trusted or not is_expired(member, seen_ms, read.clock_ms)
         ]
 
     async def membership(self, group: Group, member_id: str) -> Membership:
@@ -188,7 +188,7 @@ class Members:
         if generation is not None:
             roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
             if member.revoked and generation >= member.fence:
-                operations.append(Acknowledge(member_id=member_id, generation=generation))
+                operations.append(AcknowledgeGeneration(member_id=member_id, generation=generation))
         counted = await self._counted(group, state, member.topics)
         if any(state.counts.get(topic) != count for topic, count in counted.counts.items()):
             operations.append(counted)
@@ -198,7 +198,7 @@ class Members:
             state = roster.state
         return _view(state, member)
 
-    async def _counted(self, group: Group, state: State, names: Iterable[str]) -> TopicsChanged:
+    async def _counted(self, group: Group, state: MembershipState, names: Iterable[str]) -> TopicsChanged:
         counts: dict[str, int] = {}
         for name in dict.fromkeys(names):
             try:
@@ -249,7 +249,7 @@ def _check_label(what: str, text: str) -> None:
         raise InvalidRequest(f"{what} is at most {MAX_OWNER_BYTES} bytes of text without control characters.")
 
 
-def _view(state: State, member: Member) -> Membership:
+def _view(state: MembershipState, member: Member) -> Membership:
     return Membership(
         member_id=member.member_id,
         generation=state.generation,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from lakelog.coordinator.leasing import Lease, Operation, Reply, State, apply, begin, figures_of
-from lakelog.coordinator.leasing.events import CutOff, Sought, pairs
+from lakelog.coordinator.leasing import DeliveryState, Lease, Operation, Reply, apply, begin, summarize
+from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.engine.groups.positions import gathered, heads_of
 from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
 from lakelog.engine.leasing.consuming import LeaseInfo, MembersInfo, PartitionProgress
@@ -18,7 +18,7 @@ from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupKind, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Head, Read
+from lakelog.storage.store import Head, ReadResult
 
 _KEPT_TIMES = 10_000
 
@@ -32,7 +32,9 @@ class LedgerBook(Protocol):
         self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation
     ) -> Reply: ...
 
-    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]: ...
+    async def states(
+        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+    ) -> list[DeliveryState]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +71,10 @@ def target_of(reading: Reading, partition: int) -> int | None:
     return reading.targets[partition] if partition < len(reading.targets) else None
 
 
-def apply_seek(state: State, reading: Reading, partition: int) -> None:
+def apply_seek(state: DeliveryState, reading: Reading, partition: int) -> None:
     """Move a state to where the reading's last seek puts it, if the state was read before that seek got there."""
     if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
-        apply(state, Sought(reading.epoch, target), 0)
+        apply(state, PositionReset(reading.epoch, target), 0)
 
 
 def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
@@ -95,7 +97,7 @@ class Progress:
 
     async def states(
         self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
-    ) -> tuple[list[State], dict[int, Head]]:
+    ) -> tuple[list[DeliveryState], dict[int, Head]]:
         """All partitions' states as the next step will find them, and the heads."""
         decided = await self._decided(ledgers, group, topic, reading)
         return decided.states, decided.heads
@@ -119,7 +121,7 @@ class Progress:
 
     async def _read_topic(self, topic: Topic, decided: _Decided, seen: _Seen) -> list[PartitionProgress]:
         ends = _ends(topic, decided.heads)
-        behind = {n: state.committed for n, state in enumerate(decided.states) if figures_of(state).lag(ends[n])}
+        behind = {n: state.committed for n, state in enumerate(decided.states) if summarize(state).lag(ends[n])}
         oldest = await self._appended_ms(topic, behind)
 
         looks = [
@@ -136,11 +138,11 @@ class Progress:
         read_next = {
             look.partition: next_offsets(state, look.high_watermark)
             for state, look in zip(decided.states, looks, strict=True)
-            if is_to_be_read(figures_of(state), look)
+            if is_to_be_read(summarize(state), look)
         }
         damage = await self.damage.find(topic, read_next)
 
-        def one(partition: int, state: State) -> PartitionProgress:
+        def one(partition: int, state: DeliveryState) -> PartitionProgress:
             look = replace(looks[partition], damage=damage.get(partition))
             head = decided.heads.get(partition)
             found = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
@@ -156,7 +158,7 @@ class Progress:
             apply_seek(state, reading, partition)
         committed = [state.committed for state in states]
         for partition, head in heads.items():
-            apply(states[partition], CutOff(head.log_start), 0)
+            apply(states[partition], MessagesCut(head.log_start), 0)
         return _Decided(committed=committed, states=states, heads=heads)
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
@@ -197,7 +199,7 @@ class Progress:
         return GroupStats(
             group=group.name,
             kind=group.kind,
-            lag=sum(figures_of(state).lag(end) for state, end in zip(states, ends, strict=True)),
+            lag=sum(summarize(state).lag(end) for state, end in zip(states, ends, strict=True)),
             pending=sum(state.open_count + len(state.waiting) for state in states),
             dead_letters=await self.dead_count(group, topic),
             committed=dict(enumerate(decided.committed)),
@@ -221,7 +223,7 @@ class Progress:
         found = {
             ask: to_ms(read.batches[0].appended_at)
             for ask, read in zip(asks, reads, strict=True)
-            if isinstance(read, Read) and read.batches
+            if isinstance(read, ReadResult) and read.batches
         }
         kept.update(found)
         while len(kept) > _KEPT_TIMES:
@@ -243,7 +245,7 @@ class _Decided:
     """
 
     committed: list[int]
-    states: list[State]
+    states: list[DeliveryState]
     heads: dict[int, Head]
 
 
@@ -256,12 +258,12 @@ class _Seen:
     consumers: Consumers
 
 
-def next_offsets(state: State, high_watermark: int) -> set[int]:
+def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
     """Return where a consumer would read next: the first unfinished message, and the first unread one."""
     return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
 
 
-def _held(states: Mapping[str, Sequence[State]], now_ms: int) -> Held:
+def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
     """By owner, how many messages of which partitions are leased now."""
     held: dict[str, dict[tuple[str, int], int]] = {}
     for topic, of_topic in states.items():
@@ -273,7 +275,7 @@ def _held(states: Mapping[str, Sequence[State]], now_ms: int) -> Held:
     return held
 
 
-def _progress(state: State, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
+def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
     counts = state.counts
     status, reason = reason_for(state, look)
     return PartitionProgress(
@@ -284,7 +286,7 @@ def _progress(state: State, look: Look, *, log_start: int, oldest_ms: int | None
         log_start=log_start,
         high_watermark=look.high_watermark,
         epoch=state.epoch,
-        lag=figures_of(state).lag(look.high_watermark),
+        lag=summarize(state).lag(look.high_watermark),
         leased=state.open_count,
         waiting=len(state.waiting),
         skipped=state.skipped_count,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from lakelog.coordinator.leasing import Figures, State, figures_of
+from lakelog.coordinator.leasing import DeliveryState, ProgressSummary, summarize
+from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.coordinator.leasing.operations import LOOK_AHEAD
-from lakelog.coordinator.leasing.taking import ALONE_WITHIN_MS
 from lakelog.engine.leasing.consuming import MemberInfo
 from lakelog.engine.log.damage import Damage, damage_of
 from lakelog.errors import LakelogError, SegmentDamaged
@@ -103,7 +103,7 @@ class Look:
     """What stops the group in the partition, where that was looked for."""
 
 
-def status_of(figures: Figures, look: Look) -> Status:
+def status_of(figures: ProgressSummary, look: Look) -> Status:
     """Return what the group is doing in the partition."""
     if look.group.is_paused(look.topic):
         return Status.PAUSED
@@ -120,14 +120,14 @@ def status_of(figures: Figures, look: Look) -> Status:
     return Status.QUEUED if look.consumers.read(look.topic) else Status.NO_CONSUMER
 
 
-def is_to_be_read(figures: Figures, look: Look) -> bool:
+def is_to_be_read(figures: ProgressSummary, look: Look) -> bool:
     """Return whether the next message would be read now if a consumer asked: then damage stops the group."""
     return status_of(figures, look) in (Status.QUEUED, Status.NO_CONSUMER)
 
 
-def reason_for(state: State, look: Look) -> tuple[Status, str | None]:
+def reason_for(state: DeliveryState, look: Look) -> tuple[Status, str | None]:
     """Return what the group is doing in the partition, and why its messages wait, if they do."""
-    figures = figures_of(state)
+    figures = summarize(state)
     status = status_of(figures, look)
     if not figures.lag(look.high_watermark) or status in (Status.CAUGHT_UP, Status.WORKING):
         return status, None
@@ -191,11 +191,11 @@ def _cursor_status(look: Look) -> Status:
     return Status.REBALANCING if look.consumers.read(look.topic) else Status.NO_CONSUMER
 
 
-def _is_full(figures: Figures, group: Group) -> bool:
+def _is_full(figures: ProgressSummary, group: Group) -> bool:
     return figures.leased + figures.waiting >= group.settings.window
 
 
-def _has_available(figures: Figures, look: Look) -> bool:
+def _has_available(figures: ProgressSummary, look: Look) -> bool:
     """Whether a call that comes now would be handed something. No lease is open: what was leased has ended."""
     if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.now_ms):
         return True
@@ -217,7 +217,7 @@ def _paused(look: Look) -> str:
     )
 
 
-def _full(state: State, look: Look) -> str:
+def _full(state: DeliveryState, look: Look) -> str:
     owners = {lease.owner for lease in state.leases.values() if lease.until_ms > look.now_ms}
     window = look.group.settings.window
     return (
@@ -227,7 +227,7 @@ def _full(state: State, look: Look) -> str:
     )
 
 
-def _retrying(state: State, figures: Figures, look: Look) -> str:
+def _retrying(state: DeliveryState, figures: ProgressSummary, look: Look) -> str:
     count = figures.waiting
     behind = ""
     if look.group.settings.order is Order.PARTITION:
@@ -239,12 +239,12 @@ def _retrying(state: State, figures: Figures, look: Look) -> str:
     return f"{_messages(count)} {_verb(count, 'wait')} for a retry{behind}.{full}{due}"
 
 
-def _lost(state: State, look: Look) -> str:
+def _lost(state: DeliveryState, look: Look) -> str:
     """What ended without an answer, where that is all that can be handed out now."""
     if state.leases:
         owners = sorted({lease.owner for lease in state.leases.values()})
         return f"The lease of {_listed(owners)} ended without an answer for {_messages(state.open_count)}. "
-    suspects = sum(tally.suspect for offset, tally in state.tallies.items() if offset in state.waiting)
+    suspects = sum(tally.suspect for offset, tally in state.histories.items() if offset in state.waiting)
     due = state.first_due()
     is_alone = state.frontier >= look.high_watermark and not state.has_ready() and (due is None or due > look.now_ms)
     if not suspects or not is_alone:

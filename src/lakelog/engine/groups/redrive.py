@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lakelog.batches import decode, encode_messages, to_messages
 from lakelog.errors import LakelogError, RedriveRefused
-from lakelog.model.filter import Subject
+from lakelog.model.filter import FilterInput
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.repair import Repair
@@ -58,10 +58,10 @@ class DeadLetter:
         """How many times it was redriven before it died here."""
         return _origin(self)[1]
 
-    def subject(self) -> Subject:
+    def subject(self) -> FilterInput:
         """As a filter sees it."""
         message = self.message or Message(value=None)
-        return Subject(
+        return FilterInput(
             key=message.key,
             headers=message.headers,
             value=message.value,

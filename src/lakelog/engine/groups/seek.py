@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakelog.coordinator.leasing import Reply, Seek
+from lakelog.coordinator.leasing import Reply, SeekPosition
 from lakelog.engine.groups.group_topics import Readings
 from lakelog.engine.groups.positions import gathered, offsets_at
 from lakelog.engine.groups.progress import LedgerBook, Progress, target_of
@@ -87,7 +87,7 @@ class Seeker:
             for partition, _, offset in moved:
                 targets[partition] = offset
             try:
-                decided = await self._catalog.reading_seek(reading, targets)
+                decided = await self._catalog.group_topic_seek(reading, targets)
             except Conflict:
                 continue
             await self._apply(decided, partitions)
@@ -98,7 +98,7 @@ class Seeker:
         )
 
     async def _reading(self) -> Reading | None:
-        return await self._catalog.reading_find(self._group.group_id, self._topic.incarnation)
+        return await self._catalog.group_topic_find(self._group.group_id, self._topic.incarnation)
 
     async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Moved] | None:
         """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
@@ -137,5 +137,5 @@ class Seeker:
         await gathered(self._run(reading, each, target) for each, target in targets if target is not None)
 
     async def _run(self, reading: Reading, partition: int, offset: int) -> Reply:
-        operation = Seek(epoch=reading.epoch, offset=offset)
+        operation = SeekPosition(epoch=reading.epoch, offset=offset)
         return await self._ledgers.run(self._group, reading, self._topic, partition, operation)

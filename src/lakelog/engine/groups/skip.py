@@ -6,7 +6,7 @@ seek gets past it too, but revokes leases and forgets retries.
 
 from __future__ import annotations
 
-from lakelog.coordinator.leasing import Done, SkipTo, State
+from lakelog.coordinator.leasing import Accepted, DeliveryState, SkipTo
 from lakelog.coordinator.leasing.applying import cut_below
 from lakelog.engine.groups.progress import LedgerBook, Progress, next_offsets
 from lakelog.engine.log.topics import no_partition
@@ -50,7 +50,7 @@ class Skipper:
         if not dry_run:
             # Decided against the newest state, which may be ahead of the one that was just read.
             done = await self._ledgers.run(group, reading, topic, partition, SkipTo(offset=offset, epoch=state.epoch))
-            assert isinstance(done, Done)
+            assert isinstance(done, Accepted)
             messages = done.cut
         leased = sum(each < offset for lease in state.leases.values() for each in lease.open)
         return Skipped(
@@ -61,7 +61,7 @@ class Skipper:
             unreadable=(found[partition].first, found[partition].end - 1) if partition in found else None,
         )
 
-    def _check(self, partition: int, offset: int, state: State, high_watermark: int) -> None:
+    def _check(self, partition: int, offset: int, state: DeliveryState, high_watermark: int) -> None:
         """Refuse an offset that is likely a mistake. A repeat, which has nothing left to skip, is none."""
         place = f"topic '{self._topic.name}', partition {partition}"
         if offset > high_watermark:
@@ -77,6 +77,6 @@ class Skipper:
         raise OffsetOutOfRange(detail, offset=offset, frontier=state.frontier, high_watermark=high_watermark)
 
 
-def _below(state: State, offset: int) -> int:
+def _below(state: DeliveryState, offset: int) -> int:
     """Return how many messages below the offset are neither finished nor leased."""
     return len(cut_below(state, offset)) + max(0, offset - state.frontier)

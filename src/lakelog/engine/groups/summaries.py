@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from lakelog.coordinator.leasing import Figures, apply, begin, decode_figures, decode_state, figures_of
-from lakelog.coordinator.leasing.events import CutOff
+from lakelog.coordinator.leasing import ProgressSummary, apply, begin, decode_state, decode_summary, summarize
+from lakelog.coordinator.leasing.events import MessagesCut
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.progress import apply_seek, target_of, to_ms
 from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group
@@ -22,7 +22,7 @@ from lakelog.engine.leasing.journal import replayed
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import JournalAsk, JournalRow
+from lakelog.storage.groups import JournalRequest, JournalRow
 from lakelog.storage.store import Head, PartitionStore
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _Part:
 class _Facts:
     """What was read: figures and ages by place, heads by partition id, dead letters and members by group id."""
 
-    figures: Mapping[tuple[int, int], Figures]
+    figures: Mapping[tuple[int, int], ProgressSummary]
     heads: Mapping[int, Head]
     oldest_ms: Mapping[tuple[int, int], int]
     dead_letters: Mapping[int, int]
@@ -118,8 +118,8 @@ class Summaries:
         parts: Sequence[_Part],
         rows: Sequence[JournalRow | None],
         heads: Mapping[int, Head],
-    ) -> dict[tuple[int, int], Figures]:
-        found: dict[tuple[int, int], Figures] = {}
+    ) -> dict[tuple[int, int], ProgressSummary]:
+        found: dict[tuple[int, int], ProgressSummary] = {}
         unknown: list[_Part] = []
         for part, row in zip(parts, rows, strict=True):
             log_start = heads[part.pid].log_start if part.pid in heads else 0
@@ -133,7 +133,7 @@ class Summaries:
             else:
                 found[part.place] = figures
         if unknown:
-            asks = [JournalAsk(group_id=part.group.group_id, pid=part.pid) for part in unknown]
+            asks = [JournalRequest(group_id=part.group.group_id, pid=part.pid) for part in unknown]
             for part, read in zip(unknown, await store.groups.journals_read(asks), strict=True):
                 try:
                     state, _ = replayed(begin(part.reading.start(part.partition)), read)
@@ -142,12 +142,12 @@ class Summaries:
                     continue
                 apply_seek(state, part.reading, part.partition)
                 if part.pid in heads:
-                    apply(state, CutOff(heads[part.pid].log_start), 0)
-                found[part.place] = figures_of(state)
+                    apply(state, MessagesCut(heads[part.pid].log_start), 0)
+                found[part.place] = summarize(state)
         return found
 
     async def _oldest_ms(
-        self, store: PartitionStore, figures: Mapping[tuple[int, int], Figures], heads: Mapping[int, Head]
+        self, store: PartitionStore, figures: Mapping[tuple[int, int], ProgressSummary], heads: Mapping[int, Head]
     ) -> dict[tuple[int, int], int]:
         """When the oldest unfinished messages were appended."""
         behind = {
@@ -177,22 +177,22 @@ def _parts(groups: Sequence[Group], readings: Iterable[tuple[Topic, Reading]]) -
     ]
 
 
-def _noted(part: _Part, row: JournalRow | None) -> Figures | None:
+def _noted(part: _Part, row: JournalRow | None) -> ProgressSummary | None:
     """The figures of the journal's last row; None if it has none."""
     if row is None:
-        return figures_of(begin(part.reading.start(part.partition)))
-    return figures_of(decode_state(row.body)) if row.snapshot else decode_figures(row.body)
+        return summarize(begin(part.reading.start(part.partition)))
+    return summarize(decode_state(row.body)) if row.snapshot else decode_summary(row.body)
 
 
-def _sought(figures: Figures | None, part: _Part) -> Figures | None:
+def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | None:
     """The figures after the reading's last seek, if the journal has not heard of it yet."""
     target = target_of(part.reading, part.partition)
     if figures is None or figures.epoch >= part.reading.epoch or target is None:
         return figures
-    return replace(figures_of(begin(target)), epoch=part.reading.epoch)
+    return replace(summarize(begin(target)), epoch=part.reading.epoch)
 
 
-def _cut(figures: Figures | None, log_start: int) -> Figures | None:
+def _cut(figures: ProgressSummary | None, log_start: int) -> ProgressSummary | None:
     """The figures without what retention took; None if only the whole state tells how much that is."""
     if figures is None or figures.committed >= log_start:
         return figures

@@ -30,7 +30,7 @@ from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic
 from lakelog.segments import parse_segment_path
-from lakelog.storage.cold import ColdPlan, ColdStore, Placed, PlanAsk, taken
+from lakelog.storage.cold import ColdPlan, ColdPlanRequest, ColdStore, Placed, taken
 from lakelog.storage.store import Catalog, Head, HeadState
 
 Found = TypeVar("Found")
@@ -207,7 +207,7 @@ class Lake:
             calls = [
                 self._cells[cell].cold.plans(
                     [
-                        PlanAsk(pid=pid, start=starts[partition_of_id(pid)], end=ends.get(partition_of_id(pid)))
+                        ColdPlanRequest(pid=pid, start=starts[partition_of_id(pid)], end=ends.get(partition_of_id(pid)))
                         for pid in pids
                     ]
                 )

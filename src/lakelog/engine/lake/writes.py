@@ -25,7 +25,7 @@ from lakelog.model.write import (
     check_attempts,
     check_write_id,
 )
-from lakelog.storage.staging import Decision, PromoteStatus, StagedBatch
+from lakelog.storage.staging import PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, PartitionStore, Payload
 
 _PROMOTIONS_AT_ONCE = 4
@@ -86,11 +86,11 @@ class Writes:
             await self._promote(decision, sorted(set(topic.cells)), topic)
         return Written(count=decision.count, won=decision.attempts_hash == attempts_hash(wish.attempts))
 
-    async def finish(self, decision: Decision) -> None:
+    async def finish(self, decision: WriteDecision) -> None:
         """Promotes what is left of a decided write, in whichever cell that is."""
         await self._promote(decision, sorted(self._cells))
 
-    async def _decide(self, topic: Topic, wish: DecideWish) -> Decision:
+    async def _decide(self, topic: Topic, wish: DecideWish) -> WriteDecision:
         _check_topic(topic, wish.incarnation, wish.epoch)
         counts = await asyncio.gather(
             *(
@@ -110,7 +110,7 @@ class Writes:
             )
         if failpoints.armed:
             failpoints.hit("writes.before_decision")
-        decision = Decision(
+        decision = WriteDecision(
             incarnation=topic.incarnation,
             write_id=wish.write_id,
             attempts=tuple(wish.attempts),
@@ -126,7 +126,7 @@ class Writes:
             raise Unavailable(f"Topic '{topic.name}' changed while this was decided; try again.", topic=topic.name)
         return stands
 
-    async def _promote(self, decision: Decision, cells: Sequence[int], topic: Topic | None = None) -> None:
+    async def _promote(self, decision: WriteDecision, cells: Sequence[int], topic: Topic | None = None) -> None:
         for number, cell in enumerate(cells):
             if number and failpoints.armed:
                 failpoints.hit("writes.between_cells")
@@ -142,7 +142,7 @@ class Writes:
         await self._catalog.writes.finish(decision.incarnation, decision.write_id)
 
     async def _promote_one(
-        self, decision: Decision, cell: int, pid: int, free: asyncio.Semaphore, topic: Topic | None
+        self, decision: WriteDecision, cell: int, pid: int, free: asyncio.Semaphore, topic: Topic | None
     ) -> None:
         staging = self._cells[cell].staging
         async with free:
@@ -177,7 +177,7 @@ def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
         raise EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
 
 
-def _closed(decision: Decision, pid: int) -> LakelogError:
+def _closed(decision: WriteDecision, pid: int) -> LakelogError:
     return Unavailable(
         f"Partition {partition_of_id(pid)} takes no messages now; write '{decision.write_id}' is decided, "
         "and is finished as soon as it does.",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lakelog.coordinator.leasing import Candidates, Fate
+from lakelog.coordinator.leasing import Candidates, ExclusionReason
 from lakelog.engine.leasing.cached_batch import Shelved
 from lakelog.engine.leasing.consuming import Piece
 from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition
@@ -21,7 +21,7 @@ from lakelog.errors import LakelogError, OffsetOutOfRange, TopicNotFound, Unavai
 from lakelog.model.filter import Filter
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore, Read
+from lakelog.storage.store import Append, Appended, Head, HeadState, HotBatch, PartitionStore, ReadResult
 
 READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
@@ -212,7 +212,7 @@ class Shelf:
             return Candidates(start=frontier, keys=())
         start = row.batches[number].hot.base
         keys: list[int] = []
-        passed: dict[int, Fate] = {}
+        passed: dict[int, ExclusionReason] = {}
         expires: dict[int, int] = {}
         size = 0
         for shelved in islice(row.batches, number, None):
@@ -280,10 +280,10 @@ class Shelf:
             except Exception as error:
                 failed[partition] = as_error(error)
         # All that was read stays until it was decided about, however much it is.
-        self._make_room(sum(len(read.batches) for read in reads if isinstance(read, Read)))
+        self._make_room(sum(len(read.batches) for read in reads if isinstance(read, ReadResult)))
         return failed
 
-    async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[Read | LakelogError | None]:
+    async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[ReadResult | LakelogError | None]:
         """Reads all at once; where that fails, one by one, so that one partition does not fail the others."""
         try:
             return await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
@@ -295,7 +295,7 @@ class Shelf:
                 return [found]
         return [read for ask in asks for read in await self._read_each(store, [ask], size)]
 
-    async def _keep(self, topic: Topic, partition: int, read: Read | LakelogError | None, growths: int) -> None:
+    async def _keep(self, topic: Topic, partition: int, read: ReadResult | LakelogError | None, growths: int) -> None:
         if isinstance(read, OffsetOutOfRange):
             await self.look(topic, [partition])
         elif isinstance(read, LakelogError):

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.batches import columns, decode, decode_columns, decode_small, decoded_bytes, hash_each, key_hashes, rows
-from lakelog.coordinator.leasing import Fate
-from lakelog.model.filter import Filter, Subject
+from lakelog.coordinator.leasing import ExclusionReason
+from lakelog.model.filter import Filter, FilterInput
 from lakelog.storage.store import HotBatch
 
 _OVERHEAD_BYTES = 500
@@ -24,7 +24,7 @@ class Shelved:
         self.hot = hot
         self.partition = partition
         self._batch: pa.RecordBatch | None = None
-        self._fates: dict[tuple[str, str], dict[int, Fate]] = {}
+        self._fates: dict[tuple[str, str], dict[int, ExclusionReason]] = {}
         # As if it were decoded: it will be as soon as a part of it is handed out.
         self.size = decoded_bytes(hot.payload) + _OVERHEAD_BYTES
         self.keys: Sequence[int]
@@ -38,14 +38,14 @@ class Shelved:
             self._batch = decode(self.hot.payload)
         return self._batch
 
-    def fates(self, group: str, wanted: Filter | None) -> Mapping[int, Fate]:
+    def fates(self, group: str, wanted: Filter | None) -> Mapping[int, ExclusionReason]:
         """Messages that this group does not get: filtered out, or meant for another group."""
         if wanted is None and not self.targets:
             return {}
         name = (group, str(wanted or ""))
         found = self._fates.get(name)
         if found is None:
-            found = {offset: Fate.FILTERED for offset, target in self.targets.items() if target != group}
+            found = {offset: ExclusionReason.FILTERED for offset, target in self.targets.items() if target != group}
             if wanted is not None:
                 found.update(_unwanted(self, wanted))
             self._fates[name] = found
@@ -76,12 +76,12 @@ def _present(hot: HotBatch, column: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     return ((hot.base + number, each) for number, each in enumerate(column) if each is not None)
 
 
-def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, Fate]:
+def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, ExclusionReason]:
     names = ["key", "headers", "value", "content_type", "correlation_id"]
     base = shelved.hot.base
     found = {}
     for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(shelved.batch, names)):
-        subject = Subject(
+        subject = FilterInput(
             key=key,
             headers=headers,
             value=value,
@@ -91,5 +91,5 @@ def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, Fate]:
             partition=shelved.partition,
         )
         if not wanted.matches(subject):
-            found[base + number] = Fate.FILTERED
+            found[base + number] = ExclusionReason.FILTERED
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.batches import encode
-from lakelog.coordinator.leasing import Death
+from lakelog.coordinator.leasing import DeadMessage
 from lakelog.engine.leasing.batch_cache import Shelf
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.model.topic import Topic
@@ -19,7 +19,7 @@ class Letters:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
-    async def write(self, topic: Topic, partition: int, deaths: Sequence[Death]) -> list[NewDeadLetter]:
+    async def write(self, topic: Topic, partition: int, deaths: Sequence[DeadMessage]) -> list[NewDeadLetter]:
         offsets = sorted(death.offset for death in deaths)
         payloads: dict[int, bytes] = {}
         for piece in await self._shelf.pieces(topic, partition, offsets):

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lakelog.coordinator.leasing import (
+    AcquireMessages,
     Candidates,
-    Context,
+    DeliveryState,
     Operation,
-    Seek,
-    State,
-    Step,
-    Take,
+    SeekPosition,
+    StepContext,
+    StepResult,
     encode_events,
     encode_state,
-    figures_of,
     step,
+    summarize,
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import Shelf
@@ -55,7 +55,7 @@ class Decider:
             target = reading.targets[ledger.partition]
             if target is not None:
                 # A seek that was decided and did not get here yet.
-                operations.insert(0, Seek(epoch=reading.epoch, offset=target))
+                operations.insert(0, SeekPosition(epoch=reading.epoch, offset=target))
         context = self._context(ledger, state, operations, now_ms)
         decided = step(state, operations, context)
         if len(operations) > len(turn.asked):
@@ -64,10 +64,12 @@ class Decider:
         if decided.events:
             turn.entry = self._entry(ledger, state, decided, now_ms)
 
-    def _context(self, ledger: Ledger, state: State, operations: Sequence[Operation], now_ms: int) -> Context:
+    def _context(
+        self, ledger: Ledger, state: DeliveryState, operations: Sequence[Operation], now_ms: int
+    ) -> StepContext:
         row = self._shelf.row(ledger.pid)
         group = ledger.group
-        wants = [each.max_messages for each in operations if isinstance(each, Take) and not each.is_search]
+        wants = [each.max_messages for each in operations if isinstance(each, AcquireMessages) and not each.is_search]
         if wants:
             wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
@@ -76,7 +78,7 @@ class Decider:
             candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
         else:
             candidates = Candidates(start=state.frontier, keys=())
-        return Context(
+        return StepContext(
             now_ms=now_ms,
             chance=self._random.random(),
             config=ledger.config(),
@@ -85,14 +87,14 @@ class Decider:
             high_watermark=row.high_watermark,
         )
 
-    def _entry(self, ledger: Ledger, state: State, decided: Step, now_ms: int) -> JournalEntry:
+    def _entry(self, ledger: Ledger, state: DeliveryState, decided: StepResult, now_ms: int) -> JournalEntry:
         snapshot = ledger.version == 0 or ledger.since_snapshot >= SNAPSHOT_EVERY
         return JournalEntry(
             group_id=ledger.group.group_id,
             pid=ledger.pid,
             version=ledger.version + 1,
             snapshot=snapshot,
-            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, figures_of(state)),
+            body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, summarize(state)),
             not_before_ms=decided.not_before_ms,
             not_after_ms=decided.not_after_ms,
         )

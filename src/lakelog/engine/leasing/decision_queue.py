@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from lakelog.coordinator.leasing import GiveBack, Granted, Operation, Reply, Return, Take
+from lakelog.coordinator.leasing import AcquireMessages, Granted, Operation, Reply, ReturnKind, ReturnMessages
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.cell_health import Silences
 from lakelog.engine.leasing.dead_letter_builder import Letters
@@ -87,7 +87,7 @@ class DecisionQueue:
     def release(self, ledger: Ledger, owner: str, granted: Granted) -> None:
         """Give back messages whose caller has gone."""
         ranges = [(offset, offset + 1) for offset in granted.offsets]
-        back = GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED, orphaned=True)
+        back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE, orphaned=True)
         self._start(self._quietly(ledger, back))
 
     async def _quietly(self, ledger: Ledger, operation: Operation) -> None:
@@ -182,7 +182,7 @@ class DecisionQueue:
             return None
         ledger.busy = True
         self.turns[turn] = None
-        if turn.entry is not None and turn.step.deaths:
+        if turn.entry is not None and turn.step.dead_messages:
             self._start(self._write_letters(turn))
             return None
         return turn
@@ -225,7 +225,7 @@ class DecisionQueue:
         ledger = turn.ledger
         try:
             with self._tools.silences.awaiting(self._cell):
-                letters = await self._tools.letters.write(ledger.topic, ledger.partition, turn.step.deaths)
+                letters = await self._tools.letters.write(ledger.topic, ledger.partition, turn.step.dead_messages)
             turn.entry = replace(turn.entry, dead_letters=letters)
             self._lettered.append(turn)
             self._pump_soon()
@@ -262,7 +262,7 @@ class DecisionQueue:
             with self._tools.silences.awaiting(self._cell):
                 orphans = await work
             for ledger, operation, reply in orphans:
-                if isinstance(operation, Take) and isinstance(reply, Granted):
+                if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):
                     self.release(ledger, operation.owner, reply)
         except Exception as error:
             for turn in turns:

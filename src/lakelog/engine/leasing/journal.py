@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakelog.coordinator.leasing import (
-    Config,
+    AcquireMessages,
+    DeliveryState,
     Granted,
+    LeasingConfig,
     Operation,
     Reply,
-    Seek,
+    SeekPosition,
     SkipTo,
-    State,
-    Step,
-    Take,
+    StepResult,
     begin,
     decode_state,
     replay,
@@ -56,7 +56,7 @@ class Asked:
 
     def is_search(self) -> bool:
         """Whether it looks for a lease of a repeated call, which another server may have granted a moment ago."""
-        return isinstance(self.operation, Take) and self.operation.is_search
+        return isinstance(self.operation, AcquireMessages) and self.operation.is_search
 
     def refuse(self, error: LakelogError) -> None:
         """After a lost commit the refusal is no proof that nothing was changed: a second decision sees other facts."""
@@ -74,7 +74,7 @@ class Ledger:
     partition: int
     version: int = 0
     since_snapshot: int = 0
-    state: State | None = None
+    state: DeliveryState | None = None
     seen_at: float = 0.0
     busy: bool = False
     not_before: float = 0.0
@@ -88,20 +88,20 @@ class Ledger:
     """Operations for which the log is being read; they are asked again afterwards."""
     changed: Callable[[Ledger], None] | None = None
     """Called after each commit, by whoever hands out messages here."""
-    _config: tuple[int, Config] | None = None
+    _config: tuple[int, LeasingConfig] | None = None
 
-    def beginning(self) -> State:
+    def beginning(self) -> DeliveryState:
         """Return the state before the first decision."""
         return begin(self.reading.start(self.partition), last_token=token_before(self.group, self.topic))
 
-    def config(self) -> Config:
+    def config(self) -> LeasingConfig:
         """The group's settings, as decisions need them; made anew when they change."""
         group = self.group
         if self._config is None or self._config[0] != group.version:
             settings = group.settings
             self._config = (
                 group.version,
-                Config(
+                LeasingConfig(
                     order=settings.order,
                     retries=settings.retries,
                     dead_letter=settings.dead_letter,
@@ -179,11 +179,11 @@ class Turn:
 
     ledger: Ledger
     asked: list[Asked]
-    step: Step | None = None
+    step: StepResult | None = None
     entry: JournalEntry | None = None
 
 
-def replayed(state: State, read: JournalRead, since_snapshot: int = 0) -> tuple[State, int]:
+def replayed(state: DeliveryState, read: JournalRead, since_snapshot: int = 0) -> tuple[DeliveryState, int]:
     for row in read.rows:
         if row.snapshot:
             state, since_snapshot = decode_state(row.body), 0
@@ -229,4 +229,4 @@ def fail(turn: Turn, error: LakelogError, clock: Clock) -> None:
 
 def _moves_on(asked: Asked) -> bool:
     """Return whether deciding the operation ends a stop: its messages were read, or were left behind."""
-    return isinstance(asked.operation, Take | Seek | SkipTo) and not asked.is_search()
+    return isinstance(asked.operation, AcquireMessages | SeekPosition | SkipTo) and not asked.is_search()

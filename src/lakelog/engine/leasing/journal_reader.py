@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakelog.coordinator.leasing import State, begin, decode_state, encode_state
+from lakelog.coordinator.leasing import DeliveryState, begin, decode_state, encode_state
 from lakelog.engine.leasing.journal import replayed
 from lakelog.model.group import Group, Reading
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import JournalAsk
+from lakelog.storage.groups import JournalRequest
 from lakelog.storage.store import PartitionStore
 
 KEEP = 500
@@ -22,29 +22,31 @@ class States:
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
-        self._kept: dict[tuple[int, int], tuple[int, State]] = {}
+        self._kept: dict[tuple[int, int], tuple[int, DeliveryState]] = {}
         """By group and partition: a version of the journal, and the state there. Used last, last."""
 
     def drop(self, cell: int) -> None:
         """Forgets the states of all cells: they are few."""
         self._kept = {}
 
-    async def read(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
+    async def read(
+        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+    ) -> list[DeliveryState]:
         """In that order; the caller's own."""
         by_cell: dict[int, list[int]] = {}
         for partition in partitions:
             by_cell.setdefault(topic.cells[partition], []).append(partition)
-        found: dict[int, State] = {}
+        found: dict[int, DeliveryState] = {}
         for cell, shares in by_cell.items():
             found |= await self._read(cell, group, topic, {each: reading.start(each) for each in shares})
         return [found[partition] for partition in partitions]
 
-    async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, State]:
+    async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, DeliveryState]:
         places = {partition: (group.group_id, topic.pid(partition)) for partition in starts}
         kept = self._kept
         # Taken out: who asks for the same meanwhile begins anew, and does not replay on top of this.
         known = {each: kept.pop(places[each], (0, begin(start))) for each, start in starts.items()}
-        asks = [JournalAsk(group_id=group.group_id, pid=places[each][1], after=known[each][0]) for each in known]
+        asks = [JournalRequest(group_id=group.group_id, pid=places[each][1], after=known[each][0]) for each in known]
         reads = await self._cells[cell].groups.journals_read(asks)
         if kept is not self._kept:
             # What was known here may not be what these rows follow.

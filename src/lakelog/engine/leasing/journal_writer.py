@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lakelog import failpoints
-from lakelog.coordinator.leasing import Nothing, Operation, Reply
+from lakelog.coordinator.leasing import NothingAvailable, Operation, Reply
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
 from lakelog.engine.leasing.journal import Asked, Ledger, Turn, fail, reply_to
 from lakelog.engine.leasing.loader import Loader
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
-from lakelog.storage.groups import CommitStatus, Committed
+from lakelog.storage.groups import CommitResult, CommitStatus
 from lakelog.storage.store import PartitionStore
 
 _TRIES = 40
 _PAUSE_SECONDS = 0.002
 """After a conflict, on average and doubled up to sixteen times: two servers that decide in step would never agree."""
 _TRUST_SECONDS = 1.0
-"""So long after the journal was last seen, `Nothing` is answered from the cache."""
+"""So long after the journal was last seen, `NothingAvailable` is answered from the cache."""
 
 Orphans = list[tuple[Ledger, Operation, Reply]]
 """What was decided for callers that gave up."""
@@ -83,7 +83,7 @@ class JournalWriter:
                 fail(turn, OutcomeUnknown.after(as_error(error)), self._clocks[cell])
         return orphans
 
-    def _written(self, clock: Clock, turn: Turn, answer: Committed) -> Orphans:
+    def _written(self, clock: Clock, turn: Turn, answer: CommitResult) -> Orphans:
         if answer.status is CommitStatus.TIME:
             clock.corrected(answer.clock_ms)
         else:
@@ -140,12 +140,12 @@ def is_doubtful(turn: Turn) -> bool:
     """An answer that writes nothing is never checked by a commit, so it is confirmed against the journal first."""
     assert turn.step is not None
     stale = time.monotonic() - turn.ledger.seen_at > _TRUST_SECONDS or any(map(Asked.is_search, turn.asked))
-    return stale or any(not isinstance(reply, Nothing) for reply in turn.step.replies)
+    return stale or any(not isinstance(reply, NothingAvailable) for reply in turn.step.replies)
 
 
 def _report(turn: Turn, activity: GroupActivity) -> None:
     assert turn.step is not None
     if turn.step.expired:
         activity.leases_expired(turn.ledger, turn.step.expired)
-    if turn.step.deaths:
-        activity.died(turn.ledger, turn.step.deaths)
+    if turn.step.dead_messages:
+        activity.died(turn.ledger, turn.step.dead_messages)

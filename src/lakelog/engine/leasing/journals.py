@@ -17,11 +17,11 @@ from dataclasses import replace
 from itertools import count
 
 from lakelog.coordinator.leasing import (
+    AcquireMessages,
+    DeliveryState,
     Granted,
     Operation,
     Reply,
-    State,
-    Take,
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
@@ -110,13 +110,13 @@ class Ledgers:
         except asyncio.CancelledError:
             if done.done() and not done.cancelled() and done.exception() is None:
                 reply = done.result()
-                if isinstance(operation, Take) and isinstance(reply, Granted):
+                if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):
                     self.release(ledger, operation.owner, reply)
             raise
 
     def submit(self, ledger: Ledger, operation: Operation) -> asyncio.Future[Reply]:
         """Puts the operation in line. If the future is cancelled before it is decided, it never is."""
-        if isinstance(operation, Take) and not operation.request:
+        if isinstance(operation, AcquireMessages) and not operation.request:
             # So that a commit of unknown outcome can be found again.
             operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
         if self.is_silent(ledger.cell):
@@ -125,7 +125,9 @@ class Ledgers:
             return done
         return self._queues[ledger.cell].submit(ledger, operation)
 
-    async def states(self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]) -> list[State]:
+    async def states(
+        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+    ) -> list[DeliveryState]:
         """The progress as the store has it now, in that order."""
         return await self._states.read(group, topic, reading, partitions)
 

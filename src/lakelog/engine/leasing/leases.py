@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from lakelog.coordinator.leasing import GiveBack, Granted, Return, Take
+from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership
 from lakelog.engine.leasing.dispatcher import Desk
@@ -119,7 +119,7 @@ class Leases:
         member = await self._member(group, ask)
         own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
         place = Ask(
-            Take(
+            AcquireMessages(
                 owner=ask.owner,
                 max_messages=ask.max_messages,
                 lease_ms=ask.lease_ms,
@@ -302,7 +302,7 @@ class Leases:
         left = sorted(set(granted.offsets) - set(readable))
         ranges = [(offset, offset + 1) for offset in left]
         await self._room.ledgers.ask(
-            ledger, GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.UNCOUNTED)
+            ledger, ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE)
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from lakelog.coordinator.leasing import Operation, Take
+from lakelog.coordinator.leasing import AcquireMessages, Operation
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.batch_cache import Shelf
@@ -13,7 +13,7 @@ from lakelog.engine.leasing.journal import Asked, Ledger, replayed
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind
-from lakelog.storage.groups import JournalAsk, JournalRead
+from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.store import PartitionStore
 
 Errors = dict[Ledger, LakelogError]
@@ -37,7 +37,7 @@ class Loader:
         if not ledgers:
             return {}
         asks = [
-            JournalAsk(group_id=each.group.group_id, pid=each.pid, after=each.version if each.state else 0)
+            JournalRequest(group_id=each.group.group_id, pid=each.pid, after=each.version if each.state else 0)
             for each in ledgers
         ]
         drops = [ledger.drops for ledger in ledgers]
@@ -100,4 +100,4 @@ def _replay(ledger: Ledger, read: JournalRead) -> None:
 
 
 def _wants_messages(operation: Operation) -> bool:
-    return isinstance(operation, Take) and not operation.is_search
+    return isinstance(operation, AcquireMessages) and not operation.is_search

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lakelog.coordinator.leasing import Granted, Reply, Take
+from lakelog.coordinator.leasing import AcquireMessages, Granted, Reply
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import Shelf
 from lakelog.engine.leasing.journal import Ledger
@@ -34,7 +34,7 @@ class Room:
 class Ask:
     """One who stands in line. `own` are the member's partitions; `strict`: it takes from no others."""
 
-    take: Take
+    take: AcquireMessages
     done: asyncio.Future[Got]
     own: frozenset[int] = frozenset()
     strict: bool = False
@@ -93,7 +93,7 @@ class Place:
     def is_suspect_due(self) -> bool:
         return self.ledger.is_suspect_due(self.clock)
 
-    def has_lease_of(self, take: Take) -> bool:
+    def has_lease_of(self, take: AcquireMessages) -> bool:
         """Whether the same request has a lease here, as far as this process knows."""
         state = self.ledger.state
         if state is None or not state.leases or not take.request:

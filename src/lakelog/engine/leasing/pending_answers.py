@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import Done, Extend, GiveBack, Operation, Reply, Return, Settle
+from lakelog.coordinator.leasing import (
+    Accepted,
+    ExtendLease,
+    FinishMessages,
+    Operation,
+    Reply,
+    ReturnKind,
+    ReturnMessages,
+)
 from lakelog.engine.leasing.consuming import Answer, Answered, Verb
 from lakelog.engine.leasing.journals import Ledgers
 from lakelog.engine.log.topics import no_partition
@@ -58,16 +66,16 @@ def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | Lakelog
     if isinstance(refusal, LakelogError):
         return refusal
     done = reply.result()
-    assert isinstance(done, Done)
+    assert isinstance(done, Accepted)
     return Answered(
         expires_ms=done.until_ms, dead=done.dead, retry_in_ms=done.retry_in_ms, max_attempts=done.max_attempts
     )
 
 
-_RETURNS: Mapping[Verb, Return] = {
-    Verb.NACK: Return.COUNTED,
-    Verb.RELEASE: Return.UNCOUNTED,
-    Verb.FAIL: Return.FATAL,
+_RETURNS: Mapping[Verb, ReturnKind] = {
+    Verb.NACK: ReturnKind.NACK,
+    Verb.RELEASE: ReturnKind.RELEASE,
+    Verb.FAIL: ReturnKind.FATAL_NACK,
 }
 
 
@@ -78,7 +86,7 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
         offset = ranges[0][0] if ranges else None
         if token is None and offset is None:
             raise InvalidRequest("An extend names a token, or a message of the lease.")
-        return Extend(
+        return ExtendLease(
             owner=owner,
             token=token,
             lease_ms=answer.lease_ms,
@@ -93,7 +101,7 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
     if verb in _RETURNS:
         if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
             raise InvalidRequest("A delay is 0 to 604800000 ms, a week.")
-        return GiveBack(
+        return ReturnMessages(
             owner=owner,
             token=token,
             ranges=ranges,
@@ -103,7 +111,7 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
             traceback=answer.traceback,
             generation=generation,
         )
-    return Settle(
+    return FinishMessages(
         owner=owner,
         token=token,
         ranges=ranges,

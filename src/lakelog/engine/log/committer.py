@@ -24,13 +24,13 @@ from lakelog.model.message import Message
 from lakelog.storage.store import (
     Append,
     Appended,
-    Keyed,
+    KeyedMessage,
     PartitionStore,
     PartVerdict,
     Payload,
     Refusal,
     Refused,
-    Sequenced,
+    SequencedRun,
     Verdict,
 )
 
@@ -248,16 +248,16 @@ class Committer:
 
 
 def _append_of(parts: Sequence[Part], clock: Clock) -> Append:
-    sequenced: list[Sequenced] = []
-    keyed: list[Keyed] = []
+    sequenced: list[SequencedRun] = []
+    keyed: list[KeyedMessage] = []
     start = 0
     for part in parts:
         if part.producer:
             producer, sequence = part.producer
-            sequenced.append(Sequenced(producer=producer, sequence=sequence, start=start, count=part.count))
+            sequenced.append(SequencedRun(producer=producer, sequence=sequence, start=start, count=part.count))
         for position, (index, _) in enumerate(part.fresh if part.key_hashes else ()):
             if index in part.key_hashes:
-                keyed.append(Keyed(key_hash=part.key_hashes[index], start=start + position))
+                keyed.append(KeyedMessage(key_hash=part.key_hashes[index], start=start + position))
         start += part.count
     payloads = _payloads(parts, clock)
     return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)

@@ -17,7 +17,7 @@ from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError, SegmentDamaged
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
-from lakelog.storage.cold import PlanAsk
+from lakelog.storage.cold import ColdPlanRequest
 from lakelog.storage.store import PartitionStore
 
 TEST_SECONDS = 2.0
@@ -102,7 +102,7 @@ async def _in_segments(store: PartitionStore, asks: Sequence[tuple[int, int]]) -
     # A plan has one stretch of each partition; one over several offsets would list all segments between them.
     while asks:
         each = dict(asks)
-        plans = await store.cold.plans([PlanAsk(pid=pid, start=at, end=at + 1) for pid, at in each.items()])
+        plans = await store.cold.plans([ColdPlanRequest(pid=pid, start=at, end=at + 1) for pid, at in each.items()])
         found += [(plan.head.pid, each[plan.head.pid]) for plan in plans if plan.segments]
         asks = [(pid, at) for pid, at in asks if each[pid] != at]
     return found

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakelog.errors import ConfigurationError, LakelogError, ObjectNotFound, OffsetOutOfRange, SegmentDamaged
 from lakelog.model.segment import Segment
 from lakelog.reporting import FailureLog
-from lakelog.storage.store import HotBatch, PartitionStore, Read
+from lakelog.storage.store import HotBatch, PartitionStore, ReadResult
 
 if TYPE_CHECKING:
     from lakelog.objectstore import ObjectStore
@@ -60,7 +60,7 @@ class Extents:
 
     async def read(
         self, store: PartitionStore, pid: int, offset: int, *, max_messages: int, max_bytes: int
-    ) -> Read | None:
+    ) -> ReadResult | None:
         """As `PartitionStore.read`, but always batches."""
         read = await store.read(pid, offset, max_messages=max_messages, max_bytes=max_bytes)
         if read is None or read.segment is None:
@@ -69,19 +69,21 @@ class Extents:
 
     async def read_many(
         self, store: PartitionStore, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
-    ) -> list[Read | LakelogError | None]:
+    ) -> list[ReadResult | LakelogError | None]:
         """As `PartitionStore.read_many`, but always batches; an error where a segment could not be read."""
         reads = await store.read_many(asks, max_messages=max_messages, max_bytes=max_bytes)
 
-        async def one(ask: tuple[int, int], read: Read | OffsetOutOfRange | None) -> Read | LakelogError | None:
-            if not isinstance(read, Read) or read.segment is None:
+        async def one(
+            ask: tuple[int, int], read: ReadResult | OffsetOutOfRange | None
+        ) -> ReadResult | LakelogError | None:
+            if not isinstance(read, ReadResult) or read.segment is None:
                 return read
             try:
                 return await self._thawed(store, read, *ask, (max_messages, max_bytes))
             except LakelogError as refusal:
                 return refusal
 
-        if not any(isinstance(read, Read) and read.segment for read in reads):
+        if not any(isinstance(read, ReadResult) and read.segment for read in reads):
             return list(reads)
 
         return list(await asyncio.gather(*map(one, asks, reads)))
@@ -101,7 +103,9 @@ class Extents:
         while self._unused:
             await asyncio.to_thread(self._unused.pop().close)
 
-    async def _thawed(self, store: PartitionStore, read: Read, pid: int, offset: int, limits: tuple[int, int]) -> Read:
+    async def _thawed(
+        self, store: PartitionStore, read: ReadResult, pid: int, offset: int, limits: tuple[int, int]
+    ) -> ReadResult:
         assert read.segment is not None
         try:
             batches = await self._run(read.segment, lambda opened: opened.read(offset, *limits))
@@ -250,10 +254,10 @@ class _Opened:
 
     def _stretch(self, first: int, end: int) -> list[HotBatch]:
         from lakelog.batches import encode
-        from lakelog.segments import runs
+        from lakelog.segments import split_batches
 
         found = []
-        for run in runs(next(self._opened().read(first, end))):
+        for run in split_batches(next(self._opened().read(first, end))):
             for at in range(0, run.count, _BATCH_MESSAGES):
                 piece = run.batch.slice(at, _BATCH_MESSAGES)
                 found.append(

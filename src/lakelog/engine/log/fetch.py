@@ -18,7 +18,7 @@ from lakelog.errors import InvalidRequest, OffsetOutOfRange
 from lakelog.model import limits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.store import HeadState, HotBatch, PartitionStore, Read
+from lakelog.storage.store import HeadState, HotBatch, PartitionStore, ReadResult
 
 _LOOK_EVERY_SECONDS = 1.0
 
@@ -86,7 +86,7 @@ class Fetcher:
                 except TimeoutError:
                     continue
 
-    async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> Read | None:
+    async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> ReadResult | None:
         """None if the topic was made anew; `TopicNotFound` if it is gone. A missing head of a present topic is made."""
         store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
         while True:
@@ -136,7 +136,7 @@ def _anew(name: str, position: Position, has_waited: bool) -> Position:
     return Earliest()
 
 
-def _fetched(topic: Topic, partition: int, start: int, read: Read, wanted: FetchLimits) -> Fetched:
+def _fetched(topic: Topic, partition: int, start: int, read: ReadResult, wanted: FetchLimits) -> Fetched:
     end = read.batches[-1].end if read.batches else start
     return Fetched(
         topic=topic,

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
-from lakelog.storage.cold import MAX_RANGES, ColdPlan, Placed, PlanAsk, taken
+from lakelog.storage.cold import MAX_RANGES, ColdPlan, ColdPlanRequest, Placed, taken
 from lakelog.storage.memory.clock import Clock
 from lakelog.storage.store import Head, HeadState, HotBatch
 
 
 @dataclass(slots=True, kw_only=True)
-class Stored:
+class StoredSegment:
     """A registered segment. `bytes_end` as a hot batch's."""
 
     segment: Segment
@@ -25,7 +25,7 @@ class Stored:
     verified_at: datetime | None = None
 
 
-def _end(stored: Stored) -> int:
+def _end(stored: StoredSegment) -> int:
     return stored.segment.end
 
 
@@ -43,11 +43,11 @@ class MemoryCold:
         self._head = head
         self._batch_at = batch_at
         self._offset_at_time = offset_at_time
-        self._segments: dict[int, list[Stored]] = {}
+        self._segments: dict[int, list[StoredSegment]] = {}
 
     # What the store asks ----------------------------------------------------------------------------------------------
 
-    def at(self, pid: int, offset: int) -> Stored | None:
+    def at(self, pid: int, offset: int) -> StoredSegment | None:
         """The verified segment that holds the offset."""
         found = self._behind(pid, offset)
         is_it = found is not None and found.segment.first <= offset and found.verified_at is not None
@@ -65,7 +65,7 @@ class MemoryCold:
 
     # The seam ---------------------------------------------------------------------------------------------------------
 
-    async def plans(self, asks: Sequence[PlanAsk]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
         await asyncio.sleep(0)
         found = []
         for ask in sorted(asks, key=lambda ask: ask.pid):
@@ -150,13 +150,13 @@ class MemoryCold:
             stored[:] = kept
         return trimmed
 
-    def _behind(self, pid: int, offset: int) -> Stored | None:
+    def _behind(self, pid: int, offset: int) -> StoredSegment | None:
         """The first segment that ends behind the offset."""
         stored = self._segments.get(pid, [])
         number = bisect_right(stored, offset, key=_end)
         return stored[number] if number < len(stored) else None
 
-    def _same(self, pid: int, segment: Segment) -> Stored | None:
+    def _same(self, pid: int, segment: Segment) -> StoredSegment | None:
         stored = self._behind(pid, segment.first)
         if stored is None:
             return None
@@ -188,7 +188,7 @@ class MemoryCold:
             if applies:
                 return taken(reason)
         assert batch is not None
-        insort(self._segments.setdefault(pid, []), Stored(segment=segment, bytes_end=batch.bytes_end), key=_end)
+        insort(self._segments.setdefault(pid, []), StoredSegment(segment=segment, bytes_end=batch.bytes_end), key=_end)
         return Registered(status=RegisterStatus.REGISTERED)
 
     def _ranges(self, head: Head, segment_bytes: int, min_bytes: int, old: datetime) -> Iterator[TierRange]:

@@ -86,17 +86,17 @@ class MemoryGroupCatalog:
             if group_id in self._deleted and self._deleted[group_id] < over:
                 del self._deleted[group_id]
 
-    async def reading_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: Reading) -> Reading:
         await asyncio.sleep(0)
         if reading.group_id not in self._open:
             raise GroupNotFound("The group was deleted meanwhile.")
         return self._readings.setdefault((reading.group_id, reading.incarnation), reading)
 
-    async def reading_find(self, group_id: int, incarnation: int) -> Reading | None:
+    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None:
         await asyncio.sleep(0)
         return self._readings.get((group_id, incarnation))
 
-    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
         await asyncio.sleep(0)
         wanted = {group.group_id for group in groups}
         readings = [reading for reading in self._readings.values() if reading.group_id in wanted]
@@ -104,12 +104,12 @@ class MemoryGroupCatalog:
         found = [(topic, reading) for topic, reading in topics if topic is not None]
         return sorted(found, key=lambda pair: (pair[1].group_id, pair[0].name))
 
-    async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
         await asyncio.sleep(0)
         readings = [reading for reading in self._readings.values() if reading.incarnation == topic.incarnation]
         return sorted(((self._open[each.group_id], each) for each in readings), key=lambda pair: pair[0].name)
 
-    async def reading_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
         await asyncio.sleep(0)
         place = (reading.group_id, reading.incarnation)
         present = self._readings.get(place)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
+    CommitResult,
     CommitStatus,
-    Committed,
     DeadLetterKey,
     DeadLetterState,
-    JournalAsk,
     JournalEntry,
     JournalRead,
+    JournalRequest,
     JournalRow,
     MembersRead,
     StoredDeadLetter,
@@ -79,7 +79,7 @@ class MemoryGroups:
         self._seen: dict[tuple[int, str], int] = {}
         self._dead: dict[tuple[int, DeadLetterKey], StoredDeadLetter] = {}
 
-    async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+    async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         await asyncio.sleep(0)
         now = self._now()
         none = _Journal()
@@ -94,10 +94,10 @@ class MemoryGroups:
         journals = [self._journals.get(place) for place in places]
         return [journal.rows[-1][0] if journal is not None and journal.rows else None for journal in journals]
 
-    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         await asyncio.sleep(0)
         now = self._now()
-        return [Committed(status=self._commit(entry, now), clock_ms=now) for entry in entries]
+        return [CommitResult(status=self._commit(entry, now), clock_ms=now) for entry in entries]
 
     async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
         await asyncio.sleep(0)

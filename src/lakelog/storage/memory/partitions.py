@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.memory.clock import Clock, utcnow
-from lakelog.storage.memory.cold import MemoryCold, Stored
+from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.groups import MemoryGroups
-from lakelog.storage.memory.memories import Partition, Producer, judge_keyed, judge_sequenced
+from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
     PRODUCER_BATCHES,
@@ -26,7 +26,7 @@ from lakelog.storage.store import (
     Head,
     HeadState,
     HotBatch,
-    Read,
+    ReadResult,
     Refusal,
     Refused,
     Reservation,
@@ -63,7 +63,7 @@ class MemoryStore:
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
         self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
         self._staging = MemoryStaging(clock, self._head, self._append_one)
-        self._partitions: dict[int, Partition] = {}
+        self._partitions: dict[int, PartitionRecord] = {}
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
         self._active = 1
         self._born = clock()
@@ -127,7 +127,7 @@ class MemoryStore:
         now = self._clock()
         return [self._reservations.setdefault((new.incarnation, new.key_hash), (new, now))[0] for new in reservations]
 
-    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> ReadResult | None:
         await asyncio.sleep(0)
         partition = self._partitions.get(pid)
         if partition is None:
@@ -144,15 +144,15 @@ class MemoryStore:
         # One roll a read, as PostgreSQL reads one hot table: callers meet here, too, that less is not the end.
         found = _from_offset(self._rolls[self._active].get(pid, []), offset)
         if (not found or found[0].base > offset) and (stored := self._cold.at(pid, offset)) is not None:
-            return Read(head=head, batches=(), segment=stored.segment)
+            return ReadResult(head=head, batches=(), segment=stored.segment)
         every = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
         found = next((batches for batches in every if batches and batches[0].base <= offset), [])
-        return Read(head=head, batches=_up_to(found, max_messages, max_bytes))
+        return ReadResult(head=head, batches=_up_to(found, max_messages, max_bytes))
 
     async def read_many(
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
-    ) -> list[Read | OffsetOutOfRange | None]:
-        found: list[Read | OffsetOutOfRange | None] = []
+    ) -> list[ReadResult | OffsetOutOfRange | None]:
+        found: list[ReadResult | OffsetOutOfRange | None] = []
         for pid, offset in asks:
             try:
                 found.append(await self.read(pid, offset, max_messages=max_messages, max_bytes=max_bytes))
@@ -252,8 +252,8 @@ class MemoryStore:
     def _is_deleted(self, pid: int) -> bool:
         return pid in self._partitions and self._partitions[pid].head.state is HeadState.DELETED
 
-    def _new_partition(self, pid: int, epoch: int, state: HeadState) -> Partition:
-        return Partition(
+    def _new_partition(self, pid: int, epoch: int, state: HeadState) -> PartitionRecord:
+        return PartitionRecord(
             head=Head(
                 pid=pid,
                 version=1,
@@ -267,7 +267,7 @@ class MemoryStore:
             )
         )
 
-    def _raise_log_start(self, partition: Partition, offset: int) -> int:
+    def _raise_log_start(self, partition: PartitionRecord, offset: int) -> int:
         head = partition.head
         log_start = min(offset, head.next_offset)
         if log_start <= head.log_start:
@@ -292,7 +292,7 @@ class MemoryStore:
         self._write(partition, append, now)
         return Appended(pid=append.pid, base=head.next_offset, appended_at=now)
 
-    def _write(self, partition: Partition, append: Append, now: datetime) -> None:
+    def _write(self, partition: PartitionRecord, append: Append, now: datetime) -> None:
         """Writes an append that was found to be in order: batches, what it tells of producers and keys, the head."""
         base, total = partition.head.next_offset, partition.head.total_bytes
         offset = base
@@ -313,7 +313,7 @@ class MemoryStore:
         for run in append.sequenced:
             seen = partition.producers.get(run.producer)
             recent = (*(seen.recent if seen else ()), (run.sequence, base + run.start))[-PRODUCER_BATCHES:]
-            partition.producers[run.producer] = Producer(recent=recent, used_at=now)
+            partition.producers[run.producer] = ProducerRecord(recent=recent, used_at=now)
         for message in append.keyed:
             partition.keys[message.key_hash] = (base + message.start, now)
         # The head takes the append's epoch: the epochs of a partition's batches never fall.
@@ -341,7 +341,7 @@ class MemoryStore:
         )
 
     def _first_offset(
-        self, pid: int, fits: Callable[[Head, HotBatch], bool], holds: Callable[[Head, Stored], bool]
+        self, pid: int, fits: Callable[[Head, HotBatch], bool], holds: Callable[[Head, StoredSegment], bool]
     ) -> int:
         """The first offset in reach whose batch or segment fits, else the next offset; 0 without a head."""
         head = self._head(pid)

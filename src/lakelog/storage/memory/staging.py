@@ -14,20 +14,20 @@ from lakelog.storage.memory.clock import Clock
 from lakelog.storage.staging import (
     DECISION_MEMORY,
     MARK_MEMORY,
-    Decision,
     Promoted,
     PromoteStatus,
     StagedBatch,
     StagedWrite,
+    WriteDecision,
 )
 from lakelog.storage.store import Append, Appended, Head, HeadState, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class _RecordedDecision:
     """A decision, and when everything of it was promoted."""
 
-    decision: Decision
+    decision: WriteDecision
     finished_at: datetime | None = None
 
 
@@ -37,22 +37,22 @@ class MemoryWriteCatalog:
     def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None]) -> None:
         self._clock = clock
         self._open_topic = open_topic
-        self._made: dict[tuple[int, str], _Made] = {}
+        self._made: dict[tuple[int, str], _RecordedDecision] = {}
 
-    async def decide(self, decision: Decision, epoch: int) -> Decision | None:
+    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
         await asyncio.sleep(0)
         place = (decision.incarnation, decision.write_id)
         topic = self._open_topic(decision.incarnation)
         if place not in self._made and topic is not None and topic.epoch == epoch:
-            self._made[place] = _Made(decision=decision)
+            self._made[place] = _RecordedDecision(decision=decision)
         return self._find(*place)
 
-    async def abandon(self, incarnation: int, write_id: str) -> Decision:
+    async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
         await asyncio.sleep(0)
-        nobody = Decision(incarnation=incarnation, write_id=write_id, attempts=(), attempts_hash=b"", count=0)
-        return self._made.setdefault((incarnation, write_id), _Made(decision=nobody)).decision
+        nobody = WriteDecision(incarnation=incarnation, write_id=write_id, attempts=(), attempts_hash=b"", count=0)
+        return self._made.setdefault((incarnation, write_id), _RecordedDecision(decision=nobody)).decision
 
-    async def find(self, incarnation: int, write_id: str) -> Decision | None:
+    async def find(self, incarnation: int, write_id: str) -> WriteDecision | None:
         await asyncio.sleep(0)
         return self._find(incarnation, write_id)
 
@@ -61,7 +61,7 @@ class MemoryWriteCatalog:
         made = self._made.get((incarnation, write_id))
         if made is not None and made.finished_at is None:
             done = replace(made.decision, attempts=(), finished=True)
-            self._made[incarnation, write_id] = _Made(decision=done, finished_at=self._clock())
+            self._made[incarnation, write_id] = _RecordedDecision(decision=done, finished_at=self._clock())
 
     async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
         await asyncio.sleep(0)
@@ -84,7 +84,7 @@ class MemoryWriteCatalog:
             del self._made[place]
         return len(doomed)
 
-    def _find(self, incarnation: int, write_id: str) -> Decision | None:
+    def _find(self, incarnation: int, write_id: str) -> WriteDecision | None:
         made = self._made.get((incarnation, write_id))
         return made.decision if made is not None else None
 

@@ -13,7 +13,7 @@ _DEFAULT_PORT = "5432"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class DatabaseAddress:
     """One database. `str` gives `host:port/database`; several hosts are separated by commas."""
 
     hosts: str
@@ -24,7 +24,7 @@ class Address:
         return f"{self.hosts}/{self.database}"
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> DatabaseAddress:
     """Return the address in a `postgresql://` URL. What is missing comes from PG* variables, as in the driver."""
     try:
         parts = urlsplit(url)
@@ -40,7 +40,7 @@ def address_of(url: str) -> Address:
     if "@" in parts.path:
         # A slash in the password ended the host part too early: the rest of the password is in the path.
         raise invalid_url()
-    return Address(hosts=",".join(named), database=database or user, user=user)
+    return DatabaseAddress(hosts=",".join(named), database=database or user, user=user)
 
 
 def _with_port(host: str, default: str) -> str:

@@ -69,7 +69,7 @@ class Appender:
     ) -> int | None:
         """Notes what is answered; the active roll, if it is another."""
         verdicts: dict[int, list[PartVerdict]] = {}
-        parts = _Parts(appends.values())
+        parts = _AppendColumns(appends.values())
         roll = None
         for row in rows:
             pid, status = row["pid"], row["status"]
@@ -98,7 +98,7 @@ class Appender:
             return await self._write(query, active, appends, *leading)
 
 
-class _Parts:
+class _AppendColumns:
     """Finds back which part of which append the function's flat arrays mean."""
 
     def __init__(self, appends: Collection[Append]) -> None:

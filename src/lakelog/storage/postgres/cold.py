@@ -15,7 +15,7 @@ from lakelog.errors import Unavailable
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
-from lakelog.storage.cold import MAX_RANGES, ColdPlan, Placed, PlanAsk, taken
+from lakelog.storage.cold import MAX_RANGES, ColdPlan, ColdPlanRequest, Placed, taken
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
@@ -33,7 +33,7 @@ class PostgresCold:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def plans(self, asks: Sequence[PlanAsk]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
         rows = await self._database.read(
             _SQL["plans"],
             [ask.pid for ask in asks],

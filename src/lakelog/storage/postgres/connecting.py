@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import asyncpg
 
 from lakelog.errors import ConfigurationError, LakelogError, Unavailable, first_line
-from lakelog.storage.postgres.address import Address, invalid_url
+from lakelog.storage.postgres.address import DatabaseAddress, invalid_url
 
 CONNECT_SECONDS = 10.0
 
@@ -43,7 +43,7 @@ _TLS_ADVICE = "Turn on TLS in PostgreSQL (ssl = on), or change sslmode in the da
 
 
 async def connect(
-    url: str, address: Address, server_settings: Mapping[str, str], command_timeout: float | None = None
+    url: str, address: DatabaseAddress, server_settings: Mapping[str, str], command_timeout: float | None = None
 ) -> asyncpg.Connection:
     """Open a connection, or raise what its failure means."""
     try:
@@ -56,7 +56,7 @@ async def connect(
         raise invalid_url() from None
 
 
-def translated(address: Address, error: BaseException) -> LakelogError:
+def translated(address: DatabaseAddress, error: BaseException) -> LakelogError:
     """Return what it means that no connection could be opened."""
     if refusal := refusal_of(address, error):
         return ConfigurationError(f"PostgreSQL at {address}: {refusal}", database=str(address))
@@ -95,7 +95,7 @@ def _reason_of_os(error: OSError) -> str:
     return text.rstrip(".") or "connection lost"
 
 
-def refusal_of(address: Address, error: BaseException) -> str | None:
+def refusal_of(address: DatabaseAddress, error: BaseException) -> str | None:
     """Return why the user is refused and how to correct it; None if the failure is not a refusal."""
     advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
     if isinstance(error, OSError) and _TLS_REJECTED in str(error):

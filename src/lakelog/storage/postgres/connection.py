@@ -16,7 +16,7 @@ import asyncpg
 
 from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
 from lakelog.reporting import FailureLog
-from lakelog.storage.postgres.address import Address, address_of
+from lakelog.storage.postgres.address import DatabaseAddress, address_of
 from lakelog.storage.postgres.connecting import LOST, connect, reason_of, refusal_of
 from lakelog.storage.postgres.queries import load
 
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 class Outages:
     """What the log says about one database, for all connections of this process to it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         name = f"PostgreSQL at {address}"
         self._address = address
         fields = {"database": str(address)}
@@ -86,7 +86,7 @@ class Outages:
             self._connections.recovered()
 
 
-_outages: WeakValueDictionary[Address, Outages] = WeakValueDictionary()
+_outages: WeakValueDictionary[DatabaseAddress, Outages] = WeakValueDictionary()
 """The catalog and the default cell share a database, and its outages."""
 
 

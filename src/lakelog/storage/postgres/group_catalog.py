@@ -64,34 +64,36 @@ class PostgresGroupCatalog:
     async def group_forget(self, group_ids: Collection[int]) -> None:
         await self._write("group_forget", list(group_ids), GROUP_MEMORY)
 
-    async def reading_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: Reading) -> Reading:
         await self._write(
-            "reading_create",
+            "group_topic_create",
             reading.group_id,
             reading.incarnation,
             list(reading.starts),
             reading.epoch,
             list(reading.targets),
         )
-        present = await self.reading_find(reading.group_id, reading.incarnation)
+        present = await self.group_topic_find(reading.group_id, reading.incarnation)
         if present is None:
             raise GroupNotFound("The group was deleted meanwhile.")
         return present
 
-    async def reading_find(self, group_id: int, incarnation: int) -> Reading | None:
-        rows = await self._read("reading_find", group_id, incarnation)
+    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None:
+        rows = await self._read("group_topic_find", group_id, incarnation)
         return reading_of(rows[0]) if rows else None
 
-    async def reading_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
-        rows = await self._read("reading_list", [group.group_id for group in groups])
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+        rows = await self._read("group_topic_list", [group.group_id for group in groups])
         return [(topic_of(row, scope_of(row)), reading_of(row)) for row in rows]
 
-    async def reading_list_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
-        rows = await self._read("reading_list_topic", topic.incarnation)
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+        rows = await self._read("group_topic_list_by_topic", topic.incarnation)
         return [(group_of(row, topic.scope), reading_of(row)) for row in rows]
 
-    async def reading_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
-        rows = await self._write("reading_seek", reading.group_id, reading.incarnation, reading.epoch, list(targets))
+    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+        rows = await self._write(
+            "group_topic_seek", reading.group_id, reading.incarnation, reading.epoch, list(targets)
+        )
         if not rows:
             raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
         return replace(reading, epoch=rows[0]["epoch"], targets=tuple(targets))

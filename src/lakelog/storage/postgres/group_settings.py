@@ -9,31 +9,31 @@ from lakelog.model.group import Assignor, Exponential, Fixed, GroupSettings, Ord
 _DEFAULT = GroupSettings()
 
 
-class _Exponential(msgspec.Struct, kw_only=True, tag_field="strategy", tag="exponential"):
+class _ExponentialRetry(msgspec.Struct, kw_only=True, tag_field="strategy", tag="exponential"):
     max: int
     base_seconds: float
     max_seconds: float
     jitter: float
 
 
-class _Fixed(msgspec.Struct, kw_only=True, tag_field="strategy", tag="fixed"):
+class _FixedRetry(msgspec.Struct, kw_only=True, tag_field="strategy", tag="fixed"):
     max: int
     seconds: float
 
 
-class _Settings(msgspec.Struct, kw_only=True):
+class _StoredSettings(msgspec.Struct, kw_only=True):
     """What is missing was written by an older version, and takes the default."""
 
     order: Order = _DEFAULT.order
     filter: str | None = _DEFAULT.filter
-    retries: _Exponential | _Fixed | None = None
+    retries: _ExponentialRetry | _FixedRetry | None = None
     dead_letter: bool = _DEFAULT.dead_letter
     assignor: Assignor = _DEFAULT.assignor
     window: int = _DEFAULT.window
 
 
 def settings_text(settings: GroupSettings) -> str:
-    stored = _Settings(
+    stored = _StoredSettings(
         order=settings.order,
         filter=settings.filter,
         retries=_stored(settings.retries),
@@ -45,7 +45,7 @@ def settings_text(settings: GroupSettings) -> str:
 
 
 def settings_of(text: str) -> GroupSettings:
-    stored = msgspec.json.decode(text, type=_Settings)
+    stored = msgspec.json.decode(text, type=_StoredSettings)
     return GroupSettings(
         order=stored.order,
         filter=stored.filter,
@@ -56,18 +56,18 @@ def settings_of(text: str) -> GroupSettings:
     )
 
 
-def _stored(policy: RetryPolicy) -> _Exponential | _Fixed:
+def _stored(policy: RetryPolicy) -> _ExponentialRetry | _FixedRetry:
     if isinstance(policy, Fixed):
-        return _Fixed(max=policy.max, seconds=policy.seconds)
-    return _Exponential(
+        return _FixedRetry(max=policy.max, seconds=policy.seconds)
+    return _ExponentialRetry(
         max=policy.max, base_seconds=policy.base_seconds, max_seconds=policy.max_seconds, jitter=policy.jitter
     )
 
 
-def _policy(stored: _Exponential | _Fixed | None) -> RetryPolicy:
+def _policy(stored: _ExponentialRetry | _FixedRetry | None) -> RetryPolicy:
     if stored is None:
         return _DEFAULT.retries
-    if isinstance(stored, _Fixed):
+    if isinstance(stored, _FixedRetry):
         return Fixed(max=stored.max, seconds=stored.seconds)
     return Exponential(
         max=stored.max, base_seconds=stored.base_seconds, max_seconds=stored.max_seconds, jitter=stored.jitter

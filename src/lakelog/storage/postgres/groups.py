@@ -15,13 +15,13 @@ import asyncpg
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
+    CommitResult,
     CommitStatus,
-    Committed,
     DeadLetterKey,
     DeadLetterState,
-    JournalAsk,
     JournalEntry,
     JournalRead,
+    JournalRequest,
     JournalRow,
     MembersRead,
     StoredDeadLetter,
@@ -46,7 +46,7 @@ class PostgresGroups:
         self._database = database
         self._appender = appender
 
-    async def journals_read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+    async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         rows = await self._database.read(
             _SQL["journals_read"],
             [ask.group_id for ask in asks],
@@ -67,7 +67,7 @@ class PostgresGroups:
             found[part - 1] = JournalRow(version=version, snapshot=snapshot, body=body)
         return found
 
-    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+    async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         order = sorted(range(len(entries)), key=lambda part: (entries[part].group_id, entries[part].pid))
         ordered = [entries[part] for part in order]
         arguments: list[list[Any]] = [
@@ -85,7 +85,7 @@ class PostgresGroups:
             arguments += _dead_arguments(ordered)
         clock_ms, statuses = (await self._database.write(_SQL[query], *arguments))[0]
         answers = {
-            part: Committed(status=_STATUS[status], clock_ms=clock_ms)
+            part: CommitResult(status=_STATUS[status], clock_ms=clock_ms)
             for part, status in zip(order, statuses or (), strict=True)
         }
         return [answers[part] for part in range(len(entries))]

@@ -35,7 +35,7 @@ from lakelog.storage.store import (
     Head,
     HeadState,
     HotBatch,
-    Read,
+    ReadResult,
     Refused,
     Reservation,
     Trimmed,
@@ -114,7 +114,7 @@ class PostgresStore:
             for mine, row in zip(reservations, rows, strict=True)
         ]
 
-    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> Read | None:
+    async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> ReadResult | None:
         (found,) = await self.read_many([(pid, offset)], max_messages=max_messages, max_bytes=max_bytes)
         if isinstance(found, OffsetOutOfRange):
             raise found
@@ -122,8 +122,8 @@ class PostgresStore:
 
     async def read_many(
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
-    ) -> list[Read | OffsetOutOfRange | None]:
-        found: dict[int, Read | OffsetOutOfRange | None] = {pid: None for pid, _ in asks}
+    ) -> list[ReadResult | OffsetOutOfRange | None]:
+        found: dict[int, ReadResult | OffsetOutOfRange | None] = {pid: None for pid, _ in asks}
         left = await self._read_tail(dict(asks), found, max_messages, max_bytes)
         for _ in range(_READ_TRIES if left else 0):
             plans = await self._database.read(_SQL["read_plans"], list(left), list(left.values()))
@@ -136,7 +136,7 @@ class PostgresStore:
                 for plan in planned:
                     mine = batches.get(plan.head.pid, [])
                     if mine and mine[0].base <= plan.offset:
-                        found[plan.head.pid] = Read(head=plan.head, batches=mine)
+                        found[plan.head.pid] = ReadResult(head=plan.head, batches=mine)
                         del left[plan.head.pid]
             left = {plan.head.pid: plan.offset for each in by_roll.values() for plan in each if plan.head.pid in left}
             if not left:
@@ -149,7 +149,7 @@ class PostgresStore:
     async def _read_tail(
         self,
         asks: dict[int, int],
-        found: dict[int, Read | OffsetOutOfRange | None],
+        found: dict[int, ReadResult | OffsetOutOfRange | None],
         max_messages: int,
         max_bytes: int,
     ) -> dict[int, int]:
@@ -169,12 +169,12 @@ class PostgresStore:
         left = {plan.pid: plan for plans in older.values() for plan in plans}
         for pid, plan in list(left.items()):
             if batches[pid] and batches[pid][0].base <= plan.offset:
-                found[pid] = Read(head=plan.head, batches=batches[pid])
+                found[pid] = ReadResult(head=plan.head, batches=batches[pid])
                 del left[pid]
         return {pid: plan.offset for pid, plan in left.items()}
 
     async def _read_roll(
-        self, roll: int, plans: Sequence[_Plan], max_messages: int, max_bytes: int
+        self, roll: int, plans: Sequence[_ReadPlan], max_messages: int, max_bytes: int
     ) -> dict[int, list[HotBatch]]:
         pids, offsets, ends = ([getattr(plan, name) for plan in plans] for name in ("pid", "offset", "until"))
         arguments = (pids, offsets, ends, max(1, max_messages), max(1, max_bytes))
@@ -287,7 +287,7 @@ class PostgresStore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _ReadPlan:
     """Where a partition is read: in one roll, from `offset` up to, not including, `until`."""
 
     head: Head
@@ -300,10 +300,10 @@ class _Plan:
 
 
 def _by_roll(
-    rows: Sequence[asyncpg.Record], offsets: Mapping[int, int], found: dict[int, Read | OffsetOutOfRange | None]
-) -> dict[int, list[_Plan]]:
+    rows: Sequence[asyncpg.Record], offsets: Mapping[int, int], found: dict[int, ReadResult | OffsetOutOfRange | None]
+) -> dict[int, list[_ReadPlan]]:
     """What is to be read in which roll. Where nothing is to be read, the answer is noted in `found`."""
-    planned: dict[int, list[_Plan]] = {}
+    planned: dict[int, list[_ReadPlan]] = {}
     for row in rows:
         head = head_of(row)
         offset = offsets[head.pid]
@@ -316,14 +316,14 @@ def _by_roll(
                 high_watermark=head.next_offset,
             )
         elif offset == head.next_offset:
-            found[head.pid] = Read(head=head, batches=())
+            found[head.pid] = ReadResult(head=head, batches=())
         elif row.get("path") is not None:
             # Also where a span names a roll: of one that was dropped, only an older one's is left.
-            found[head.pid] = Read(head=head, batches=(), segment=segment_of(row))
+            found[head.pid] = ReadResult(head=head, batches=(), segment=segment_of(row))
         else:
             span_end, roll = row.get("span_end"), row.get("span_roll")
             until = head.next_offset if span_end is None else min(span_end, head.next_offset)
-            planned.setdefault(roll or 0, []).append(_Plan(head=head, offset=offset, until=until))
+            planned.setdefault(roll or 0, []).append(_ReadPlan(head=head, offset=offset, until=until))
     return planned
 
 

@@ -16,11 +16,11 @@ from lakelog.storage.postgres.queries import load
 from lakelog.storage.staging import (
     DECISION_MEMORY,
     MARK_MEMORY,
-    Decision,
     Promoted,
     PromoteStatus,
     StagedBatch,
     StagedWrite,
+    WriteDecision,
 )
 
 _SQL = load("staging")
@@ -33,7 +33,7 @@ class PostgresWriteCatalog:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def decide(self, decision: Decision, epoch: int) -> Decision | None:
+    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
         writer, number = writer_of(decision.write_id)
         await self._database.write(
             _SQL["decision_make"],
@@ -48,13 +48,13 @@ class PostgresWriteCatalog:
         )
         return await self.find(decision.incarnation, decision.write_id)
 
-    async def abandon(self, incarnation: int, write_id: str) -> Decision:
+    async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
         await self._database.write(_SQL["decision_abandon"], incarnation, write_id, *writer_of(write_id))
         found = await self.find(incarnation, write_id)
         assert found is not None, "only finished decisions are forgotten, long after"
         return found
 
-    async def find(self, incarnation: int, write_id: str) -> Decision | None:
+    async def find(self, incarnation: int, write_id: str) -> WriteDecision | None:
         rows = await self._database.read(_SQL["decision_find"], incarnation, write_id)
         return _decision(rows[0]) if rows else None
 
@@ -133,8 +133,8 @@ def _stage_on(roll: int) -> LiteralString:
     return found
 
 
-def _decision(row: asyncpg.Record) -> Decision:
-    return Decision(
+def _decision(row: asyncpg.Record) -> WriteDecision:
+    return WriteDecision(
         incarnation=row["incarnation"],
         write_id=row["write_id"],
         attempts=tuple(row["attempts"]),

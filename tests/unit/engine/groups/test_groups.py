@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakelog.coordinator.leasing import GiveBack, Return, Seek, Settle
+from lakelog.coordinator.leasing import FinishMessages, ReturnKind, ReturnMessages, SeekPosition
 from lakelog.engine.groups import groups as module
 from lakelog.errors import (
     Conflict,
@@ -197,7 +197,7 @@ async def ready(world: World) -> tuple[Scope, Group]:
     await world.publish(topic, 1, "x", "y")
     group, reading = await world.joined(scope, topic, start=Earliest())
     granted = await world.take(group, reading, topic, 0, 3)
-    await world.ledgers.run(group, reading, topic, 0, Settle(owner="ann", token=granted.token, ranges=[(0, 1)]))
+    await world.ledgers.run(group, reading, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)]))
     return scope, group
 
 
@@ -248,7 +248,7 @@ async def test_a_seek_that_broke_off_is_finished_before_the_next_one() -> None:
     world.ledgers.fails.clear()
     world.ledgers.ran.clear()
     await world.groups.seek(scope, "billing", "orders", AtOffset(2), partition=0)
-    assert world.ledgers.ran == [(1, Seek(epoch=1, offset=2)), (0, Seek(epoch=2, offset=2))]
+    assert world.ledgers.ran == [(1, SeekPosition(epoch=1, offset=2)), (0, SeekPosition(epoch=2, offset=2))]
     assert await world.groups.positions(scope, "billing", "orders") == {0: (2, 2), 1: (2, 1)}
     assert world.changed[-2:] == [group.group_id] * 2
 
@@ -410,13 +410,13 @@ async def test_a_pause_of_the_topic_while_a_group_begins_reaches_it(monkeypatch:
     world = World()
     scope, topic = await world.topic()
     catalog = world.groups._readings._catalog
-    create = catalog.reading_create
+    create = catalog.group_topic_create
 
     async def paused_before(reading: Reading) -> Reading:
         await world.server().pause_topic(scope, "orders")
         return await create(reading)
 
-    monkeypatch.setattr(catalog, "reading_create", paused_before)
+    monkeypatch.setattr(catalog, "group_topic_create", paused_before)
     await world.joined(scope, topic, "billing")
     assert (await world.groups.resolve(scope, "billing", create=False)).paused == {"orders"}
 
@@ -454,8 +454,8 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     group, reading = await world.joined(scope, topic, start=Earliest())
     granted = await world.take(group, reading, topic, 0, 4)
     answers = [
-        Settle(owner="ann", token=granted.token, ranges=[(1, 2)]),
-        GiveBack(owner="ann", token=granted.token, ranges=[(2, 3)], kind=Return.COUNTED, delay_ms=60_000),
+        FinishMessages(owner="ann", token=granted.token, ranges=[(1, 2)]),
+        ReturnMessages(owner="ann", token=granted.token, ranges=[(2, 3)], kind=ReturnKind.NACK, delay_ms=60_000),
     ]
     for answer in answers:
         await world.ledgers.run(group, reading, topic, 0, answer)
@@ -499,7 +499,7 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
         assert sorted(ask for asks in asked for ask in asks) == [(topic.pid(each), 0) for each in range(4)]
     granted = await world.take(group, reading, topic, 0, 1)
     asked.clear()
-    await world.ledgers.run(group, reading, topic, 0, Settle(owner="ann", token=granted.token, ranges=[(0, 1)]))
+    await world.ledgers.run(group, reading, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)]))
     assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
     assert asked == [[(topic.pid(0), 1)]]
 
@@ -510,7 +510,7 @@ async def test_what_retention_took_is_cut_and_no_lag() -> None:
     await world.publish(topic, 0, *"abcdef")
     group, reading = await world.joined(scope, topic, start=Earliest())
     granted = await world.take(group, reading, topic, 0, 1)
-    nack = GiveBack(owner="ann", token=granted.token, ranges=[(0, 1)], kind=Return.COUNTED)
+    nack = ReturnMessages(owner="ann", token=granted.token, ranges=[(0, 1)], kind=ReturnKind.NACK)
     await world.ledgers.run(group, reading, topic, 0, nack)
     await world.cells[topic.cells[0]].log_start_raise([(topic.pid(0), 4)])
     one = (await world.groups.lag(scope, "billing", "orders"))[0]

@@ -214,7 +214,7 @@ async def test_a_member_without_an_id_is_given_one() -> None:
 async def test_joining_makes_the_group_and_says_what_it_reads_from_then_on() -> None:
     async with servers() as (_, [server]):
         await server.join("A")
-        [(topic, reading)] = await server.groups._catalog.groups.reading_list(await server.group())
+        [(topic, reading)] = await server.groups._catalog.groups.group_topic_list(await server.group())
         assert (topic.name, len(reading.starts)) == ("orders", 6)
 
 

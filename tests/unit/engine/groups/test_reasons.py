@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from lakelog.coordinator.leasing import GiveBack, Granted, Return, Settle
+from lakelog.coordinator.leasing import FinishMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.log.damage import Damage, DamageTest
 from lakelog.model.group import Group, GroupKind, Order, Reading
@@ -40,12 +40,12 @@ class Case:
 
     async def ack(self, partition: int, granted: Granted, owner: str = WORKER) -> None:
         ranges = [(offset, offset + 1) for offset in granted.offsets]
-        settle = Settle(owner=owner, token=granted.token, ranges=ranges)
+        settle = FinishMessages(owner=owner, token=granted.token, ranges=ranges)
         await self.world.ledgers.run(self.group, self.reading, self.topic, partition, settle)
 
     async def nack(self, partition: int, granted: Granted, delay_ms: int = 90_000, owner: str = WORKER) -> None:
         ranges = [(offset, offset + 1) for offset in granted.offsets]
-        back = GiveBack(owner=owner, token=granted.token, ranges=ranges, kind=Return.COUNTED, delay_ms=delay_ms)
+        back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.NACK, delay_ms=delay_ms)
         await self.world.ledgers.run(self.group, self.reading, self.topic, partition, back)
 
     def member(self, *partitions: int, name: str = WORKER, topic: str = "orders") -> None:

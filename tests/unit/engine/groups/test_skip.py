@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.coordinator.leasing import GiveBack, Return, SkipTo
+from lakelog.coordinator.leasing import ReturnKind, ReturnMessages, SkipTo
 from lakelog.errors import GroupKindDiffers, GroupNotFound, NoPosition, OffsetOutOfRange, PartitionNotFound
 from lakelog.model.group import Group, GroupKind, GroupWish, Reading, Skipped
 from lakelog.model.position import Earliest, Latest
@@ -19,7 +19,7 @@ async def begun(world: World, messages: int = 10) -> tuple[Scope, Topic, Group, 
     group, reading = await world.joined(scope, topic, start=Earliest())
     await world.take(group, reading, topic, 0, 1)
     nacked = await world.take(group, reading, topic, 0, 1)
-    back = GiveBack(owner="ann", token=nacked.token, ranges=[(1, 2)], kind=Return.COUNTED)
+    back = ReturnMessages(owner="ann", token=nacked.token, ranges=[(1, 2)], kind=ReturnKind.NACK)
     await world.ledgers.run(group, reading, topic, 0, back)
     return scope, topic, group, reading
 

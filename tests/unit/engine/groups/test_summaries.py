@@ -80,7 +80,7 @@ async def with_every_kind_of_progress(made: Shop) -> None:
     await made.answer("sought", await made.lease("sought", 24), Verb.NACK, 1)
     group = await engine.groups.resolve(scope, "sought", create=False)
     reading = await engine.groups.reading(group, made.topic)
-    await made.catalog.groups.reading_seek(reading, [3, None, 6, 0])
+    await made.catalog.groups.group_topic_seek(reading, [3, None, 6, 0])
     for member in ("one", "two"):
         await engine.members.join(
             scope, JoinAsk(group="joined", topics=["orders", "refunds"], member_id=member, wish=FROM_START)
@@ -222,4 +222,4 @@ async def test_many_groups_take_as_many_calls_to_the_stores_as_one(monkeypatch: 
 
 
 def test_figures_are_noted_beside_events_and_read_without_them() -> None:
-    assert codec.decode_figures(codec.encode_events([], 0, None)) is None  # type: ignore[arg-type]
+    assert codec.decode_summary(codec.encode_events([], 0, None)) is None  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakelog.batches import decode, encode, from_messages, key_hashes
-from lakelog.coordinator.leasing import Fate
+from lakelog.coordinator.leasing import ExclusionReason
 from lakelog.engine.leasing import cached_batch as module
 from lakelog.engine.leasing.cached_batch import Shelved
 from lakelog.model.message import Message
@@ -44,7 +44,7 @@ def test_times_of_expiry_and_target_groups_are_found_by_offset(count: int) -> No
     shelved = Shelved(hot(some), 0)
     assert shelved.expires == {101: 1_767_268_800_123}
     assert shelved.targets == {102: "billing"} and shelved.fates("billing", None) == {}
-    assert shelved.fates("audit", None) == {102: Fate.FILTERED}
+    assert shelved.fates("audit", None) == {102: ExclusionReason.FILTERED}
 
 
 @pytest.mark.parametrize("count", [1, 20, 500])

@@ -16,7 +16,7 @@ from lakelog.model.group import GroupWish, Order
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
-from lakelog.storage.groups import Committed, JournalEntry
+from lakelog.storage.groups import CommitResult, JournalEntry
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import started
 
@@ -50,7 +50,7 @@ async def shop(partitions: int = 1) -> AsyncIterator[Shop]:
     commits: list[Sequence[JournalEntry]] = []
     commit = store.groups.journals_commit
 
-    async def watched(entries: Sequence[JournalEntry]) -> Sequence[Committed]:
+    async def watched(entries: Sequence[JournalEntry]) -> Sequence[CommitResult]:
         commits.append(entries)
         return await commit(entries)
 

@@ -104,13 +104,13 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
         scope = await catalog.scope_create("shop", "test")
         await engine.topics.create(scope, "orders")
         await engine.groups.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
-        gate, find = asyncio.Event(), catalog.groups.reading_find
+        gate, find = asyncio.Event(), catalog.groups.group_topic_find
 
         async def slow(group_id: int, incarnation: int) -> Reading | None:
             await gate.wait()
             return await find(group_id, incarnation)
 
-        catalog.groups.reading_find = slow  # type: ignore[method-assign]
+        catalog.groups.group_topic_find = slow  # type: ignore[method-assign]
         waiting = asyncio.create_task(consume(engine, scope, "billing", 0.5))
         await asyncio.sleep(0.05)
         await (other if elsewhere else engine).groups.pause(scope, "billing")

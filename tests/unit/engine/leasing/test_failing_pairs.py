@@ -29,9 +29,9 @@ from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.groups import Committed, JournalEntry, JournalRow
+from lakelog.storage.groups import CommitResult, JournalEntry, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
-from lakelog.storage.store import PartitionStore, Read
+from lakelog.storage.store import PartitionStore, ReadResult
 from tests.kit.waiting import eventually_async
 
 DAMAGE = SegmentDamaged("The file e1/x is missing.", path="e1/x")
@@ -100,7 +100,7 @@ async def world() -> AsyncIterator[World]:
     found = World(engine=engine, catalog=catalog, store=store, scope=await catalog.scope_create("p", "e"))
     read, read_many = engine.extents.read, engine.extents.read_many
 
-    async def one(store: PartitionStore, pid: int, offset: int, **limits: int) -> Read | None:
+    async def one(store: PartitionStore, pid: int, offset: int, **limits: int) -> ReadResult | None:
         found.reads.append(pid)
         if pid in found.broken and offset < found.sound_from:
             raise found.broken[pid]
@@ -193,7 +193,7 @@ async def test_S24_an_entry_that_the_store_refuses_fails_its_own_group_only(monk
         (ours,), (theirs,) = await its.consume("bad"), await its.consume("good")
         commit = its.store.groups.journals_commit
 
-        async def refuse(entries: Sequence[JournalEntry]) -> list[Committed]:
+        async def refuse(entries: Sequence[JournalEntry]) -> list[CommitResult]:
             if any(entry.pid == bad.pid(0) for entry in entries):
                 raise ValueError("not an entry")
             return await commit(entries)
@@ -384,7 +384,7 @@ async def test_S12_a_lost_answer_stays_unknown_when_the_journal_cannot_be_read_a
         topic = await its.topic("orders", partitions=2)
         commit = its.store.groups.journals_commit
 
-        async def lose(entries: Sequence[JournalEntry]) -> list[Committed]:
+        async def lose(entries: Sequence[JournalEntry]) -> list[CommitResult]:
             await commit(entries)
             for (_, pid), journal in its.store.groups._journals.items():
                 if pid == topic.pid(1):

@@ -15,7 +15,7 @@ from lakelog.engine.leasing.journal_reader import States
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.groups import JournalAsk, JournalRead
+from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
 
@@ -62,7 +62,7 @@ async def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     rows = []
     right = store.groups.journals_read
 
-    async def counted(asks: Sequence[JournalAsk]) -> list[JournalRead]:
+    async def counted(asks: Sequence[JournalRequest]) -> list[JournalRead]:
         found = await right(asks)
         rows.append(len(found[0].rows))
         return found

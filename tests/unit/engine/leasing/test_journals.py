@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakelog.coordinator.leasing import Commit, Granted, Seek, Take, encode_state
+from lakelog.coordinator.leasing import AcquireMessages, CommitPosition, Granted, SeekPosition, encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
 from lakelog.engine.leasing.journal import token_before
@@ -20,7 +20,7 @@ from lakelog.model.group import Group, GroupKind, GroupWish, Reading
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.groups import Committed, JournalAsk, JournalEntry, JournalRead
+from lakelog.storage.groups import CommitResult, JournalEntry, JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
 from tests.kit.waiting import eventually_async
 
@@ -50,7 +50,7 @@ class Journal:
         store.groups.journals_commit = self.commit  # type: ignore[method-assign]
         store.groups.journals_read = self.read  # type: ignore[method-assign]
 
-    async def commit(self, entries: Sequence[JournalEntry]) -> list[Committed]:
+    async def commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         self.commits.append(list(entries))
         self.begun.set()
         await self.gate.wait()
@@ -62,7 +62,7 @@ class Journal:
             raise OutcomeUnknown("the answer was lost")
         return await self._commit(entries)
 
-    async def read(self, asks: Sequence[JournalAsk]) -> list[JournalRead]:
+    async def read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         if self.hold_reads and self.lost.is_set() and not PASSES.get():
             await self.may_read.wait()
         if self.lost.is_set() and self.unread:
@@ -198,7 +198,7 @@ async def test_S9_an_answer_whose_commit_was_lost_is_not_refused_after_a_seek(ve
         await both.publish(2)
         (lease,) = await both.consume(both.one)
         group, reading, topic = await both.place()
-        seek = Seek(epoch=1, offset=0)
+        seek = SeekPosition(epoch=1, offset=0)
         both.journal.lose_after, both.journal.hold_reads = [True], True
         answer = asyncio.create_task(both.answer(both.one, lease, verb))
         await both.journal.lost.wait()
@@ -223,7 +223,7 @@ async def test_S16_a_position_whose_commit_was_lost_is_not_refused_after_a_later
         group, reading, topic = await both.place("audit", GroupKind.CURSOR)
 
         def commit(engine: Engine, offset: int) -> Awaitable[object]:
-            return engine._ledgers.run(group, reading, topic, 0, Commit(offset=offset))
+            return engine._ledgers.run(group, reading, topic, 0, CommitPosition(offset=offset))
 
         both.journal.lose_after, both.journal.hold_reads = [True], True
         first = asyncio.ensure_future(commit(both.one, 1))
@@ -241,7 +241,7 @@ async def test_S17_a_consume_whose_commit_was_lost_is_not_refused_for_its_genera
         group, reading, topic = await both.place()
 
         def take(engine: Engine, owner: str, generation: int) -> Awaitable[object]:
-            take = Take(owner=owner, max_messages=1, lease_ms=30_000, generation=generation)
+            take = AcquireMessages(owner=owner, max_messages=1, lease_ms=30_000, generation=generation)
             return engine._ledgers.run(group, reading, topic, 0, take)
 
         both.journal.lose_after, both.journal.hold_reads = [True], True
@@ -295,7 +295,7 @@ async def test_S17_what_an_old_cache_calls_done_already_is_looked_up_first() -> 
         reading = await one.groups.reading(group, topic, GroupWish(start=Earliest()))
 
         async def commit(engine: Engine, generation: int) -> object:
-            return await engine._ledgers.run(group, reading, topic, 0, Commit(offset=0, generation=generation))
+            return await engine._ledgers.run(group, reading, topic, 0, CommitPosition(offset=0, generation=generation))
 
         await commit(one, 1)
         await commit(other, 3)
@@ -340,7 +340,7 @@ async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> No
         await both.consume(both.one, max_messages=2)
         gate, read = asyncio.Event(), both.one.cells[1].groups.journals_read
 
-        async def slow(asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        async def slow(asks: Sequence[JournalRequest]) -> list[JournalRead]:
             await gate.wait()
             return await read(asks)
 
@@ -349,7 +349,7 @@ async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> No
         await asyncio.sleep(0)
         both.journal.begun.clear()
         both.journal.gate.clear()
-        take = Take(owner="w2", max_messages=1, lease_ms=10_000)
+        take = AcquireMessages(owner="w2", max_messages=1, lease_ms=10_000)
         taking = asyncio.create_task(book.run(group, reading, topic, 0, take))
         await both.journal.begun.wait()
         gate.set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakelog.coordinator.leasing import Take
+from lakelog.coordinator.leasing import AcquireMessages
 from lakelog.engine import Engine
 from lakelog.engine.leasing import batch_cache
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
@@ -18,9 +18,9 @@ from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.groups import JournalAsk, JournalRead
+from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
-from lakelog.storage.store import PartitionStore, Read
+from lakelog.storage.store import PartitionStore, ReadResult
 from tests.kit.waiting import eventually_async
 
 
@@ -82,7 +82,7 @@ async def slow() -> AsyncIterator[Slow]:
             its.reading.set()
             await its.gate.wait()
 
-    async def one(store: PartitionStore, pid: int, offset: int, **limits: int) -> Read | None:
+    async def one(store: PartitionStore, pid: int, offset: int, **limits: int) -> ReadResult | None:
         await wait([pid])
         return await read(store, pid, offset, **limits)
 
@@ -150,7 +150,7 @@ async def test_a_slow_journal_delays_no_ledger_that_is_known(monkeypatch: pytest
             await its.topic(f"new{number}")
         read, gate = its.store.groups.journals_read, asyncio.Event()
 
-        async def wait(asks: Sequence[JournalAsk]) -> list[JournalRead]:
+        async def wait(asks: Sequence[JournalRequest]) -> list[JournalRead]:
             await gate.wait()
             return await read(asks)
 
@@ -187,7 +187,7 @@ async def test_a_take_that_is_cancelled_during_its_read_is_never_decided() -> No
         group = await its.engine.groups.resolve(its.scope, "g-old", GroupWish(start=Earliest()), create=True)
         reading = await its.engine.groups.reading(group, topic, GroupWish(start=Earliest()))
         its.make_cold(topic)
-        take = Take(owner="bob", max_messages=1, lease_ms=60_000)
+        take = AcquireMessages(owner="bob", max_messages=1, lease_ms=60_000)
         asking = asyncio.create_task(its.engine._ledgers.run(group, reading, topic, 0, take))
         await asyncio.wait_for(its.reading.wait(), 2)
         asking.cancel()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lakelog.coordinator.leasing import taking
+from lakelog.coordinator.leasing import acquiring as taking
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.model.group import Fixed, GroupWish

@@ -24,7 +24,7 @@ from lakelog.objectstore import open_store
 from lakelog.segments import SegmentWriter, segment_path
 from lakelog.segments import writer as segment_writer
 from lakelog.storage.memory import MemoryStore
-from lakelog.storage.store import Append, Appended, HotBatch, Payload, Read
+from lakelog.storage.store import Append, Appended, HotBatch, Payload, ReadResult
 from tests.unit.engine.support import packed
 
 PID = partition_id(1, 0)
@@ -183,7 +183,7 @@ async def test_many_are_read_at_once_and_refusals_are_answered(tmp_path: Path) -
     await cold.store.heads_create([hot], 0)
     asks = [(PID, 1), (hot, 9), (partition_id(3, 0), 0)]
     read, refusal, missing = await cold.extents.read_many(cold.store, asks, max_messages=9, max_bytes=EVERYTHING)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadResult)
     assert values(read.batches) == [b"v0", b"v1", b"v2", b"v3"]
     assert isinstance(refusal, OffsetOutOfRange) and missing is None
     await cold.extents.close()
@@ -198,7 +198,7 @@ async def test_S24_a_damaged_file_is_an_error_of_its_own_partition(tmp_path: Pat
     await cold.store.append([Append(pid=hot, epoch=0, payloads=[packed("v")])])
     limits = {"max_messages": 9, "max_bytes": EVERYTHING}
     damaged, sound = await cold.extents.read_many(cold.store, [(PID, 1), (hot, 0)], **limits)
-    assert isinstance(damaged, SegmentDamaged) and isinstance(sound, Read) and len(sound.batches) == 1
+    assert isinstance(damaged, SegmentDamaged) and isinstance(sound, ReadResult) and len(sound.batches) == 1
     await cold.extents.close()
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import random
 
-from lakelog.coordinator.membership import Acknowledge, Join, Leave, Rules, State, TopicsChanged, step
+from lakelog.coordinator.membership import (
+    AcknowledgeGeneration,
+    AssignmentRules,
+    JoinGroup,
+    LeaveGroup,
+    MembershipState,
+    TopicsChanged,
+    step,
+)
 from lakelog.model.group import GroupKind
 from prove.history.tables import MemberEvent
 from tests.unit.prove.checker.member_rows import commit, join, leave, member, revoked
@@ -16,8 +24,8 @@ class Play:
 
     def __init__(self, seed: int, kind: GroupKind) -> None:
         self._dice = random.Random(seed)
-        self._rules = Rules(kind=kind)
-        self._state = State()
+        self._rules = AssignmentRules(kind=kind)
+        self._state = MembershipState()
         self._now = 1000
         self._fence: dict[int, int] = {}
         self._known: dict[str, tuple[int, set[int]]] = {}
@@ -36,7 +44,9 @@ class Play:
                 partitions += 3
                 self._step(TopicsChanged(counts={"t": partitions}))
             elif name not in self._known:
-                self._step(Join(member_id=name, topics=["t"], session_ms=1000), TopicsChanged(counts={"t": partitions}))
+                self._step(
+                    JoinGroup(member_id=name, topics=["t"], session_ms=1000), TopicsChanged(counts={"t": partitions})
+                )
                 self.rows += join(name, self._now, self._state.generation, *self._share(name))
                 self._known[name] = (self._state.generation, self._share(name))
             elif self._dice.random() < 0.1:
@@ -55,7 +65,7 @@ class Play:
             self._beat(name)
 
     def _leave(self, name: str) -> None:
-        self._step(Leave(member_id=name))
+        self._step(LeaveGroup(member_id=name))
         if self._dice.random() < 0.5:
             self.rows += leave(name, self._now)
             del self._known[name]
@@ -67,7 +77,7 @@ class Play:
             self.rows += revoked(name, self._now, generation, *mine)
             del self._known[name]
             return
-        self._step(Acknowledge(member_id=name, generation=generation))
+        self._step(AcknowledgeGeneration(member_id=name, generation=generation))
         now = self._share(name)
         self.rows += revoked(name, self._now, self._state.generation, *(mine - now))
         for each in now:
@@ -87,7 +97,7 @@ class Play:
                 self._fence[partition] = generation
             self.rows += commit(name, self._now, generation, partition, **({} if right else {"outcome": FAIL}))
 
-    def _step(self, *operations: Join | Leave | Acknowledge | TopicsChanged) -> None:
+    def _step(self, *operations: JoinGroup | LeaveGroup | AcknowledgeGeneration | TopicsChanged) -> None:
         self._state = step(self._state, operations, self._rules, self._now)
 
     def _share(self, name: str) -> set[int]:

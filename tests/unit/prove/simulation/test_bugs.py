@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 
 from lakelog.coordinator.leasing import answering, taking
-from lakelog.coordinator.leasing.state import Lease, State
-from lakelog.coordinator.leasing.step import Decision
+from lakelog.coordinator.leasing.state import DeliveryState, Lease
+from lakelog.coordinator.leasing.step import StepInProgress
 from lakelog.engine.leasing import cell_health, dispatcher, journals
 from lakelog.engine.leasing.dispatcher import Desk
 from lakelog.engine.leasing.journal import Asked, Ledger, Turn, reply_to
@@ -84,7 +84,7 @@ def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.Monk
 def test_S9_an_ack_that_ignores_its_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = answering._lease_of
 
-    def wrong(decision: Decision, owner: str, token: int | None, ranges: answering.Ranges) -> object:
+    def wrong(decision: StepInProgress, owner: str, token: int | None, ranges: answering.Ranges) -> object:
         for lease in decision.state.leases.values():
             if ranges and ranges[0][0] in lease.open:
                 return lease
@@ -105,7 +105,7 @@ def test_S4_an_idempotency_key_that_is_forgotten_is_found(monkeypatch: pytest.Mo
 
 
 def test_S16_the_highest_ack_instead_of_the_contiguous_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "committed", property(lambda state: state.frontier))
+    monkeypatch.setattr(DeliveryState, "committed", property(lambda state: state.frontier))
 
     assert found("S16")
 
@@ -125,7 +125,7 @@ def test_S8_an_expiry_by_the_servers_clock_is_found(monkeypatch: pytest.MonkeyPa
 def test_S12_deliveries_that_are_not_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = taking._granted
 
-    def wrong(decision: Decision, lease: Lease) -> object:
+    def wrong(decision: StepInProgress, lease: Lease) -> object:
         granted = right(decision, lease)
         once: Mapping[int, int] = dict.fromkeys(granted.deliveries, 1)
         return replace(granted, deliveries=once)

@@ -14,7 +14,7 @@ from lakelog.batches import COLUMNS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Run(NamedTuple):
+class SegmentBatch(NamedTuple):
     """Messages with consecutive offsets from `base`; `batch` can be given to `batches.encode` as it is."""
 
     base: int
@@ -24,7 +24,7 @@ class Run(NamedTuple):
     batch: pa.RecordBatch
 
 
-def runs(batch: pa.RecordBatch) -> list[Run]:
+def split_batches(batch: pa.RecordBatch) -> list[SegmentBatch]:
     """The longest stretches of equal (appended_at, epoch) in a batch of `SCHEMA` with dense offsets."""
     count = batch.num_rows
     if count == 0:
@@ -37,7 +37,7 @@ def runs(batch: pa.RecordBatch) -> list[Run]:
     present = [field for field in COLUMNS if field.name == "value" or _any_set(batch.column(field.name))]
     messages = pa.RecordBatch.from_arrays([batch.column(field.name) for field in present], schema=pa.schema(present))
     return [
-        Run(
+        SegmentBatch(
             base=base + start,
             count=end - start,
             appended_at=_EPOCH + timedelta(microseconds=int(times[start])),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from lakelog.coordinator.leasing.state import State
+from lakelog.coordinator.leasing.state import DeliveryState
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ProgressSummary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The numbers of one state. Times are milliseconds since 1970 on the database's clock."""
 
     epoch: int
@@ -28,7 +28,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return max(0, high_watermark - self.frontier) + self.leased + self.waiting + self.skipped
 
 
-def figures_of(state: State) -> Figures:
+def summarize(state: DeliveryState) -> ProgressSummary:
     """Return the figures of a state. Every commit needs them, so that this has to be fast."""
     due = None
     if state.waiting:
@@ -37,7 +37,7 @@ def figures_of(state: State) -> Figures:
     for lease in state.leases.values():
         if lease.until_ms > until:
             until = lease.until_ms
-    return Figures(
+    return ProgressSummary(
         epoch=state.epoch,
         frontier=state.frontier,
         committed=state.committed,

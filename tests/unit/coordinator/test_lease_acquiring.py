@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.coordinator.leasing import Counts, Nothing, Return, Take, events
+from lakelog.coordinator.leasing import AcquireMessages, FinishedCounts, NothingAvailable, ReturnKind, events
 from lakelog.model.group import Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, nacks
 
@@ -151,7 +151,7 @@ def test_the_look_ahead_stops_the_frontier_and_forgets_nothing() -> None:
 
 def test_one_that_asks_for_none_or_of_a_paused_group_gets_nothing() -> None:
     partition = Partition("a")
-    assert partition.do(Take(owner="ann", max_messages=0, lease_ms=LEASE)) == Nothing()
+    assert partition.do(AcquireMessages(owner="ann", max_messages=0, lease_ms=LEASE)) == NothingAvailable()
     partition.change(paused=True)
     assert partition.offsets() == []
     assert partition.last is not None
@@ -174,7 +174,7 @@ def test_filtered_messages_are_passed_over_and_counted() -> None:
     partition = Partition("abcd")
     partition.filtered = {0, 2}
     assert partition.offsets(2) == [1, 3]
-    assert partition.state.counts == Counts(filtered=2)
+    assert partition.state.counts == FinishedCounts(filtered=2)
     assert partition.state.committed == 1
 
 
@@ -190,7 +190,7 @@ def test_an_expired_message_is_passed_over_and_counted(filtered: set[int]) -> No
     partition = Partition("abc")
     partition.filtered, partition.expires = filtered, {0: NOW - 7, 1: NOW + 1}
     assert partition.offsets(1) == [1]
-    assert partition.state.counts == Counts(expired=1)
+    assert partition.state.counts == FinishedCounts(expired=1)
     assert partition.last is not None
     assert partition.last.not_before_ms == NOW - 7
 
@@ -202,7 +202,7 @@ def test_a_message_that_expires_while_it_waits_is_not_retried_and_frees_its_key(
     assert partition.offsets() == []
     partition.now += RETRY
     assert partition.offsets() == [1], "in the same call: nobody waits for nothing"
-    assert partition.state.counts == Counts(expired=1)
+    assert partition.state.counts == FinishedCounts(expired=1)
 
 
 def test_a_message_that_expires_while_skipped_is_not_handed_out() -> None:
@@ -214,7 +214,7 @@ def test_a_message_that_expires_while_skipped_is_not_handed_out() -> None:
     partition.now += 500
     partition.ack(got.token, 0)
     assert partition.offsets(owner="bob") == [3]
-    assert partition.state.counts == Counts(acked=1, expired=2)
+    assert partition.state.counts == FinishedCounts(acked=1, expired=2)
 
 
 def test_a_suspect_that_expired_meanwhile_is_not_handed_out() -> None:
@@ -235,7 +235,7 @@ def test_a_repeated_take_gets_the_same_lease() -> None:
     partition.now += 10
     assert partition.take(2, request="r1") == first
     assert partition.last is not None
-    assert partition.last.events == [events.Extended(first.token, first.until_ms, False, told_again=True)]
+    assert partition.last.events == [events.LeaseExtended(first.token, first.until_ms, False, reissued=True)]
     assert partition.take(2, request="r1") == first
     assert (partition.last.events, partition.last.not_after_ms) == ([], NOW + 10 + 5000)
     partition.ack(first.token, 0)
@@ -247,7 +247,7 @@ def test_S8_what_was_told_again_is_not_given_back_by_a_call_that_failed() -> Non
     partition = Partition("ab")
     got = partition.take(2, request="r1")
     partition.take(2, request="r1")
-    partition.do(nacks(got.token, 0, 1, kind=Return.UNCOUNTED, orphaned=True))
+    partition.do(nacks(got.token, 0, 1, kind=ReturnKind.RELEASE, orphaned=True))
     assert list(partition.state.leases[got.token].open) == [0, 1]
     partition.release(got.token, 0)
     assert list(partition.state.leases[got.token].open) == [1]

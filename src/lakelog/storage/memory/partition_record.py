@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from lakelog.storage.store import Append, Head, PartVerdict, Sequenced, Verdict
+from lakelog.storage.store import Append, Head, PartVerdict, SequencedRun, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class ProducerRecord:
     """What a partition remembers of a producer: (sequence, offset) of its last batches."""
 
     recent: tuple[tuple[int, int], ...]
@@ -19,19 +19,19 @@ class Producer:
 
 
 @dataclass(slots=True, kw_only=True)
-class Partition:
+class PartitionRecord:
     """The newest head, and what the older rows of the journal would tell."""
 
     head: Head
     oldest_version: int = 1
-    producers: dict[bytes, Producer] = field(default_factory=dict)
+    producers: dict[bytes, ProducerRecord] = field(default_factory=dict)
     keys: dict[bytes, tuple[int, datetime]] = field(default_factory=dict)
 
     def write_head(self, **changes: Any) -> None:
         self.head = replace(self.head, version=self.head.version + 1, **changes)
 
 
-def judge_sequenced(partition: Partition, append: Append) -> Iterator[PartVerdict]:
+def judge_sequenced(partition: PartitionRecord, append: Append) -> Iterator[PartVerdict]:
     """What is wrong with the numbered runs, each judged as if those in order before it were written."""
     seen = {
         run.producer: dict[int, int | None](partition.producers[run.producer].recent)
@@ -48,7 +48,7 @@ def judge_sequenced(partition: Partition, append: Append) -> Iterator[PartVerdic
             yield PartVerdict(keyed=False, index=index, verdict=verdict, offset=offset)
 
 
-def _judge_run(run: Sequenced, recent: dict[int, int | None] | None) -> Verdict | None:
+def _judge_run(run: SequencedRun, recent: dict[int, int | None] | None) -> Verdict | None:
     if recent is None:
         return None if run.sequence == 0 else Verdict.UNKNOWN_PRODUCER
     if run.sequence in recent:
@@ -56,7 +56,7 @@ def _judge_run(run: Sequenced, recent: dict[int, int | None] | None) -> Verdict 
     return None if run.sequence == max(recent) + 1 else Verdict.GAP
 
 
-def judge_keyed(partition: Partition, append: Append) -> Iterator[PartVerdict]:
+def judge_keyed(partition: PartitionRecord, append: Append) -> Iterator[PartVerdict]:
     """Which keyed messages are here already; the second of two in this same append has no offset yet."""
     new: set[bytes] = set()
     for index, message in enumerate(append.keyed):

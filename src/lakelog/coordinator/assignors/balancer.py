@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-Members = Mapping[str, Sequence[str]]
+MemberTopics = Mapping[str, Sequence[str]]
 """The topics of each member. The order of members counts: what cannot be shared evenly goes to the first."""
-Counts = Mapping[str, int]
+PartitionCounts = Mapping[str, int]
 """Partitions by topic; a topic that is not here has none."""
 Assignment = Mapping[str, Mapping[str, Sequence[int]]]
 """Partitions by topic, ascending, by member. A member without any is here too, with no topic."""
-Policy = Callable[[Members, Counts, Assignment], Assignment]
+Policy = Callable[[MemberTopics, PartitionCounts, Assignment], Assignment]
 
 
 def idle(assignment: Assignment) -> list[str]:
@@ -24,10 +24,10 @@ def idle(assignment: Assignment) -> list[str]:
     return [member_id for member_id, share in assignment.items() if not share]
 
 
-class Shares:
+class Balancer:
     """Members by their place in the order, what each has so far, and who reads which topic."""
 
-    def __init__(self, members: Members, counts: Counts) -> None:
+    def __init__(self, members: MemberTopics, counts: PartitionCounts) -> None:
         self.members = list(members)
         self.counts = counts
         self.load = [0] * len(self.members)

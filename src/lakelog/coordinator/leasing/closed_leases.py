@@ -24,7 +24,7 @@ _SPARE_BYTES = 4096
 """Where details are too large, so much more is dropped, so that they are not too large again with the next lease."""
 
 
-class Outcome(IntEnum):
+class DeliveryOutcome(IntEnum):
     """How a message left a lease."""
 
     ACKED = 1
@@ -32,12 +32,12 @@ class Outcome(IntEnum):
     NACKED = 3
     RELEASED = 4
     EXPIRED = 5
-    DIED = 6
+    DEAD = 6
 
 
 @dataclass(slots=True)
-class Closed:
-    """The detail of a closed lease: its answered offsets, as flat ranges, by `Outcome`."""
+class ClosedLease:
+    """The detail of a closed lease: its answered offsets, as flat ranges, by `DeliveryOutcome`."""
 
     owner: str
     at_ms: int
@@ -50,7 +50,7 @@ class Closed:
 
 
 @dataclass(slots=True)
-class Block:
+class OutcomeBlock:
     """The outcomes of leases with consecutive tokens. 0: the lease is open, or its outcome is not known."""
 
     outcomes: bytearray
@@ -77,23 +77,23 @@ class Block:
         return 24 + (len(self._packed) if self._packed is not None else 64 + 3 * len(self.outcomes) // 8)
 
 
-def unpacked(packed: bytes, closed_ms: int) -> Block:
-    return Block(bytearray(zlib.decompress(packed, wbits=-zlib.MAX_WBITS)), closed_ms, packed)
+def unpacked(packed: bytes, closed_ms: int) -> OutcomeBlock:
+    return OutcomeBlock(bytearray(zlib.decompress(packed, wbits=-zlib.MAX_WBITS)), closed_ms, packed)
 
 
 @dataclass(slots=True)
 class ClosedLeases:
     """Details by token, in the order in which the leases were closed; blocks by number, in that in which they began."""
 
-    details: dict[int, Closed] = field(default_factory=dict)
-    blocks: dict[int, Block] = field(default_factory=dict)
+    details: dict[int, ClosedLease] = field(default_factory=dict)
+    blocks: dict[int, OutcomeBlock] = field(default_factory=dict)
     _unchecked: int = 0
     """How many were closed since `old` was asked."""
     _detail_bytes: int = 0
     _block_bytes: int = 0
     """In a snapshot, at most."""
 
-    def note(self, token: int, closed: Closed) -> None:
+    def note(self, token: int, closed: ClosedLease) -> None:
         """Remembers a lease that has just been closed."""
         self.details[token] = closed
         self._detail_bytes += closed.size
@@ -101,18 +101,18 @@ class ClosedLeases:
         number, place = divmod(token, BLOCK)
         block = self.blocks.get(number)
         if block is None:
-            block = self.blocks[number] = Block(bytearray(BLOCK), closed.at_ms)
+            block = self.blocks[number] = OutcomeBlock(bytearray(BLOCK), closed.at_ms)
             self._block_bytes += block.size
         self._block_bytes -= block.size
         block.note(place, _MIXED if len(closed.done) > 1 else next(iter(closed.done)), closed.at_ms)
         self._block_bytes += block.size
 
-    def outcome(self, token: int) -> Outcome | None:
+    def outcome(self, token: int) -> DeliveryOutcome | None:
         """Return the one outcome of all messages of a lease; None if there were several, or it is not known."""
         number, place = divmod(token, BLOCK)
         block = self.blocks.get(number)
         found = block.outcomes[place] if block is not None else 0
-        return Outcome(found) if found and found != _MIXED else None
+        return DeliveryOutcome(found) if found and found != _MIXED else None
 
     def measure(self) -> None:
         """Builds the indexes of a state that was just read."""

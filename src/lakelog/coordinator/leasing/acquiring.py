@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from lakelog.coordinator.leasing import events
 from lakelog.coordinator.leasing.events import pack_keys, to_ranges
-from lakelog.coordinator.leasing.operations import Fate, Granted, Nothing, Take
+from lakelog.coordinator.leasing.operations import AcquireMessages, ExclusionReason, Granted, NothingAvailable
 from lakelog.coordinator.leasing.state import Lease
 from lakelog.model.group import Order
 
 if TYPE_CHECKING:
-    from lakelog.coordinator.leasing.step import Decision
+    from lakelog.coordinator.leasing.step import StepInProgress
 
 ALONE_WITHIN_MS = 10_000
 """So long a suspect waits for an owner that can be alone with it; where nobody ever is, it then goes with others."""
@@ -44,16 +44,16 @@ class _Pick:
     lapsed: list[int] = field(default_factory=list)
 
 
-def take(decision: Decision, operation: Take) -> Granted | Nothing:
+def take(decision: StepInProgress, operation: AcquireMessages) -> Granted | NothingAvailable:
     state = decision.state
     again = _repeated(decision, operation)
     if again is not None:
         return again
     if decision.config.paused or operation.max_messages < 1:
-        return Nothing()
+        return NothingAvailable()
     held = state.held_by(operation.owner)
     if not operation.isolates and any(lease.suspect for lease in held):
-        return Nothing()
+        return NothingAvailable()
     if operation.isolates or not (held or operation.hands):
         suspect = _suspect(decision, operation)
         if suspect is not None:
@@ -68,7 +68,7 @@ def take(decision: Decision, operation: Take) -> Granted | Nothing:
     return _grant(decision, operation, pick)
 
 
-def _repeated(decision: Decision, operation: Take) -> Granted | None:
+def _repeated(decision: StepInProgress, operation: AcquireMessages) -> Granted | None:
     """The lease that this same request got before, if its answer was lost."""
     if not operation.request:
         return None
@@ -76,13 +76,13 @@ def _repeated(decision: Decision, operation: Take) -> Granted | None:
         if lease.request == operation.request and lease.until_ms > decision.now:
             decision.before(lease.until_ms)
             # Also where one call is decided twice: the lease may be that of a call at another server all the same.
-            if not lease.told_again:
-                decision.emit(events.Extended(lease.token, lease.until_ms, False, True))
+            if not lease.reissued:
+                decision.emit(events.LeaseExtended(lease.token, lease.until_ms, False, True))
             return _granted(decision, lease)
     return None
 
 
-def _suspect(decision: Decision, operation: Take) -> Granted | None:
+def _suspect(decision: StepInProgress, operation: AcquireMessages) -> Granted | None:
     state, now = decision.state, decision.now
     pick = _Pick(frontier=state.frontier)
     for offset in state.due_suspects(now, 100):
@@ -99,7 +99,7 @@ def _suspect(decision: Decision, operation: Take) -> Granted | None:
     return _lease(decision, operation, pick, suspect=True)
 
 
-def _due(decision: Decision, operation: Take, pick: _Pick) -> None:
+def _due(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
     state = decision.state
     due = dict.fromkeys(state.due(decision.now, operation.max_messages), 0)
     late = state.due_suspects(decision.now - ALONE_WITHIN_MS, operation.max_messages - len(due))
@@ -114,7 +114,7 @@ def _due(decision: Decision, operation: Take, pick: _Pick) -> None:
             pick.keys[offset] = waiting.key
 
 
-def _ready(decision: Decision, operation: Take, pick: _Pick) -> None:
+def _ready(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
     state = decision.state
     for key in state.ready_keys():
         for offset in state.skipped[key]:
@@ -127,7 +127,7 @@ def _ready(decision: Decision, operation: Take, pick: _Pick) -> None:
             pick.room -= 1
 
 
-def _fresh(decision: Decision, operation: Take, pick: _Pick) -> None:
+def _fresh(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
     state, config, candidates = decision.state, decision.config, decision.context.candidates
     if not candidates.start <= state.frontier < candidates.end:
         return
@@ -139,7 +139,7 @@ def _fresh(decision: Decision, operation: Take, pick: _Pick) -> None:
     _scan(decision, pick, want)
 
 
-def _keys(decision: Decision, first: int, end: int) -> Sequence[int]:
+def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
     """The keys that count under the group's order, of the candidates from the first offset to the end."""
     candidates = decision.context.candidates
     if decision.config.order is Order.KEY:
@@ -147,7 +147,7 @@ def _keys(decision: Decision, first: int, end: int) -> Sequence[int]:
     return [PARTITION_KEY if decision.config.order is Order.PARTITION else 0] * (end - first)
 
 
-def _scan(decision: Decision, pick: _Pick, want: int) -> None:
+def _scan(decision: StepInProgress, pick: _Pick, want: int) -> None:
     """As many at once as are wanted: most often none of them is of a blocked key, and all are chosen."""
     state, candidates = decision.state, decision.context.candidates
     has_fates = bool(candidates.passed or candidates.expires)
@@ -168,7 +168,7 @@ def _scan(decision: Decision, pick: _Pick, want: int) -> None:
             want -= end - first
 
 
-def _look_at_each(decision: Decision, pick: _Pick, keys: Sequence[int], blocked: set[int]) -> bool:
+def _look_at_each(decision: StepInProgress, pick: _Pick, keys: Sequence[int], blocked: set[int]) -> bool:
     """Message by message: filtered, expired, skipped because its key is blocked, or chosen.
 
     False: no more may be skipped.
@@ -177,9 +177,9 @@ def _look_at_each(decision: Decision, pick: _Pick, keys: Sequence[int], blocked:
     has_fates = bool(candidates.passed or candidates.expires)
     for offset, key in enumerate(keys, pick.frontier):
         fate = _fate(decision, offset) if has_fates else None
-        if fate is Fate.FILTERED:
+        if fate is ExclusionReason.FILTERED:
             pick.filtered += 1
-        elif fate is Fate.EXPIRED:
+        elif fate is ExclusionReason.EXPIRED:
             pick.expired += 1
         elif key not in blocked:
             pick.fresh.append(offset)
@@ -194,16 +194,16 @@ def _look_at_each(decision: Decision, pick: _Pick, keys: Sequence[int], blocked:
     return True
 
 
-def _fate(decision: Decision, offset: int) -> Fate | None:
+def _fate(decision: StepInProgress, offset: int) -> ExclusionReason | None:
     candidates = decision.context.candidates
     expires = candidates.expires.get(offset)
     if expires is not None and expires <= decision.now:
         decision.since(expires)
-        return Fate.EXPIRED
+        return ExclusionReason.EXPIRED
     return candidates.passed.get(offset)
 
 
-def _is_expired(decision: Decision, offset: int) -> bool:
+def _is_expired(decision: StepInProgress, offset: int) -> bool:
     expires = decision.state.expires.get(offset)
     if expires is None or expires > decision.now:
         return False
@@ -211,31 +211,31 @@ def _is_expired(decision: Decision, offset: int) -> bool:
     return True
 
 
-def _lapse(decision: Decision, pick: _Pick) -> None:
+def _lapse(decision: StepInProgress, pick: _Pick) -> None:
     if pick.lapsed:
-        decision.emit(events.Lapsed(pick.lapsed))
+        decision.emit(events.MessagesExpired(pick.lapsed))
         pick.lapsed = []
 
 
-def _grant(decision: Decision, operation: Take, pick: _Pick) -> Granted | Nothing:
+def _grant(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> Granted | NothingAvailable:
     before = decision.state.frontier
-    granted = _lease(decision, operation, pick, suspect=False) if pick.keys or pick.fresh else Nothing()
+    granted = _lease(decision, operation, pick, suspect=False) if pick.keys or pick.fresh else NothingAvailable()
     if pick.skipped or pick.filtered or pick.expired or pick.frontier > decision.state.frontier:
         expires = decision.context.candidates.expires
         blocked = [[key, *offsets] for key, offsets in pick.skipped.items()]
         noted = [n for each in blocked for offset in each[1:] if offset in expires for n in (offset, expires[offset])]
         frontier = max(pick.frontier, before)
-        decision.emit(events.Passed(frontier, blocked, pick.filtered, pick.expired, noted))
+        decision.emit(events.FrontierMoved(frontier, blocked, pick.filtered, pick.expired, noted))
     return granted
 
 
-def _lease(decision: Decision, operation: Take, pick: _Pick, *, suspect: bool) -> Granted:
+def _lease(decision: StepInProgress, operation: AcquireMessages, pick: _Pick, *, suspect: bool) -> Granted:
     state = decision.state
     before = sorted(pick.keys)
     offsets = [*before, *pick.fresh] if before else pick.fresh
     keys = [*(pick.keys[offset] for offset in before), *pick.fresh_keys] if before else pick.fresh_keys
     expires = decision.context.candidates.expires
-    event = events.Leased(
+    event = events.LeaseGranted(
         state.last_token + 1,
         operation.owner,
         operation.request,
@@ -251,15 +251,15 @@ def _lease(decision: Decision, operation: Take, pick: _Pick, *, suspect: bool) -
     return _granted(decision, state.leases[event.token])
 
 
-def _granted(decision: Decision, lease: Lease) -> Granted:
-    tallies, ranges = decision.state.tallies, lease.open.ranges
+def _granted(decision: StepInProgress, lease: Lease) -> Granted:
+    histories, ranges = decision.state.histories, lease.open.ranges
     offsets = range(*ranges) if len(ranges) == 2 else list(lease.open)
-    known = [offset for offset in offsets if offset in tallies] if tallies else []
+    known = [offset for offset in offsets if offset in histories] if histories else []
     return Granted(
         token=lease.token,
         until_ms=lease.until_ms,
         suspect=lease.suspect,
         offsets=offsets,
-        deliveries={offset: tallies[offset].deliveries for offset in known},
-        failures={offset: tallies[offset].failures for offset in known if tallies[offset].failures},
+        deliveries={offset: histories[offset].deliveries for offset in known},
+        failures={offset: histories[offset].failures for offset in known if histories[offset].failures},
     )
