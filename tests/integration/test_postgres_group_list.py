@@ -46,7 +46,7 @@ async def copy_group(admin: asyncpg.Connection, count: int) -> None:
         "from lakelog.consumer_group, generate_series(1, $1::integer) n",
         count,
     )
-    for table in ("reading", "journal", "members", "heartbeat", "dead_letter"):
+    for table in ("group_topic", "journal", "members", "heartbeat", "dead_letter"):
         columns = await admin.fetchval(
             "select string_agg('x.' || column_name, ', ' order by ordinal_position) from information_schema.columns "
             "where table_schema = 'lakelog' and table_name = $1 and column_name <> 'group_id'",

@@ -297,7 +297,7 @@ async def test_a_reading_waits_for_a_delete_of_its_group(database: str) -> None:
         await someone_waits(admin)
     with pytest.raises(GroupNotFound):
         await create
-    assert await admin.fetchval("select count(*) from lakelog.reading") == 0
+    assert await admin.fetchval("select count(*) from lakelog.group_topic") == 0
     for connection in (admin, other):
         await connection.close()
     await catalog.close()

@@ -15,7 +15,7 @@ from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_settings import settings_text
 from lakelog.storage.postgres.queries import load
-from lakelog.storage.postgres.rows import group_of, reading_of, scope_of, topic_of
+from lakelog.storage.postgres.rows import group_of, group_topic_of, scope_of, topic_of
 
 _SQL = load("group_catalog")
 _CREATE_TRIES = 20
@@ -80,15 +80,15 @@ class PostgresGroupCatalog:
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None:
         rows = await self._read("group_topic_find", group_id, incarnation)
-        return reading_of(rows[0]) if rows else None
+        return group_topic_of(rows[0]) if rows else None
 
     async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
         rows = await self._read("group_topic_list", [group.group_id for group in groups])
-        return [(topic_of(row, scope_of(row)), reading_of(row)) for row in rows]
+        return [(topic_of(row, scope_of(row)), group_topic_of(row)) for row in rows]
 
     async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
         rows = await self._read("group_topic_list_by_topic", topic.incarnation)
-        return [(group_of(row, topic.scope), reading_of(row)) for row in rows]
+        return [(group_of(row, topic.scope), group_topic_of(row)) for row in rows]
 
     async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
         rows = await self._write(

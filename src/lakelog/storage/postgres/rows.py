@@ -55,12 +55,12 @@ def group_of(row: asyncpg.Record, scope: Scope) -> Group:
     )
 
 
-def reading_of(row: asyncpg.Record) -> Reading:
+def group_topic_of(row: asyncpg.Record) -> Reading:
     return Reading(
         group_id=row["group_id"],
         incarnation=row["incarnation"],
         starts=tuple(row["starts"]),
-        epoch=row["reading_epoch"],
+        epoch=row["position_epoch"],
         targets=tuple(row["targets"]),
     )
 

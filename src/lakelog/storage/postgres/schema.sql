@@ -1057,6 +1057,14 @@ ALTER TABLE lakelog.environment ALTER COLUMN environment_id ADD GENERATED ALWAYS
     CACHE 1
 );
 
+CREATE TABLE lakelog.group_topic (
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    starts bigint[] NOT NULL,
+    epoch integer DEFAULT 0 NOT NULL,
+    targets bigint[] DEFAULT '{}'::bigint[] NOT NULL
+);
+
 CREATE TABLE lakelog.heartbeat (
     group_id bigint NOT NULL,
     member_id text NOT NULL,
@@ -1131,14 +1139,6 @@ CREATE TABLE lakelog.promoted (
     base_offset bigint NOT NULL,
     count bigint NOT NULL,
     at timestamp with time zone NOT NULL
-);
-
-CREATE TABLE lakelog.reading (
-    group_id bigint NOT NULL,
-    incarnation bigint NOT NULL,
-    starts bigint[] NOT NULL,
-    epoch integer DEFAULT 0 NOT NULL,
-    targets bigint[] DEFAULT '{}'::bigint[] NOT NULL
 );
 
 CREATE TABLE lakelog.reservation (
@@ -1258,6 +1258,9 @@ ALTER TABLE ONLY lakelog.environment
 ALTER TABLE ONLY lakelog.environment
     ADD CONSTRAINT environment_project_name_key UNIQUE (project, name);
 
+ALTER TABLE ONLY lakelog.group_topic
+    ADD CONSTRAINT group_topic_pkey PRIMARY KEY (group_id, incarnation);
+
 ALTER TABLE ONLY lakelog.head
     ADD CONSTRAINT head_pkey PRIMARY KEY (pid, version);
 
@@ -1297,9 +1300,6 @@ ALTER TABLE ONLY lakelog.producer_batch
 ALTER TABLE ONLY lakelog.promoted
     ADD CONSTRAINT promoted_pkey PRIMARY KEY (pid, write_id);
 
-ALTER TABLE ONLY lakelog.reading
-    ADD CONSTRAINT reading_pkey PRIMARY KEY (group_id, incarnation);
-
 ALTER TABLE ONLY lakelog.reservation
     ADD CONSTRAINT reservation_pkey PRIMARY KEY (incarnation, key_hash);
 
@@ -1335,6 +1335,8 @@ CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, 
 
 CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, writer, number);
 
+CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);
+
 CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at) WITH (autosummarize='on');
 
 CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (environment_id, pipeline, topic) WHERE (state = 'running'::text);
@@ -1342,8 +1344,6 @@ CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (envi
 CREATE INDEX pipeline_run_newest ON lakelog.pipeline_run USING btree (environment_id, started_at DESC);
 
 CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at) WITH (autosummarize='on');
-
-CREATE INDEX reading_by_topic ON lakelog.reading USING btree (incarnation);
 
 CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at) WITH (autosummarize='on');
 
@@ -1362,11 +1362,11 @@ CREATE INDEX topic_to_close ON lakelog.topic USING btree (incarnation) WHERE ((d
 ALTER TABLE ONLY lakelog.consumer_group
     ADD CONSTRAINT consumer_group_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
+ALTER TABLE ONLY lakelog.group_topic
+    ADD CONSTRAINT group_topic_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
+
 ALTER TABLE ONLY lakelog.pipeline_run
     ADD CONSTRAINT pipeline_run_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
-
-ALTER TABLE ONLY lakelog.reading
-    ADD CONSTRAINT reading_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
 
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
@@ -1497,6 +1497,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.decision TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.environment TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.group_topic TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.heartbeat TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.hot_1 TO lakelog_service;
@@ -1516,8 +1518,6 @@ GRANT SELECT,INSERT ON TABLE lakelog.partition TO lakelog_service;
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
 GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.reading TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
 

@@ -19,7 +19,7 @@ create table lakelog.consumer_group (
 create unique index consumer_group_open on lakelog.consumer_group (environment_id, name) where deleted_at is null;
 create index consumer_group_to_close on lakelog.consumer_group (group_id) where deleted_at is not null and closed_at is null;
 
-create table lakelog.reading (
+create table lakelog.group_topic (
     group_id bigint not null references lakelog.consumer_group,
     incarnation bigint not null,
     starts bigint[] not null,
@@ -27,7 +27,7 @@ create table lakelog.reading (
     targets bigint[] not null default '{}',
     primary key (group_id, incarnation)
 );
-create index reading_by_topic on lakelog.reading (incarnation);
+create index group_topic_by_topic on lakelog.group_topic (incarnation);
 
 create table lakelog.server (
     server_id text primary key,
@@ -392,7 +392,7 @@ $$;
 
 grant select, insert, update on lakelog.consumer_group to lakelog_service;
 grant select, insert, delete on lakelog.journal, lakelog.members to lakelog_service;
-grant select, insert, update, delete on lakelog.reading, lakelog.server, lakelog.heartbeat, lakelog.dead_letter
+grant select, insert, update, delete on lakelog.group_topic, lakelog.server, lakelog.heartbeat, lakelog.dead_letter
     to lakelog_service;
 revoke all on all functions in schema lakelog from public;
 grant execute on all functions in schema lakelog to lakelog_service;

@@ -41,8 +41,8 @@ select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.e
 where t.deleted_at is not null and t.closed_at is null order by t.incarnation limit $1;
 
 -- topic_forget: all its heads are closed; nobody reads it
-with readings as (
-    delete from lakelog.reading where incarnation = $1
+with group_topics as (
+    delete from lakelog.group_topic where incarnation = $1
 )
 update lakelog.topic set closed_at = clock_timestamp() where incarnation = $1 and deleted_at is not null;
 

@@ -18,12 +18,12 @@ returning *;
 -- group_is_open: whether it still exists
 select 1 from lakelog.consumer_group where group_id = $1 and deleted_at is null;
 
--- group_delete: the decision, and its readings; what cells keep for it goes afterwards
+-- group_delete: the decision, and the topics that it reads; what cells keep for it goes afterwards
 with deleted as (
     update lakelog.consumer_group set deleted_at = clock_timestamp() where group_id = $1 and deleted_at is null
     returning group_id
-), readings as (
-    delete from lakelog.reading r using deleted d where r.group_id = d.group_id
+), group_topics as (
+    delete from lakelog.group_topic r using deleted d where r.group_id = d.group_id
 )
 select 1 from deleted;
 
@@ -34,32 +34,32 @@ select group_id from lakelog.consumer_group where deleted_at is not null and clo
 update lakelog.consumer_group set closed_at = clock_timestamp()
 where group_id = any ($1::bigint[]) and deleted_at < clock_timestamp() - $2::interval and closed_at is null;
 
--- reading_create: nothing if there is one. The lock waits for a delete of the group, and then finds no group.
+-- group_topic_create: nothing if there is one. The lock waits for a delete of the group, and then finds no group.
 with present as materialized (
     select group_id from lakelog.consumer_group where group_id = $1 and deleted_at is null for share
 )
-insert into lakelog.reading (group_id, incarnation, starts, epoch, targets)
+insert into lakelog.group_topic (group_id, incarnation, starts, epoch, targets)
 select group_id, $2, $3, $4, $5 from present
 on conflict do nothing;
 
--- reading_find: what the group decided about the topic
-select *, epoch as reading_epoch from lakelog.reading where group_id = $1 and incarnation = $2;
+-- group_topic_find: what the group decided about the topic
+select *, epoch as position_epoch from lakelog.group_topic where group_id = $1 and incarnation = $2;
 
--- reading_list: what groups read, of open topics, by group and name
-select t.*, r.group_id, r.starts, r.epoch as reading_epoch, r.targets, e.project, e.name as environment
-from lakelog.reading r
+-- group_topic_list: what groups read, of open topics, by group and name
+select t.*, r.group_id, r.starts, r.epoch as position_epoch, r.targets, e.project, e.name as environment
+from lakelog.group_topic r
 join lakelog.topic t on t.incarnation = r.incarnation and t.deleted_at is null
 join lakelog.environment e on e.environment_id = t.environment_id
 where r.group_id = any ($1::bigint[]) order by r.group_id, t.name;
 
--- reading_list_topic: the groups that read a topic, by name
-select g.*, r.incarnation, r.starts, r.epoch as reading_epoch, r.targets
-from lakelog.reading r
+-- group_topic_list_by_topic: the groups that read a topic, by name
+select g.*, r.incarnation, r.starts, r.epoch as position_epoch, r.targets
+from lakelog.group_topic r
 join lakelog.consumer_group g on g.group_id = r.group_id and g.deleted_at is null
 where r.incarnation = $1 order by g.name;
 
--- reading_seek: the next epoch, if nobody sought since
-update lakelog.reading set epoch = epoch + 1, targets = $4 where group_id = $1 and incarnation = $2 and epoch = $3
+-- group_topic_seek: the next epoch, if nobody sought since
+update lakelog.group_topic set epoch = epoch + 1, targets = $4 where group_id = $1 and incarnation = $2 and epoch = $3
 returning epoch;
 
 -- server_seen: notes a server, forgets those of another day, and gives the others that are alive
