@@ -21,9 +21,9 @@ from lakelog.model.pipeline import RunState
 from lakelog.segments import ContentHash, conform
 from lakelog.spark import sweep, tier
 from lakelog.spark.pipelines.tier_tasks import write_all
-from lakelog.spark.pipelines.tiering import Tiered
-from lakelog.spark.reading.piece_reader import Place
-from lakelog.spark.session import Connection
+from lakelog.spark.pipelines.tiering import TierSummary
+from lakelog.spark.reading.range_reader import ReadTarget
+from lakelog.spark.session import ConnectionSettings
 from lakelog.storage.postgres import open_cells
 from tests.acceptance.cli_kit import Cli
 from tests.kit.fleet import Fleet
@@ -130,7 +130,7 @@ def test_a_tiered_topic_reads_the_same_without_its_hot_tables(
     """S20, S22."""
     publish(log, "moved")
     before = contents(log, "moved")
-    told: list[Tiered] = []
+    told: list[TierSummary] = []
     done = tier(spark, "moved", segment_bytes=SMALL, min_age=0, on_progress=told.append)
     assert (done.messages, done.taken, done.dropped, done.settled) == (MESSAGES, 0, 0, 0)
     assert done.segments == done.planned_segments > 4
@@ -247,8 +247,11 @@ def test_a_damaged_file_never_counts(spark: SparkSession, log: lakelog.Lakelog, 
     publish(log, "damaged", 600)
     before = contents(log, "damaged")
     plan = log.lake.plan("damaged")
-    place = Place(
-        connection=Connection(url=url_of(fleet)), topic="damaged", incarnation=plan.incarnation, store=plan.store
+    place = ReadTarget(
+        connection=ConnectionSettings(url=url_of(fleet)),
+        topic="damaged",
+        incarnation=plan.incarnation,
+        store=plan.store,
     )
     ranges = log.lake.tierable("damaged", segment_bytes=5_000, min_bytes=1)
     outcomes = write_all(spark, place, plan.environment_id, ranges)
@@ -277,8 +280,8 @@ def test_two_drivers_on_one_range_leave_each_offset_in_one_place(
     """S20: the second registration is refused, and its file is nobody's."""
     publish(log, "twice", 300)
     plan = log.lake.plan("twice")
-    place = Place(
-        connection=Connection(url=url_of(fleet)), topic="twice", incarnation=plan.incarnation, store=plan.store
+    place = ReadTarget(
+        connection=ConnectionSettings(url=url_of(fleet)), topic="twice", incarnation=plan.incarnation, store=plan.store
     )
     ranges: list[TierRange] = log.lake.tierable("twice", segment_bytes=5_000, min_bytes=1)
     both = [write_all(spark, place, plan.environment_id, ranges) for _ in range(2)]

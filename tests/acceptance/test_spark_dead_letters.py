@@ -12,10 +12,10 @@ import pytest
 import lakelog
 from lakelog import Lakelog
 from lakelog.client.group_values import Answer, ConsumeWish
-from lakelog.client.worker.options import Options
+from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.errors import InvalidRequest
 from lakelog.spark import dead_letters, redrive
-from lakelog.spark.repair.repairing import Redriven
+from lakelog.spark.repair.repairing import RedriveSummary
 from tests.acceptance.client_kit import ThreadServer
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def take(log: Lakelog, name: str) -> list[tuple[Any, tuple[int, ...]]]:
             owner="w1",
             request_id=uuid.uuid4().hex,
             max_messages=1000,
-            wish=Options(start_from="earliest").wish(),
+            wish=SubscriptionOptions(start_from="earliest").wish(),
         )
         leases = log.group(GROUP).consume(wish).leases
         if not leases:
@@ -176,7 +176,7 @@ def test_headers_may_be_repaired_too_and_keys_may_not(spark: SparkSession, log: 
 
 
 def test_a_rate_is_kept(spark: SparkSession, log: Lakelog, name: str) -> None:
-    seen: list[Redriven] = []
+    seen: list[RedriveSummary] = []
     begun = time.monotonic()
     assert redrive(dead_letters(spark, name, GROUP), rate="5/s", on_progress=seen.append).redriven == 10
     assert time.monotonic() - begun >= 1.7

@@ -18,7 +18,7 @@ from lakelog import Lakelog
 from lakelog.client.group_values import MemberInfo
 from lakelog.errors import ConfigurationError, GroupNotFound, GroupSettingsDiffer, InvalidRequest
 from lakelog.spark import subscribe
-from lakelog.spark.subscribing.subscribe import Summary
+from lakelog.spark.subscribing.subscribe import SubscriptionSummary
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.waiting import eventually
 
@@ -43,7 +43,7 @@ def name(log: Lakelog) -> str:
     return found
 
 
-def run(spark: SparkSession, name: str, handler: Any, **options: Any) -> Summary:
+def run(spark: SparkSession, name: str, handler: Any, **options: Any) -> SubscriptionSummary:
     wish = {"retries": SOON, "start_from": "earliest", "until_empty": True, "concurrency": 2, **options}
     # A group for each topic: what a test states of its settings must not differ from another's.
     return subscribe(spark, name, name, handler, **wish)
@@ -69,7 +69,7 @@ def test_each_message_is_run_on_an_executor_and_acked(
         note(tmp_path, str(value["n"]))
         assert delivery.attempt == 1 and delivery.topic == name
 
-    seen: list[Summary] = []
+    seen: list[SubscriptionSummary] = []
     summary = run(spark, name, handler, on_progress=seen.append)
     assert sorted(map(int, lines(tmp_path))) == list(range(500))
     assert (summary.acked, summary.delivered, summary.failed, summary.dead) == (500, 500, 0, 0)
@@ -169,7 +169,7 @@ def test_it_is_a_member_of_its_group_and_ends_when_told(spark: SparkSession, log
     topic = log.topic(name)
     topic.publish({"n": 0})
     stop = threading.Event()
-    found: list[Summary] = []
+    found: list[SubscriptionSummary] = []
     arguments = {"stop": stop, "until_empty": False}
     thread = threading.Thread(target=lambda: found.append(run(spark, name, lambda value: None, **arguments)))
     thread.start()

@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 
 import lakelog
-from lakelog.client.publishing.staging import Cutter
+from lakelog.client.publishing.staging import StagingEncoder
 from lakelog.model.write import DecideWish, StageWish
 
 TASKS = 3
@@ -28,7 +28,7 @@ def main() -> None:
             rows = pa.record_batch({"key": [str(n) for n in numbers], "value": [f"{write_id}:{n}" for n in numbers]})
             attempt = secrets.token_hex(8)
             wish = StageWish(write_id=write_id, attempt=attempt, incarnation=topic.incarnation, epoch=topic.epoch)
-            cutter = Cutter(topic)
+            cutter = StagingEncoder(topic)
             for share in [*cutter.add(rows), *cutter.rest()]:
                 log.writes.stage(name, wish, share)
             attempts.append(attempt)

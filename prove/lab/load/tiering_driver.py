@@ -95,10 +95,10 @@ class TieringDriver:
             setattr(tier_tasks, name, partial(_at_work, points, name))
 
 
-def _at_work(points: str, name: str, *given: Any) -> tier_tasks.Outcome:
+def _at_work(points: str, name: str, *given: Any) -> tier_tasks.TierResult:
     """Runs in a task, where the pipeline is as it was."""
     _arm_once(points)
-    done: tier_tasks.Outcome = getattr(tier_tasks, name)(*given)
+    done: tier_tasks.TierResult = getattr(tier_tasks, name)(*given)
     return done
 
 
@@ -131,8 +131,8 @@ def _session(plan: TieringPlan) -> Iterator[SparkSession]:
         yield spark
 
 
-def _idle(_: int) -> tier_tasks.Outcome:
-    return tier_tasks.Outcome()
+def _idle(_: int) -> tier_tasks.TierResult:
+    return tier_tasks.TierResult()
 
 
 class _Unrecorded:

@@ -15,10 +15,10 @@ from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_coun
 
 if TYPE_CHECKING:
     from lakelog.model.pipeline import PipelineRun
-    from lakelog.spark.pipelines.jobs import Report, Sessions, TierJob
-    from lakelog.spark.pipelines.sweeping import Swept
-    from lakelog.spark.pipelines.tiering import Tiered
-    from lakelog.spark.session import Connection
+    from lakelog.spark.pipelines.jobs import JobListener, SparkSessions, TierJob
+    from lakelog.spark.pipelines.sweeping import SweepSummary
+    from lakelog.spark.pipelines.tiering import TierSummary
+    from lakelog.spark.session import ConnectionSettings
 
 app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
@@ -69,9 +69,9 @@ def run_tier(
     settings = parse_pairs(conf, "--conf")
     period = None if every is None else parse_duration(every).total_seconds()
     job = _job(topic, segment_size, min_age, dry_run, period)
-    from lakelog.spark.pipelines.jobs import Sessions
+    from lakelog.spark.pipelines.jobs import SparkSessions
 
-    sessions = Sessions(
+    sessions = SparkSessions(
         name=f"lakelog tier {topic or ''}".strip(),
         master=master,
         conf=settings,
@@ -93,14 +93,14 @@ def plan_tier(
 
     The same as `run tier --dry-run`, by partition.
     """
-    from lakelog.spark.pipelines.tiering import Tiered, explained, tierable
+    from lakelog.spark.pipelines.tiering import TierSummary, explained, tierable
 
     job = _job(topic, segment_size, min_age, True, None)
     with open_log(url, token) as log:
         topics = [topic] if topic else [info.name for info in log.topics()]
         found = [(name, each) for name in topics for each in tierable(log, name, job.wish)]
         left = {name: len(log.lake.unverified(name)) for name in topics}
-        nothing = [] if found else [explained(log, Tiered(topic=name)) for name in topics]
+        nothing = [] if found else [explained(log, TierSummary(topic=name)) for name in topics]
     if json:
         ranges = [
             {"topic": name, "partition": each.partition, "first": each.first, "end": each.end, "bytes": each.bytes}
@@ -197,16 +197,16 @@ def _age(text: str) -> timedelta:
     return timedelta(0) if text in ("0", "0s") else parse_duration(text)
 
 
-def _connection(url: str | None, token: str | None) -> Connection:
+def _connection(url: str | None, token: str | None) -> ConnectionSettings:
     """Checked at once: Spark would take seconds to start, only to find nobody there."""
-    from lakelog.spark.session import Connection
+    from lakelog.spark.session import ConnectionSettings
 
     open_log(url, token).close()
     target = find_target(url, token)
-    return Connection(url=target.url, token=target.token)
+    return ConnectionSettings(url=target.url, token=target.token)
 
 
-def _tier(connection: Connection, sessions: Sessions, job: TierJob, json: bool) -> None:
+def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, json: bool) -> None:
     from lakelog.spark.pipelines import jobs
 
     try:
@@ -236,19 +236,19 @@ class _Screen:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def report(self) -> Report:
-        from lakelog.spark.pipelines.jobs import Report as Base
+    def report(self) -> JobListener:
+        from lakelog.spark.pipelines.jobs import JobListener as Base
 
         screen = self
 
         class Shown(Base):
-            def begun(self, topic: str, plan: Tiered) -> None:
+            def begun(self, topic: str, plan: TierSummary) -> None:
                 screen.begun(topic, plan)
 
-            def progress(self, done: Tiered) -> None:
+            def progress(self, done: TierSummary) -> None:
                 screen.progress(done)
 
-            def ended(self, done: Tiered) -> None:
+            def ended(self, done: TierSummary) -> None:
                 screen.ended(done)
 
             def passed(self, topic: str, error: Any) -> None:
@@ -256,7 +256,7 @@ class _Screen:
 
         return Shown()
 
-    def begun(self, topic: str, plan: Tiered) -> None:
+    def begun(self, topic: str, plan: TierSummary) -> None:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
@@ -267,12 +267,12 @@ class _Screen:
             self._task = self._bar.add_task(topic, total=plan.messages or None, segments=0)
             self._bar.start()
 
-    def progress(self, done: Tiered) -> None:
+    def progress(self, done: TierSummary) -> None:
         if self._bar is not None:
             total = done.planned_messages or None
             self._bar.update(self._task, completed=done.messages, total=total, segments=done.segments)
 
-    def ended(self, done: Tiered) -> None:
+    def ended(self, done: TierSummary) -> None:
         self._close()
         if self._job.every_seconds is not None and not done.segments:
             return
@@ -287,7 +287,7 @@ class _Screen:
             self._bar = None
 
 
-def _tiered_line(done: Tiered, job: TierJob) -> str:
+def _tiered_line(done: TierSummary, job: TierJob) -> str:
     if done.is_nothing:
         return _nothing_line(done, job)
     verb = "would be tiered" if done.dry_run or (not job.every_seconds and job.dry_run) else "tiered"
@@ -301,7 +301,7 @@ def _tiered_line(done: Tiered, job: TierJob) -> str:
     return f"{line} ({show_size(done.bytes)}){'; ' + told if told else ''}"
 
 
-def _nothing_line(done: Tiered, job: TierJob) -> str:
+def _nothing_line(done: TierSummary, job: TierJob) -> str:
     """Say why there was nothing to tier."""
     if not done.total:
         return f"{done.topic}: nothing to tier: the topic has no messages"
@@ -315,7 +315,7 @@ def _nothing_line(done: Tiered, job: TierJob) -> str:
     )
 
 
-def _swept_line(done: Swept) -> str:
+def _swept_line(done: SweepSummary) -> str:
     verb = "would be deleted" if done.dry_run else "deleted"
     return f"{show_count(done.files, 'file')} looked at, {done.deleted:,} {verb} ({show_size(done.bytes)})"
 

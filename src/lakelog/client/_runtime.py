@@ -28,7 +28,7 @@ _READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class SocketAddress:
     """Where a server listens."""
 
     host: str
@@ -101,7 +101,7 @@ def sleep(seconds: float) -> None:
 # Work beside the caller -----------------------------------------------------------------------------------------------
 
 
-class AsyncTask:
+class AsyncBackgroundTask:
     """Runs a coroutine function beside the caller."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -118,7 +118,7 @@ class AsyncTask:
         return not self._task.done() and not self._task.get_loop().is_closed()
 
 
-class Task:
+class BackgroundTask:
     """Runs a function in a thread of its own, which does not keep the process alive."""
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class Task:
         return self._thread.is_alive()
 
 
-class _Pool:
+class _ThreadPool:
     """Threads for work that releases the interpreter's lock, shared by the process."""
 
     def __init__(self) -> None:
@@ -152,10 +152,10 @@ class _Pool:
         self._executor = None
 
 
-_pool = _Pool()
+_pool = _ThreadPool()
 
 
-class AsyncWork:
+class AsyncComputation:
     """A computation that was begun in another thread."""
 
     def __init__(self, work: Callable[..., R], *args: Any) -> None:
@@ -165,7 +165,7 @@ class AsyncWork:
         return await self._future
 
 
-class Work:
+class Computation:
     """A computation that was begun in another thread."""
 
     def __init__(self, work: Callable[..., R], *args: Any) -> None:
@@ -197,7 +197,7 @@ class AsyncStream:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def open(cls, address: Address, seconds: float) -> AsyncStream:
+    async def open(cls, address: SocketAddress, seconds: float) -> AsyncStream:
         tls = _tls() if address.tls else None
         async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=_READ_BYTES)
@@ -255,7 +255,7 @@ class Stream:
         self._buffer = bytearray()
 
     @classmethod
-    def open(cls, address: Address, seconds: float) -> Stream:
+    def open(cls, address: SocketAddress, seconds: float) -> Stream:
         sock = socket.create_connection((address.host, address.port), timeout=seconds)
         try:
             _no_delay(sock)

@@ -12,34 +12,34 @@ from weakref import WeakSet
 log = logging.getLogger("lakelog")
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """Forgets, in the child, what belongs to the parent."""
 
     def reset_after_fork(self) -> None: ...
 
 
-class Exiting(Protocol):
+class ExitAware(Protocol):
     """Publishes or reports what is left, and lets go."""
 
     def finish_at_exit(self) -> None: ...
 
 
-_forked: WeakSet[Forked] = WeakSet()
-_exiting: dict[int, Exiting] = {}
+_forked: WeakSet[ForkAware] = WeakSet()
+_exiting: dict[int, ExitAware] = {}
 inherited: list[object] = []
 """Connections of the parent, kept in the child: closing one could disturb the parent's event loop."""
 
 
-def after_fork(thing: Forked) -> None:
+def after_fork(thing: ForkAware) -> None:
     _forked.add(thing)
 
 
-def before_exit(thing: Exiting) -> None:
+def before_exit(thing: ExitAware) -> None:
     """Kept alive until `forget`: what it has accepted must not vanish with the last reference."""
     _exiting[id(thing)] = thing
 
 
-def forget(thing: Exiting) -> None:
+def forget(thing: ExitAware) -> None:
     _exiting.pop(id(thing), None)
 
 

@@ -1,6 +1,6 @@
 """How a Spark job reaches Lakelog: where the server is, and one client per process.
 
-Spark pickles what it sends to executors, so a `Connection` is plain data; the client that it stands for is opened in
+Spark pickles what it sends to executors, so a `ConnectionSettings` is plain data. The client is opened in
 the process that uses it, and kept there for the tasks to come.
 """
 
@@ -35,11 +35,11 @@ _STORE_OPTIONS = {
 }
 PATIENCE_SECONDS = 2.0
 _log = logging.getLogger(__name__)
-_clients: dict[tuple[int, Connection], Lakelog] = {}
+_clients: dict[tuple[int, ConnectionSettings], Lakelog] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ConnectionSettings:
     """Where the topics are, and the token that opens them."""
 
     url: str
@@ -61,12 +61,12 @@ class Connection:
         return {"url": self.url, "token": self.token} if self.token else {"url": self.url}
 
 
-def connection_of(options: Mapping[str, str]) -> Connection:
+def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
     """Return the connection of the options `url` and `token`, else of the environment, or `.lakelog/env`."""
     return connection_to(options.get("url"), options.get("token"))
 
 
-def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> Connection:
+def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> ConnectionSettings:
     """Return the connection: what is given, else the session's configuration, the environment, or `.lakelog/env`."""
     try:
         found = find_target(url or _configured(spark, URL_CONF), token or _configured(spark, TOKEN_CONF) or None)
@@ -75,10 +75,10 @@ def connection_to(url: str | None, token: str | None, spark: SparkSession | None
             "No server is configured. Use configure(SparkSession.builder, url='http://host:8080') or .option('url', …),"
             " set LAKELOG_URL in the environment of the driver, or start `lakelog dev` in the driver's folder."
         ) from None
-    return Connection(url=found.url, token=found.token)
+    return ConnectionSettings(url=found.url, token=found.token)
 
 
-def client(connection: Connection) -> Lakelog:
+def client(connection: ConnectionSettings) -> Lakelog:
     """The client of this process for that connection."""
     # A worker of Spark may be a fork of one that has a client already.
     place = (os.getpid(), connection)
@@ -87,14 +87,14 @@ def client(connection: Connection) -> Lakelog:
     return _clients[place]
 
 
-def require_topic(connection: Connection, topic: str) -> None:
+def require_topic(connection: ConnectionSettings, topic: str) -> None:
     """Raise `TopicNotFound` if the topic does not exist."""
     with announced(connection):
         client(connection).topic(topic).describe()
 
 
 @contextmanager
-def announced(connection: Connection) -> Iterator[None]:
+def announced(connection: ConnectionSettings) -> Iterator[None]:
     """Log a warning if the block takes long, because the server accepts connections and does not answer.
 
     The client itself logs a server that it cannot reach. Warnings of a Python worker of Spark are shown by the driver.

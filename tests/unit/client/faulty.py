@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedded import AsyncEmbeddedTransport
 from lakelog.client.hub import HubSettings
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import Run
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message
@@ -19,7 +19,7 @@ from lakelog.wire.frames import PublishFrame
 
 R = TypeVar("R")
 
-QUICK = Policy(limit_seconds=5.0, try_seconds=2.0, first_pause_seconds=0.0005, longest_pause_seconds=0.001)
+QUICK = RetryPolicy(limit_seconds=5.0, try_seconds=2.0, first_pause_seconds=0.0005, longest_pause_seconds=0.001)
 
 
 class Fault(Enum):
@@ -95,5 +95,5 @@ class FaultyTransport(AsyncEmbeddedTransport):
         return answer
 
 
-def client_of(transport: FaultyTransport, policy: Policy = QUICK) -> AsyncLakelog:
+def client_of(transport: FaultyTransport, policy: RetryPolicy = QUICK) -> AsyncLakelog:
     return AsyncLakelog(transport, policy)

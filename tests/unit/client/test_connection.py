@@ -15,7 +15,7 @@ import pytest
 import lakelog
 from lakelog.client._async.connection import AsyncConnections
 from lakelog.client._async.http import AsyncHttpTransport
-from lakelog.client._runtime import Address
+from lakelog.client._runtime import SocketAddress
 from lakelog.client._sync.connection import Connections
 from lakelog.client.connecting.failures import reason_of
 from lakelog.client.connecting.urls import servers_of
@@ -86,7 +86,7 @@ def scripted(*answers: bytes) -> Iterator[Script]:
 
 
 async def _ask_async(script: Script, times: int, seconds: float) -> list[tuple[int, bytes]]:
-    connections = AsyncConnections(Address(host="127.0.0.1", port=script.port, tls=False))
+    connections = AsyncConnections(SocketAddress(host="127.0.0.1", port=script.port, tls=False))
     try:
         answers = [await connections.request(HEAD, b"", seconds) for _ in range(times)]
         return [(answer.status, answer.body) for answer in answers]
@@ -99,7 +99,7 @@ def ask_async(script: Script, times: int = 1, seconds: float = 5.0) -> list[tupl
 
 
 def ask_sync(script: Script, times: int = 1, seconds: float = 5.0) -> list[tuple[int, bytes]]:
-    connections = Connections(Address(host="127.0.0.1", port=script.port, tls=False))
+    connections = Connections(SocketAddress(host="127.0.0.1", port=script.port, tls=False))
     try:
         answers = [connections.request(HEAD, b"", seconds) for _ in range(times)]
         return [(answer.status, answer.body) for answer in answers]
@@ -183,7 +183,7 @@ def test_a_server_that_is_not_there_is_unavailable(ask: Ask) -> None:
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_tried() -> None:
     with scripted(PLAIN) as script:
-        connections = Connections(Address(host="127.0.0.1", port=script.port, tls=False))
+        connections = Connections(SocketAddress(host="127.0.0.1", port=script.port, tls=False))
         connections.request(HEAD, b"", 5.0)
         stream = connections._idle[0]
         # With no answer left the script hangs up; that arrives a little later.
@@ -302,7 +302,7 @@ async def test_after_a_failure_the_next_server_is_asked() -> None:
 
 def test_urls() -> None:
     [one] = servers_of("https://example.org/lakelog/")
-    assert (one.address, one.prefix) == (Address(host="example.org", port=443, tls=True), "/lakelog")
+    assert (one.address, one.prefix) == (SocketAddress(host="example.org", port=443, tls=True), "/lakelog")
     several = servers_of("http://a:1, b:2,http://[::1]:3")
     assert [(server.address.host, server.address.port) for server in several] == [("a", 1), ("b", 2), ("::1", 3)]
     for wrong in ("http://", "http://a:x", "http://user@a", "ftp://a", "http://a?x=1"):
@@ -312,7 +312,7 @@ def test_urls() -> None:
 
 def test_a_call_that_outlives_its_client_leaves_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connections = Connections(Address(host="127.0.0.1", port=listener.getsockname()[1], tls=False))
+        connections = Connections(SocketAddress(host="127.0.0.1", port=listener.getsockname()[1], tls=False))
         call = threading.Thread(target=connections.request, args=(HEAD, b"", 5.0))
         call.start()
         served, _ = listener.accept()

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.client._async.connection import Answer as HttpAnswer
+from lakelog.client._async.connection import HttpResponse as HttpAnswer
 from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.group_transport import AsyncGroupTransport
 from lakelog.client.embedded import AsyncEmbeddedTransport
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
+from lakelog.client.group_values import Answered, Consumed, ConsumeWish, HttpResponse
 from lakelog.client.hub import HubSettings
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
@@ -73,21 +73,21 @@ async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpGroups
         yield AsyncHttpGroups(server), server
 
 
-async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[Answer, ...]:
+async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[HttpResponse, ...]:
     found = await groups.consume(replace(WISH, **more), SECONDS)
     return acks_of(found)
 
 
-def acks_of(found: Consumed) -> tuple[Answer, ...]:
+def acks_of(found: Consumed) -> tuple[HttpResponse, ...]:
     return tuple(
-        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        HttpResponse(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
         for lease in found.leases
     )
 
 
 async def round_of(groups: AsyncGroupTransport) -> None:
     """Two messages are acked, and the next two taken, in one call of the transport."""
-    lost = Answer(verb="ack", partition=0, token=1, offsets=(0,))
+    lost = HttpResponse(verb="ack", partition=0, token=1, offsets=(0,))
     answers = (*await acks(groups), lost)
     found = await groups.consume(replace(WISH, request_id="r-2", answers=answers, wait_seconds=20.0), SECONDS)
     done, refused = found.answered
@@ -126,8 +126,8 @@ async def test_an_older_server_is_tried_again_later(monkeypatch: pytest.MonkeyPa
         assert server.targets == ["/v1/consume"]
 
 
-def _any() -> Answer:
-    return Answer(verb="ack", partition=0, token=1, offsets=(0,))
+def _any() -> HttpResponse:
+    return HttpResponse(verb="ack", partition=0, token=1, offsets=(0,))
 
 
 @pytest.mark.parametrize("how", [{}, {"old": True}])

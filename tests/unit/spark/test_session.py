@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from lakelog.errors import InvalidRequest
-from lakelog.spark.session import Connection, announced, connection_of, connection_to
+from lakelog.spark.session import ConnectionSettings, announced, connection_of, connection_to
 from tests.kit.waiting import eventually
 
 
 def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKELOG_URL", "http://environment")
     monkeypatch.setenv("LAKELOG_TOKEN", "t0")
-    assert connection_to(None, None) == connection_of({}) == Connection(url="http://environment", token="t0")
-    assert connection_to("http://given", "t1") == Connection(url="http://given", token="t1")
-    assert connection_of({"url": "http://given", "token": ""}) == Connection(url="http://given", token="t0")
+    assert connection_to(None, None) == connection_of({}) == ConnectionSettings(url="http://environment", token="t0")
+    assert connection_to("http://given", "t1") == ConnectionSettings(url="http://given", token="t1")
+    assert connection_of({"url": "http://given", "token": ""}) == ConnectionSettings(url="http://given", token="t0")
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +37,14 @@ def test_a_driver_finds_the_server_of_lakelog_dev(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".lakelog").mkdir()
     (tmp_path / ".lakelog/env").write_text("LAKELOG_URL=http://127.0.0.1:1\nLAKELOG_TOKEN=secret\n")
-    assert connection_to(None, None) == Connection(url="http://127.0.0.1:1", token="secret")
-    assert connection_to("http://given", None) == Connection(url="http://given", token=None)
+    assert connection_to(None, None) == ConnectionSettings(url="http://127.0.0.1:1", token="secret")
+    assert connection_to("http://given", None) == ConnectionSettings(url="http://given", token=None)
 
 
 @pytest.mark.parametrize("token", [None, "t1"])
 def test_a_connection_comes_back_from_its_options(token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAKELOG_TOKEN", raising=False)
-    connection = Connection(url="http://given", token=token)
+    connection = ConnectionSettings(url="http://given", token=token)
     assert connection_of(connection.options) == connection
     assert ("token" in connection.options) == (token is not None)
 
@@ -53,7 +53,7 @@ def test_a_server_that_does_not_answer_is_announced_without_its_password(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("lakelog.spark.session.PATIENCE_SECONDS", 0.01)
-    connection = Connection(url="postgresql://user:secret@host:5432/db")
+    connection = ConnectionSettings(url="postgresql://user:secret@host:5432/db")
     with announced(connection):
         eventually(lambda: caplog.messages)
     assert caplog.messages == ["Waiting for postgresql://host:5432, which has not answered for 0 s."]
@@ -61,7 +61,7 @@ def test_a_server_that_does_not_answer_is_announced_without_its_password(
 
 def test_a_server_that_answers_is_not_announced(caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()
-    with announced(Connection(url="http://host:8080")):
+    with announced(ConnectionSettings(url="http://host:8080")):
         assert threading.active_count() == before + 1
     eventually(lambda: threading.active_count() == before)
     assert caplog.messages == []

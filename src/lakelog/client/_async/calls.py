@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._runtime import async_sleep
-from lakelog.client.retrying.backoff import Policy, Tries, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_outage, is_passing, may_be_written
 from lakelog.client.retrying.outage import Outage
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown
 
 Found = TypeVar("Found")
 
 
-class AsyncFinishing(Protocol):
+class AsyncFinishable(Protocol):
     """A producer, as far as the end of its client is concerned."""
 
     async def finish(self, seconds: float) -> None: ...
@@ -24,13 +24,13 @@ class AsyncFinishing(Protocol):
 class AsyncCalls:
     """A transport and how patiently it is used, until the client is closed."""
 
-    def __init__(self, transport: AsyncTransport, policy: Policy, place: str = "") -> None:
+    def __init__(self, transport: AsyncTransport, policy: RetryPolicy, place: str = "") -> None:
         self._transport = transport
         self.place = place
         """The URL, as it is shown: without any secret."""
         self._closed = False
         self.policy = policy
-        self.producers: set[AsyncFinishing] = set()
+        self.producers: set[AsyncFinishable] = set()
         self._outage = Outage()
 
     @property
@@ -53,7 +53,7 @@ class AsyncCalls:
 
     async def run(self, call: Callable[[float], Awaitable[Found]], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
-        tries = Tries(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
+        tries = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
         unknown = False
         while True:
             try:
@@ -69,7 +69,7 @@ class AsyncCalls:
             self.worked(tries)
             return found
 
-    async def pause(self, tries: Tries, error: LakelogError) -> bool:
+    async def pause(self, tries: Attempts, error: LakelogError) -> bool:
         """Wait until it is time for another try. Return False, at once, if there is no time for one."""
         seconds = tries.pause(error)
         if seconds is None or self._closed:
@@ -80,7 +80,7 @@ class AsyncCalls:
         await async_sleep(seconds)
         return True
 
-    def worked(self, tries: Tries) -> None:
+    def worked(self, tries: Attempts) -> None:
         """Note that a call has its result, for the log: it may have failed before."""
         if tries.failed:
             self._outage.ended()

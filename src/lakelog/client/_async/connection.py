@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lakelog.client import processes
-from lakelog.client._runtime import Address, AsyncStream, StreamEnded
+from lakelog.client._runtime import AsyncStream, SocketAddress, StreamEnded
 from lakelog.client.connecting.failures import cannot_connect, no_answer
 
 _CONNECT_SECONDS = 5.0
@@ -20,7 +20,7 @@ _IDLE_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What a server answered; header names in small letters."""
 
     status: int
@@ -31,13 +31,13 @@ class Answer:
 class AsyncConnections:
     """The connections to one server."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: SocketAddress) -> None:
         self.address = address
         self._idle: deque[AsyncStream] = deque()
         self._closed = False
         processes.after_fork(self)
 
-    async def request(self, head: str, body: bytes, seconds: float) -> Answer:
+    async def request(self, head: str, body: bytes, seconds: float) -> HttpResponse:
         """`Unavailable` if nothing was sent, `OutcomeUnknown` if the answer was lost. `head` is without its end."""
         stream = self._reusable() or await self._connect(seconds)
         kept = False
@@ -86,7 +86,7 @@ class AsyncConnections:
             raise cannot_connect(self.address, exc) from exc
 
 
-async def _read(stream: AsyncStream) -> tuple[Answer, bool]:
+async def _read(stream: AsyncStream) -> tuple[HttpResponse, bool]:
     """The answer, and whether the connection can be used again."""
     status = 100
     while 100 <= status < 200:
@@ -100,10 +100,10 @@ async def _read(stream: AsyncStream) -> tuple[Answer, bool]:
         headers[name.lower()] = text.strip()
     kept = version == "HTTP/1.1 " and headers.get("connection", "").lower() != "close"
     if status in (204, 304):
-        return Answer(status, headers, b""), kept
+        return HttpResponse(status, headers, b""), kept
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Answer(status, headers, await _read_chunks(stream)), kept
-    return Answer(status, headers, await stream.read_exactly(_size(headers.get("content-length", ""), 10))), kept
+        return HttpResponse(status, headers, await _read_chunks(stream)), kept
+    return HttpResponse(status, headers, await stream.read_exactly(_size(headers.get("content-length", ""), 10))), kept
 
 
 async def _read_chunks(stream: AsyncStream) -> bytes:

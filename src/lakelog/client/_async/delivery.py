@@ -12,7 +12,7 @@ from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 
 if TYPE_CHECKING:
-    from lakelog.client.worker.leased_message import Held
+    from lakelog.client.worker.leased_message import LeasedMessage
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -26,7 +26,7 @@ class AsyncDelivery(Generic[T_co]):
 
     __slots__ = ("_held",)
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: LeasedMessage) -> None:
         self._held = held
 
     async def ack(self) -> None:

@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from lakelog.client._async.connection import Answer, AsyncConnections
+from lakelog.client._async.connection import AsyncConnections, HttpResponse
 from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.lake_http import AsyncHttpLake
 from lakelog.client._async.pipeline_http import AsyncHttpPipelines
 from lakelog.client._async.transport import Number
 from lakelog.client._async.write_http import AsyncHttpWrites
 from lakelog.client.connecting.target import Target
-from lakelog.client.connecting.urls import Server
+from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
@@ -36,7 +36,7 @@ Shape = TypeVar("Shape")
 class AsyncHttpTransport:
     """The `AsyncTransport` over one or several servers of one installation."""
 
-    def __init__(self, servers: Sequence[Server], token: str | None, target: Target | None = None) -> None:
+    def __init__(self, servers: Sequence[ServerUrl], token: str | None, target: Target | None = None) -> None:
         self._servers = servers
         self._target = target
         self._connections = [AsyncConnections(server.address) for server in servers]
@@ -109,15 +109,15 @@ class AsyncHttpTransport:
         for connections in self._connections:
             connections.close()
 
-    async def get(self, target: str, seconds: float) -> Answer:
+    async def get(self, target: str, seconds: float) -> HttpResponse:
         return await self._get(target, seconds)
 
     async def send(
         self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON
-    ) -> Answer:
+    ) -> HttpResponse:
         return await self._call(method, target, seconds, body, media, accept=accept)
 
-    async def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
+    async def _get(self, target: str, seconds: float, accept: str = _JSON) -> HttpResponse:
         try:
             return await self._call("GET", target, seconds, accept=accept)
         except OutcomeUnknown as exc:
@@ -126,7 +126,7 @@ class AsyncHttpTransport:
 
     async def _call(
         self, method: str, target: str, seconds: float, body: bytes = b"", media: str = _JSON, *, accept: str = _JSON
-    ) -> Answer:
+    ) -> HttpResponse:
         current = self._current % len(self._servers)
         server = self._servers[current]
         content = f"content-type: {media}\r\n" if body else ""
@@ -149,7 +149,7 @@ class AsyncHttpTransport:
             raise explained from error.__cause__
 
 
-def _error(server: Server, answer: Answer) -> LakelogError:
+def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
     """What the answer says in our words; without a problem of ours, nobody knows what became of the call."""
     if answer.headers.get("content-type", "").startswith(problems.MEDIA_TYPE):
         try:
@@ -172,7 +172,7 @@ def _error(server: Server, answer: Answer) -> LakelogError:
     return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
 
 
-def _shape(answer: Answer, kind: type[Shape]) -> Shape:
+def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:
     return read_reply(answer.body, kind)
 
 
@@ -226,7 +226,7 @@ def _position_query(position: Position) -> dict[str, str | int]:
     return {"offset": "earliest"}
 
 
-def _chunk(partition: int, answer: Answer) -> Chunk:
+def _chunk(partition: int, answer: HttpResponse) -> Chunk:
     try:
         numbers = {
             name: int(answer.headers[f"lakelog-{name}"])

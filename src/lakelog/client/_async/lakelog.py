@@ -18,13 +18,13 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
 from lakelog.client.group_values import GroupPage, GroupSummary
-from lakelog.client.publishing.codec import Codec, Key, Maker
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import TopicInfo
-from lakelog.client.worker.completion import Counts
+from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.pool import STOP_SECONDS, Crew, Workshop
-from lakelog.client.worker.running import AsyncWorkers, async_default_workshop
+from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
+from lakelog.client.worker.running import AsyncWorkerRunner, async_default_workshop
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -36,11 +36,11 @@ class AsyncLakelog:
     """A client, made by `connect_async`. It connects when it is first needed; `async with` closes it."""
 
     def __init__(
-        self, transport: AsyncTransport, policy: Policy, workshop: Workshop | None = None, place: str = ""
+        self, transport: AsyncTransport, policy: RetryPolicy, workshop: WorkerSettings | None = None, place: str = ""
     ) -> None:
         self._calls = AsyncCalls(transport, policy, place)
-        self._crew = Crew(workshop or async_default_workshop(transport), policy)
-        self._workers = AsyncWorkers(self._crew)
+        self._crew = WorkerPool(workshop or async_default_workshop(transport), policy)
+        self._workers = AsyncWorkerRunner(self._crew)
         self._states: dict[str, AsyncTopicState] = {}
         self._closed = False
         processes.before_exit(self)
@@ -91,7 +91,7 @@ class AsyncLakelog:
         self._calls.check_open()
         check_name("topic", name)
         state = self._states.setdefault(name, AsyncTopicState(name, self._calls, self._crew))
-        return AsyncTopic(state, Maker(Codec(type), key, validate, on_publish))
+        return AsyncTopic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 
     async def topics(self) -> list[TopicInfo]:
         """Return the descriptions of all topics of the environment, sorted by name."""
@@ -156,7 +156,7 @@ class AsyncLakelog:
         return tuple(self._crew.subscriptions)
 
     @property
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, WorkerCounts]:
         """Counts of messages since the workers started, by "topic/group"."""
         return self._crew.counts
 

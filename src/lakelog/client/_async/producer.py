@@ -16,13 +16,13 @@ from typing import Generic, TypeVar
 
 from lakelog.batches import to_messages
 from lakelog.client import processes
-from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound
-from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask, async_offload, async_wait_at_exit
-from lakelog.client.publishing.codec import Encoded, Key, Maker, encode_any, key_bytes
-from lakelog.client.publishing.columns import Columns, Extra, Piece, pieces_of
+from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, lane_is_sound
+from lakelog.client._runtime import AsyncBackgroundTask, AsyncCondition, AsyncMutex, async_offload, async_wait_at_exit
+from lakelog.client.publishing.codec import Encoded, Key, MessageBuilder, encode_any, key_bytes
+from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, pieces_of
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import ProducerSettings, check_size, extras_of
-from lakelog.client.publishing.sessions import Lane
+from lakelog.client.publishing.sessions import ProducerSession
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model import limits
 from lakelog.model.arguments import check_seconds
@@ -37,11 +37,11 @@ _LOOP_ENDED = "its event loop ended before the producer was closed"
 
 
 @dataclass(slots=True)
-class _Ready:
+class _SealedBatch:
     """A batch on its way to the sender."""
 
-    columns: Columns
-    pieces: list[Piece]
+    columns: ColumnBuffer
+    pieces: list[PartitionBatch]
     error: LakelogError | None = None
 
 
@@ -51,7 +51,7 @@ class AsyncProducer(Generic[T]):
     Threads and tasks may share it.
     """
 
-    def __init__(self, state: AsyncTopicState, maker: Maker[T], settings: ProducerSettings) -> None:
+    def __init__(self, state: AsyncTopicState, maker: MessageBuilder[T], settings: ProducerSettings) -> None:
         self._state = state
         self._maker = maker
         self._settings = settings
@@ -131,7 +131,7 @@ class AsyncProducer(Generic[T]):
             self._used += size
             count = len(values)
             if extra is not None:
-                columns.extras.append(Extra(count - 1, *extra))
+                columns.extras.append(RareFields(count - 1, *extra))
             if count == 1:
                 columns.opened_at = time.time()
                 self._linger_until = time.monotonic() + self._settings.linger_seconds
@@ -206,16 +206,16 @@ class AsyncProducer(Generic[T]):
         self._work = AsyncCondition(self._mutex)
         self._ready = AsyncCondition(self._mutex)
         self._room = AsyncCondition(self._mutex)
-        self._open = Columns()
+        self._open = ColumnBuffer()
         self._linger_until = 0.0
-        self._sealed: deque[Columns] = deque()
-        self._encoded: deque[_Ready] = deque()
+        self._sealed: deque[ColumnBuffer] = deque()
+        self._encoded: deque[_SealedBatch] = deque()
         self._used = self._sealed_count = self._settled = 0
         self._unasked = _ASK
         self._failures: list[LakelogError] = []
-        self._lane = Lane()
+        self._lane = ProducerSession()
         self._ended = self._warned = False
-        self._tasks: list[AsyncTask] = []
+        self._tasks: list[AsyncBackgroundTask] = []
 
     async def _end(self) -> None:
         self._state.calls.producers.discard(self)
@@ -244,8 +244,8 @@ class AsyncProducer(Generic[T]):
                 processes.before_exit(self)
                 self._state.calls.producers.add(self)
                 self._tasks = [
-                    AsyncTask("lakelog-encode", self._encode_all),
-                    AsyncTask("lakelog-send", self._send_all),
+                    AsyncBackgroundTask("lakelog-encode", self._encode_all),
+                    AsyncBackgroundTask("lakelog-send", self._send_all),
                 ]
             self._unasked = self._settings.max_buffer_bytes
             if self._used == 0 or self._used + size <= self._unasked:
@@ -256,7 +256,7 @@ class AsyncProducer(Generic[T]):
         if len(self._open):
             self._sealed.append(self._open)
             self._sealed_count += len(self._open)
-            self._open = Columns()
+            self._open = ColumnBuffer()
             self._work.notify_all()
 
     async def _encode_all(self) -> None:
@@ -272,7 +272,7 @@ class AsyncProducer(Generic[T]):
             self._warn(_LOOP_ENDED)
             raise
 
-    async def _next_columns(self) -> Columns | None:
+    async def _next_columns(self) -> ColumnBuffer | None:
         with self._mutex:
             while not self._sealed:
                 if len(self._open):
@@ -287,16 +287,16 @@ class AsyncProducer(Generic[T]):
                     await self._work.wait()
             return self._sealed.popleft()
 
-    async def _encode(self, columns: Columns) -> _Ready:
+    async def _encode(self, columns: ColumnBuffer) -> _SealedBatch:
         try:
             # However old: were partitions added since, the sender is told so.
             info = self._state.known or await self._state.info()
             pieces = await async_offload(lambda: pieces_of(columns.batch(), info, self._state.spread))
-            return _Ready(columns, pieces)
+            return _SealedBatch(columns, pieces)
         except LakelogError as error:
-            return _Ready(columns, [], error)
+            return _SealedBatch(columns, [], error)
         except Exception as exc:
-            return _Ready(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
+            return _SealedBatch(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
 
     async def _send_all(self) -> None:
         try:
@@ -306,11 +306,11 @@ class AsyncProducer(Generic[T]):
             self._warn(_LOOP_ENDED)
             raise
 
-    async def _send(self, ready: _Ready) -> list[Piece]:
+    async def _send(self, ready: _SealedBatch) -> list[PartitionBatch]:
         if ready.error is not None:
             return []
         try:
-            pieces = await AsyncSettling(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
+            pieces = await AsyncBatchPublish(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
         except Exception as exc:
             ready.error = OutcomeUnknown(f"Sending failed in an unexpected way: {exc!r}.")
             pieces = []
@@ -318,7 +318,7 @@ class AsyncProducer(Generic[T]):
             self._lane.renew()
         return pieces
 
-    async def _next_ready(self) -> _Ready | None:
+    async def _next_ready(self) -> _SealedBatch | None:
         with self._mutex:
             while not self._encoded:
                 if self._ended and self._settled == self._sealed_count and not len(self._open):
@@ -328,7 +328,7 @@ class AsyncProducer(Generic[T]):
             self._room.notify_all()
             return ready
 
-    def _settle(self, ready: _Ready, pieces: Sequence[Piece]) -> None:
+    def _settle(self, ready: _SealedBatch, pieces: Sequence[PartitionBatch]) -> None:
         failures: list[LakelogError] = []
         if ready.error is not None:
             failures += [ready.error] * len(ready.columns)

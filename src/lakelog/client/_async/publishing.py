@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._runtime import async_offload
 from lakelog.client.publishing.database_time import DatabaseTime
-from lakelog.client.publishing.partition_choice import Spread
-from lakelog.client.publishing.sessions import Lane, Lanes
-from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
+from lakelog.client.publishing.partition_choice import KeylessPartitioner
+from lakelog.client.publishing.sessions import ProducerSession, SessionPool
+from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
 from lakelog.client.values import Run, TopicInfo
-from lakelog.client.worker.pool import Crew
+from lakelog.client.worker.pool import WorkerPool
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.partitioner import partition_of
@@ -27,7 +27,7 @@ from lakelog.model.position import Receipt
 from lakelog.wire.frames import PublishFrame
 
 if TYPE_CHECKING:
-    from lakelog.client.publishing.columns import Piece
+    from lakelog.client.publishing.columns import PartitionBatch
 
 _FRESH_SECONDS = 30.0
 """Changes that matter are noticed at once by refusals; this bounds the rest."""
@@ -36,12 +36,12 @@ _FRESH_SECONDS = 30.0
 class AsyncTopicState:
     """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
 
-    def __init__(self, name: str, calls: AsyncCalls, crew: Crew) -> None:
+    def __init__(self, name: str, calls: AsyncCalls, crew: WorkerPool) -> None:
         self.name = name
         self.calls = calls
         self.crew = crew
-        self.lanes = Lanes()
-        self.spread = Spread()
+        self.lanes = SessionPool()
+        self.spread = KeylessPartitioner()
         self._info: TopicInfo | None = None
         self._fresh_until = 0.0
         self._database_time = DatabaseTime()
@@ -92,7 +92,7 @@ async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
         return await state.calls.run(once, safe=True)
     lane = state.lanes.take()
     try:
-        receipt = await AsyncSingle(state, message, lane).run()
+        receipt = await AsyncMessagePublish(state, message, lane).run()
     except LakelogError as error:
         # After an unknown outcome, as after a cancellation, nobody knows where the lane's count stands.
         if not may_be_written(error):
@@ -102,10 +102,10 @@ async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
     return receipt
 
 
-class AsyncSingle:
+class AsyncMessagePublish:
     """The tries to publish one message in a lane."""
 
-    def __init__(self, state: AsyncTopicState, message: Message, lane: Lane) -> None:
+    def __init__(self, state: AsyncTopicState, message: Message, lane: ProducerSession) -> None:
         self._state = state
         self._message = message
         self._lane = lane
@@ -117,7 +117,7 @@ class AsyncSingle:
 
     async def run(self) -> Receipt:
         calls = self._state.calls
-        tries = Tries(calls.policy)
+        tries = Attempts(calls.policy)
         while True:
             try:
                 receipt = await self._try(tries)
@@ -130,7 +130,7 @@ class AsyncSingle:
                 calls.worked(tries)
                 return receipt
 
-    async def _try(self, tries: Tries) -> Receipt:
+    async def _try(self, tries: Attempts) -> Receipt:
         state, lane = self._state, self._lane
         if self._placed is None or self._changed:
             info = await state.info(fresh=self._changed)
@@ -171,18 +171,18 @@ def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
     return result
 
 
-class AsyncSettling:
+class AsyncBatchPublish:
     """The tries to publish the pieces of one batch, until each has its result."""
 
-    def __init__(self, state: AsyncTopicState, lane: Lane, limit_seconds: float | None = None) -> None:
+    def __init__(self, state: AsyncTopicState, lane: ProducerSession, limit_seconds: float | None = None) -> None:
         self._state = state
         self._lane = lane
-        self._tries = Tries(state.calls.policy, limit_seconds=limit_seconds)
+        self._tries = Attempts(state.calls.policy, limit_seconds=limit_seconds)
         self._renew = self._renewed = self._changed = False
 
-    async def run(self, pieces: Sequence[Piece]) -> list[Piece]:
+    async def run(self, pieces: Sequence[PartitionBatch]) -> list[PartitionBatch]:
         """The pieces with their results, as they were cut in the end."""
-        settled: list[Piece] = []
+        settled: list[PartitionBatch] = []
         pending = list(pieces)
         while pending:
             failure = await self._round(pending)
@@ -194,7 +194,7 @@ class AsyncSettling:
             self._state.calls.worked(self._tries)
         return settled
 
-    async def _round(self, pending: Sequence[Piece]) -> LakelogError | None:
+    async def _round(self, pending: Sequence[PartitionBatch]) -> LakelogError | None:
         """One request with the first piece of each partition; the error to wait for, if any has to be repeated."""
         firsts = list({piece.partition: piece for piece in reversed(pending)}.values())
         for piece in firsts:
@@ -216,13 +216,13 @@ class AsyncSettling:
                 piece.result = OutcomeUnknown.after(answer) if piece.unknown and not may_be_written(answer) else answer
         return failure
 
-    def _written(self, piece: Piece, run: Run) -> None:
+    def _written(self, piece: PartitionBatch, run: Run) -> None:
         piece.result = run.offset
         assert piece.number is not None
         if piece.number[0] == self._lane.producer:
             self._lane.written(piece.partition, piece.number[1])
 
-    def _may_repeat(self, piece: Piece, error: LakelogError) -> bool:
+    def _may_repeat(self, piece: PartitionBatch, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
             # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
             self._changed, piece.unknown = True, False
@@ -236,7 +236,7 @@ class AsyncSettling:
         piece.unknown = piece.unknown or may_be_written(error)
         return is_passing(error)
 
-    async def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
+    async def _again(self, pieces: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
         """Makes ready for the next try, or gives up what has no result yet."""
         from lakelog.client.publishing.columns import moved
 
@@ -259,12 +259,12 @@ class AsyncSettling:
         return list(pieces)
 
 
-def lane_is_sound(pieces: Sequence[Piece]) -> bool:
+def lane_is_sound(pieces: Sequence[PartitionBatch]) -> bool:
     """Whether the count of each partition is known."""
     return not any(piece.unknown and isinstance(piece.result, LakelogError) for piece in pieces)
 
 
-def _frame(piece: Piece) -> PublishFrame:
+def _frame(piece: PartitionBatch) -> PublishFrame:
     assert piece.number is not None
     producer, sequence = piece.number
     return PublishFrame(
@@ -277,7 +277,7 @@ def _frame(piece: Piece) -> PublishFrame:
     )
 
 
-def _give_up(pieces: Sequence[Piece], error: LakelogError) -> None:
+def _give_up(pieces: Sequence[PartitionBatch], error: LakelogError) -> None:
     for piece in pieces:
         if piece.result is None:
             piece.result = OutcomeUnknown.after(error) if piece.unknown else error

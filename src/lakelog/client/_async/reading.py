@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from lakelog.client import processes
 from lakelog.client._async.publishing import AsyncTopicState
-from lakelog.client._runtime import AsyncCondition, AsyncMutex, AsyncTask
+from lakelog.client._runtime import AsyncBackgroundTask, AsyncCondition, AsyncMutex
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Start, start_of
@@ -31,7 +31,7 @@ _FOLLOW_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Generic[T]):
+class FetchSource(Generic[T]):
     """A topic as its readers need it."""
 
     state: AsyncTopicState
@@ -57,7 +57,7 @@ async def fetch_chunk(state: AsyncTopicState, partition: int, position: Position
         position = AtOffset(chunk.until)
 
 
-async def read_page(source: Source[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
+async def read_page(source: FetchSource[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
     """A page from there on, or from the log start where retention was faster than the reader."""
     from lakelog.client.reading.decoding import result_of
 
@@ -79,18 +79,18 @@ async def read_page(source: Source[T], partition: int, position: Position, wait_
     return result_of(chunk, source.state.name, source.codec)
 
 
-async def read_to_end(source: Source[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
+async def read_to_end(source: FetchSource[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
     """Every message up to the high watermarks of now."""
     info = await source.state.info(fresh=True)
     ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
     waiting = deque((partition, start_of(start, partition)) for partition in ends)
-    ahead = AsyncPageAhead(source, *waiting.popleft()) if waiting else None
+    ahead = AsyncPrefetchedPage(source, *waiting.popleft()) if waiting else None
     try:
         while ahead is not None:
             page, partition = await ahead.page(), ahead.partition
             if page.next_offset < ends[partition]:
                 waiting.append((partition, AtOffset(page.next_offset)))
-            ahead = AsyncPageAhead(source, *waiting.popleft()) if waiting else None
+            ahead = AsyncPrefetchedPage(source, *waiting.popleft()) if waiting else None
             for message in page.messages:
                 if message.offset < ends[partition]:
                     yield message
@@ -99,16 +99,16 @@ async def read_to_end(source: Source[T], start: Start) -> AsyncIterator[Received
             ahead.stop()
 
 
-class AsyncPageAhead(Generic[T]):
+class AsyncPrefetchedPage(Generic[T]):
     """A page that is fetched while the one before it is read."""
 
-    def __init__(self, source: Source[T], partition: int, position: Position) -> None:
+    def __init__(self, source: FetchSource[T], partition: int, position: Position) -> None:
         self.partition = partition
         self._source = source
         self._position = position
         self._page: FetchResult[T] | None = None
         self._error: BaseException | None = None
-        self._task = AsyncTask("lakelog-read", self._fetch)
+        self._task = AsyncBackgroundTask("lakelog-read", self._fetch)
 
     async def page(self) -> FetchResult[T]:
         await self._task.join()
@@ -127,7 +127,7 @@ class AsyncPageAhead(Generic[T]):
             self._error = exc
 
 
-async def read_on(source: Source[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
+async def read_on(source: FetchSource[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
     """Every message, and then those to come."""
     follower = AsyncFollower(source, start)
     try:
@@ -143,14 +143,14 @@ async def read_on(source: Source[T], start: Start) -> AsyncIterator[ReceivedMess
 class AsyncFollower(Generic[T]):
     """Asks all partitions at once, in a few tasks, and hands on what comes first."""
 
-    def __init__(self, source: Source[T], start: Start) -> None:
+    def __init__(self, source: FetchSource[T], start: Start) -> None:
         self._source = source
         self._start = start
         self._mutex = AsyncMutex()
         self._changed = AsyncCondition(self._mutex)
         self._pages: deque[FetchResult[T]] = deque()
         self._positions: dict[int, Position] = {}
-        self._tasks: list[AsyncTask] = []
+        self._tasks: list[AsyncBackgroundTask] = []
         self._error: BaseException | None = None
         self._stopped = False
 
@@ -159,7 +159,7 @@ class AsyncFollower(Generic[T]):
         self._positions = {partition: start_of(self._start, partition) for partition in range(info.partitions)}
         workers = min(_WORKERS, info.partitions)
         self._tasks = [
-            AsyncTask(f"lakelog-follow-{worker}", lambda worker=worker: self._work(worker, workers))  # type: ignore[misc]
+            AsyncBackgroundTask(f"lakelog-follow-{worker}", lambda worker=worker: self._work(worker, workers))  # type: ignore[misc]
             for worker in range(workers)
         ]
 

@@ -11,7 +11,7 @@ from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
 from lakelog.client._async.topic_reading import AsyncTopicReading
-from lakelog.client.publishing.codec import Maker
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.shaping import changed
 from lakelog.client.values import Purged, TopicChange, TopicInfo
 from lakelog.model.arguments import check_text
@@ -24,7 +24,7 @@ _KEEP: Any = object()
 class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
-    def __init__(self, state: AsyncTopicState, maker: Maker[T]) -> None:
+    def __init__(self, state: AsyncTopicState, maker: MessageBuilder[T]) -> None:
         self._state = state
         self._maker = maker
 

@@ -8,9 +8,9 @@ from typing import Generic, Literal, TypeVar
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client.group_values import Sought, TopicStats
-from lakelog.client.publishing.codec import Maker
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.worker.handler_types import Filter, HandlerFunction, OnAck, OnDead
-from lakelog.client.worker.options import Options, Retries, StartFrom
+from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
@@ -26,7 +26,7 @@ class AsyncTopicGroups(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     def subscribe(
         self,
@@ -110,7 +110,7 @@ class AsyncTopicGroups(Generic[T]):
                 run already.
         """
         self._state.calls.check_open()
-        options = Options(
+        options = SubscriptionOptions(
             concurrency=concurrency,
             batch_size=batch_size,
             max_in_flight=max_in_flight,

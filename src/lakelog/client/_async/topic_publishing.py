@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
-from lakelog.client._async.publishing import AsyncSettling, AsyncTopicState, lane_is_sound, publish_one
-from lakelog.client._runtime import AsyncWork
-from lakelog.client.publishing.codec import Key, Maker, check_values
+from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, lane_is_sound, publish_one
+from lakelog.client._runtime import AsyncComputation
+from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
-from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
 from lakelog.client.values import Outgoing, Run, TopicInfo
 from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakelog.client._async.producer import AsyncProducer
-    from lakelog.client.publishing.columns import Piece, Rows
+    from lakelog.client.publishing.columns import PartitionBatch, PublishRows
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class AsyncTopicPublishing(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     async def publish(
         self,
@@ -154,11 +154,11 @@ class AsyncTopicPublishing(Generic[T]):
         lane = self._state.lanes.take()
         parts = rows_of_table(table)
         info = await self._state.info()
-        ahead = AsyncWork(_next_pieces, parts, info, self._state)
+        ahead = AsyncComputation(_next_pieces, parts, info, self._state)
         while (pieces := await _pieces(ahead, failed)) is not None:
             # The next part is encoded while this one is sent.
-            ahead = AsyncWork(_next_pieces, parts, self._state.known or info, self._state)
-            settled = await AsyncSettling(self._state, lane).run(pieces)
+            ahead = AsyncComputation(_next_pieces, parts, self._state.known or info, self._state)
+            settled = await AsyncBatchPublish(self._state, lane).run(pieces)
             if not lane_is_sound(settled):
                 lane.renew()
             runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
@@ -224,7 +224,7 @@ class AsyncTopicPublishing(Generic[T]):
         info = await state.info()
         dated = [await self._dated(message) for message in messages]
         lane = state.lanes.take()
-        pieces = await AsyncSettling(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
+        pieces = await AsyncBatchPublish(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
         if lane_is_sound(pieces):
             state.lanes.give(lane)
         incarnation = (state.known or info).incarnation
@@ -249,7 +249,7 @@ class AsyncTopicPublishing(Generic[T]):
     async def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
         """By idempotency keys: what has no definite answer is repeated."""
         calls = self._state.calls
-        tries = Tries(calls.policy)
+        tries = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
         unknown: set[int] = set()
         pending = list(range(len(messages)))
@@ -286,17 +286,17 @@ def _is_open(result: Receipt | LakelogError) -> bool:
     return isinstance(result, LakelogError) and is_passing(result)
 
 
-async def _pieces(work: AsyncWork, failed: list[LakelogError]) -> list[Piece] | None:
+async def _pieces(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
     """None at the end, and after a part that cannot be published: parts before it are published already."""
     try:
-        pieces: list[Piece] | None = await work.result()
+        pieces: list[PartitionBatch] | None = await work.result()
         return pieces
     except LakelogError as error:
         failed.append(error)
         return None
 
 
-def _next_pieces(parts: Iterator[Rows], info: TopicInfo, state: AsyncTopicState) -> list[Piece] | None:
+def _next_pieces(parts: Iterator[PublishRows], info: TopicInfo, state: AsyncTopicState) -> list[PartitionBatch] | None:
     from lakelog.client.publishing.columns import pieces_of
 
     rows = next(parts, None)

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._async.publishing import AsyncTopicState
-from lakelog.client._async.reading import Source, fetch_chunk, read_on, read_to_end
-from lakelog.client.publishing.codec import Maker
+from lakelog.client._async.reading import FetchSource, fetch_chunk, read_on, read_to_end
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Offset, Start, position_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
@@ -27,7 +27,7 @@ class AsyncTopicReading(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     async def fetch(
         self,
@@ -93,7 +93,7 @@ class AsyncTopicReading(Generic[T]):
             follow: Wait for further messages at the end. Default: False, which stops at the messages that exist when
                 reading begins.
         """
-        source = Source(state=self._state, codec=self._maker.codec)
+        source = FetchSource(state=self._state, codec=self._maker.codec)
         return read_on(source, from_) if follow else read_to_end(source, from_)
 
     def tail(self, *, from_: Start = "latest", follow: bool = True) -> AsyncIterator[ReceivedMessage[T]]:

@@ -9,14 +9,14 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.transport import Transport
-from lakelog.client.retrying.backoff import Policy, Tries, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_outage, is_passing, may_be_written
 from lakelog.client.retrying.outage import Outage
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown
 
 Found = TypeVar("Found")
 
 
-class Finishing(Protocol):
+class Finishable(Protocol):
     """A producer, as far as the end of its client is concerned."""
 
     def finish(self, seconds: float) -> None: ...
@@ -25,13 +25,13 @@ class Finishing(Protocol):
 class Calls:
     """A transport and how patiently it is used, until the client is closed."""
 
-    def __init__(self, transport: Transport, policy: Policy, place: str = "") -> None:
+    def __init__(self, transport: Transport, policy: RetryPolicy, place: str = "") -> None:
         self._transport = transport
         self.place = place
         """The URL, as it is shown: without any secret."""
         self._closed = False
         self.policy = policy
-        self.producers: set[Finishing] = set()
+        self.producers: set[Finishable] = set()
         self._outage = Outage()
 
     @property
@@ -54,7 +54,7 @@ class Calls:
 
     def run(self, call: Callable[[float], Found], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
-        tries = Tries(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
+        tries = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
         unknown = False
         while True:
             try:
@@ -70,7 +70,7 @@ class Calls:
             self.worked(tries)
             return found
 
-    def pause(self, tries: Tries, error: LakelogError) -> bool:
+    def pause(self, tries: Attempts, error: LakelogError) -> bool:
         """Wait until it is time for another try. Return False, at once, if there is no time for one."""
         seconds = tries.pause(error)
         if seconds is None or self._closed:
@@ -81,7 +81,7 @@ class Calls:
         sleep(seconds)
         return True
 
-    def worked(self, tries: Tries) -> None:
+    def worked(self, tries: Attempts) -> None:
         """Note that a call has its result, for the log: it may have failed before."""
         if tries.failed:
             self._outage.ended()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lakelog.client import processes
-from lakelog.client._runtime import Address, Stream, StreamEnded
+from lakelog.client._runtime import SocketAddress, Stream, StreamEnded
 from lakelog.client.connecting.failures import cannot_connect, no_answer
 
 _CONNECT_SECONDS = 5.0
@@ -21,7 +21,7 @@ _IDLE_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What a server answered; header names in small letters."""
 
     status: int
@@ -32,13 +32,13 @@ class Answer:
 class Connections:
     """The connections to one server."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: SocketAddress) -> None:
         self.address = address
         self._idle: deque[Stream] = deque()
         self._closed = False
         processes.after_fork(self)
 
-    def request(self, head: str, body: bytes, seconds: float) -> Answer:
+    def request(self, head: str, body: bytes, seconds: float) -> HttpResponse:
         """`Unavailable` if nothing was sent, `OutcomeUnknown` if the answer was lost. `head` is without its end."""
         stream = self._reusable() or self._connect(seconds)
         kept = False
@@ -87,7 +87,7 @@ class Connections:
             raise cannot_connect(self.address, exc) from exc
 
 
-def _read(stream: Stream) -> tuple[Answer, bool]:
+def _read(stream: Stream) -> tuple[HttpResponse, bool]:
     """The answer, and whether the connection can be used again."""
     status = 100
     while 100 <= status < 200:
@@ -101,10 +101,10 @@ def _read(stream: Stream) -> tuple[Answer, bool]:
         headers[name.lower()] = text.strip()
     kept = version == "HTTP/1.1 " and headers.get("connection", "").lower() != "close"
     if status in (204, 304):
-        return Answer(status, headers, b""), kept
+        return HttpResponse(status, headers, b""), kept
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Answer(status, headers, _read_chunks(stream)), kept
-    return Answer(status, headers, stream.read_exactly(_size(headers.get("content-length", ""), 10))), kept
+        return HttpResponse(status, headers, _read_chunks(stream)), kept
+    return HttpResponse(status, headers, stream.read_exactly(_size(headers.get("content-length", ""), 10))), kept
 
 
 def _read_chunks(stream: Stream) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from lakelog.client import group_shaping as shaping
-from lakelog.client._sync.connection import Answer as HttpAnswer
+from lakelog.client._sync.connection import HttpResponse as HttpAnswer
 from lakelog.client.group_values import (
     Answer,
     Answered,

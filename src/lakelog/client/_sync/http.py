@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from lakelog.client._sync.connection import Answer, Connections
+from lakelog.client._sync.connection import Connections, HttpResponse
 from lakelog.client._sync.group_http import HttpGroups
 from lakelog.client._sync.lake_http import HttpLake
 from lakelog.client._sync.pipeline_http import HttpPipelines
 from lakelog.client._sync.transport import Number
 from lakelog.client._sync.write_http import HttpWrites
 from lakelog.client.connecting.target import Target
-from lakelog.client.connecting.urls import Server
+from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
 from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
@@ -37,7 +37,7 @@ Shape = TypeVar("Shape")
 class HttpTransport:
     """The `Transport` over one or several servers of one installation."""
 
-    def __init__(self, servers: Sequence[Server], token: str | None, target: Target | None = None) -> None:
+    def __init__(self, servers: Sequence[ServerUrl], token: str | None, target: Target | None = None) -> None:
         self._servers = servers
         self._target = target
         self._connections = [Connections(server.address) for server in servers]
@@ -108,13 +108,15 @@ class HttpTransport:
         for connections in self._connections:
             connections.close()
 
-    def get(self, target: str, seconds: float) -> Answer:
+    def get(self, target: str, seconds: float) -> HttpResponse:
         return self._get(target, seconds)
 
-    def send(self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON) -> Answer:
+    def send(
+        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON
+    ) -> HttpResponse:
         return self._call(method, target, seconds, body, media, accept=accept)
 
-    def _get(self, target: str, seconds: float, accept: str = _JSON) -> Answer:
+    def _get(self, target: str, seconds: float, accept: str = _JSON) -> HttpResponse:
         try:
             return self._call("GET", target, seconds, accept=accept)
         except OutcomeUnknown as exc:
@@ -123,7 +125,7 @@ class HttpTransport:
 
     def _call(
         self, method: str, target: str, seconds: float, body: bytes = b"", media: str = _JSON, *, accept: str = _JSON
-    ) -> Answer:
+    ) -> HttpResponse:
         current = self._current % len(self._servers)
         server = self._servers[current]
         content = f"content-type: {media}\r\n" if body else ""
@@ -146,7 +148,7 @@ class HttpTransport:
             raise explained from error.__cause__
 
 
-def _error(server: Server, answer: Answer) -> LakelogError:
+def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
     """What the answer says in our words; without a problem of ours, nobody knows what became of the call."""
     if answer.headers.get("content-type", "").startswith(problems.MEDIA_TYPE):
         try:
@@ -169,7 +171,7 @@ def _error(server: Server, answer: Answer) -> LakelogError:
     return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
 
 
-def _shape(answer: Answer, kind: type[Shape]) -> Shape:
+def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:
     return read_reply(answer.body, kind)
 
 
@@ -223,7 +225,7 @@ def _position_query(position: Position) -> dict[str, str | int]:
     return {"offset": "earliest"}
 
 
-def _chunk(partition: int, answer: Answer) -> Chunk:
+def _chunk(partition: int, answer: HttpResponse) -> Chunk:
     try:
         numbers = {
             name: int(answer.headers[f"lakelog-{name}"])

@@ -19,13 +19,13 @@ from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
 from lakelog.client.group_values import GroupPage, GroupSummary
-from lakelog.client.publishing.codec import Codec, Key, Maker
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import TopicInfo
-from lakelog.client.worker.completion import Counts
+from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.pool import STOP_SECONDS, Crew, Workshop
-from lakelog.client.worker.running import Workers, default_workshop
+from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
+from lakelog.client.worker.running import WorkerRunner, default_workshop
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -36,10 +36,12 @@ T = TypeVar("T")
 class Lakelog:
     """A client, made by `connect`. It connects when it is first needed; `with` closes it."""
 
-    def __init__(self, transport: Transport, policy: Policy, workshop: Workshop | None = None, place: str = "") -> None:
+    def __init__(
+        self, transport: Transport, policy: RetryPolicy, workshop: WorkerSettings | None = None, place: str = ""
+    ) -> None:
         self._calls = Calls(transport, policy, place)
-        self._crew = Crew(workshop or default_workshop(transport), policy)
-        self._workers = Workers(self._crew)
+        self._crew = WorkerPool(workshop or default_workshop(transport), policy)
+        self._workers = WorkerRunner(self._crew)
         self._states: dict[str, TopicState] = {}
         self._closed = False
         processes.before_exit(self)
@@ -90,7 +92,7 @@ class Lakelog:
         self._calls.check_open()
         check_name("topic", name)
         state = self._states.setdefault(name, TopicState(name, self._calls, self._crew))
-        return Topic(state, Maker(Codec(type), key, validate, on_publish))
+        return Topic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 
     def topics(self) -> list[TopicInfo]:
         """Return the descriptions of all topics of the environment, sorted by name."""
@@ -155,7 +157,7 @@ class Lakelog:
         return tuple(self._crew.subscriptions)
 
     @property
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, WorkerCounts]:
         """Counts of messages since the workers started, by "topic/group"."""
         return self._crew.counts
 

@@ -17,13 +17,13 @@ from typing import Generic, TypeVar
 
 from lakelog.batches import to_messages
 from lakelog.client import processes
-from lakelog.client._runtime import Condition, Mutex, Task, offload, wait_at_exit
-from lakelog.client._sync.publishing import Settling, TopicState, lane_is_sound
-from lakelog.client.publishing.codec import Encoded, Key, Maker, encode_any, key_bytes
-from lakelog.client.publishing.columns import Columns, Extra, Piece, pieces_of
+from lakelog.client._runtime import BackgroundTask, Condition, Mutex, offload, wait_at_exit
+from lakelog.client._sync.publishing import BatchPublish, TopicState, lane_is_sound
+from lakelog.client.publishing.codec import Encoded, Key, MessageBuilder, encode_any, key_bytes
+from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, pieces_of
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import ProducerSettings, check_size, extras_of
-from lakelog.client.publishing.sessions import Lane
+from lakelog.client.publishing.sessions import ProducerSession
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model import limits
 from lakelog.model.arguments import check_seconds
@@ -38,11 +38,11 @@ _LOOP_ENDED = "its event loop ended before the producer was closed"
 
 
 @dataclass(slots=True)
-class _Ready:
+class _SealedBatch:
     """A batch on its way to the sender."""
 
-    columns: Columns
-    pieces: list[Piece]
+    columns: ColumnBuffer
+    pieces: list[PartitionBatch]
     error: LakelogError | None = None
 
 
@@ -52,7 +52,7 @@ class Producer(Generic[T]):
     Threads and tasks may share it.
     """
 
-    def __init__(self, state: TopicState, maker: Maker[T], settings: ProducerSettings) -> None:
+    def __init__(self, state: TopicState, maker: MessageBuilder[T], settings: ProducerSettings) -> None:
         self._state = state
         self._maker = maker
         self._settings = settings
@@ -132,7 +132,7 @@ class Producer(Generic[T]):
             self._used += size
             count = len(values)
             if extra is not None:
-                columns.extras.append(Extra(count - 1, *extra))
+                columns.extras.append(RareFields(count - 1, *extra))
             if count == 1:
                 columns.opened_at = time.time()
                 self._linger_until = time.monotonic() + self._settings.linger_seconds
@@ -205,16 +205,16 @@ class Producer(Generic[T]):
         self._work = Condition(self._mutex)
         self._ready = Condition(self._mutex)
         self._room = Condition(self._mutex)
-        self._open = Columns()
+        self._open = ColumnBuffer()
         self._linger_until = 0.0
-        self._sealed: deque[Columns] = deque()
-        self._encoded: deque[_Ready] = deque()
+        self._sealed: deque[ColumnBuffer] = deque()
+        self._encoded: deque[_SealedBatch] = deque()
         self._used = self._sealed_count = self._settled = 0
         self._unasked = _ASK
         self._failures: list[LakelogError] = []
-        self._lane = Lane()
+        self._lane = ProducerSession()
         self._ended = self._warned = False
-        self._tasks: list[Task] = []
+        self._tasks: list[BackgroundTask] = []
 
     def _end(self) -> None:
         self._state.calls.producers.discard(self)
@@ -243,8 +243,8 @@ class Producer(Generic[T]):
                 processes.before_exit(self)
                 self._state.calls.producers.add(self)
                 self._tasks = [
-                    Task("lakelog-encode", self._encode_all),
-                    Task("lakelog-send", self._send_all),
+                    BackgroundTask("lakelog-encode", self._encode_all),
+                    BackgroundTask("lakelog-send", self._send_all),
                 ]
             self._unasked = self._settings.max_buffer_bytes
             if self._used == 0 or self._used + size <= self._unasked:
@@ -255,7 +255,7 @@ class Producer(Generic[T]):
         if len(self._open):
             self._sealed.append(self._open)
             self._sealed_count += len(self._open)
-            self._open = Columns()
+            self._open = ColumnBuffer()
             self._work.notify_all()
 
     def _encode_all(self) -> None:
@@ -271,7 +271,7 @@ class Producer(Generic[T]):
             self._warn(_LOOP_ENDED)
             raise
 
-    def _next_columns(self) -> Columns | None:
+    def _next_columns(self) -> ColumnBuffer | None:
         with self._mutex:
             while not self._sealed:
                 if len(self._open):
@@ -286,16 +286,16 @@ class Producer(Generic[T]):
                     self._work.wait()
             return self._sealed.popleft()
 
-    def _encode(self, columns: Columns) -> _Ready:
+    def _encode(self, columns: ColumnBuffer) -> _SealedBatch:
         try:
             # However old: were partitions added since, the sender is told so.
             info = self._state.known or self._state.info()
             pieces = offload(lambda: pieces_of(columns.batch(), info, self._state.spread))
-            return _Ready(columns, pieces)
+            return _SealedBatch(columns, pieces)
         except LakelogError as error:
-            return _Ready(columns, [], error)
+            return _SealedBatch(columns, [], error)
         except Exception as exc:
-            return _Ready(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
+            return _SealedBatch(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
 
     def _send_all(self) -> None:
         try:
@@ -305,11 +305,11 @@ class Producer(Generic[T]):
             self._warn(_LOOP_ENDED)
             raise
 
-    def _send(self, ready: _Ready) -> list[Piece]:
+    def _send(self, ready: _SealedBatch) -> list[PartitionBatch]:
         if ready.error is not None:
             return []
         try:
-            pieces = Settling(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
+            pieces = BatchPublish(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
         except Exception as exc:
             ready.error = OutcomeUnknown(f"Sending failed in an unexpected way: {exc!r}.")
             pieces = []
@@ -317,7 +317,7 @@ class Producer(Generic[T]):
             self._lane.renew()
         return pieces
 
-    def _next_ready(self) -> _Ready | None:
+    def _next_ready(self) -> _SealedBatch | None:
         with self._mutex:
             while not self._encoded:
                 if self._ended and self._settled == self._sealed_count and not len(self._open):
@@ -327,7 +327,7 @@ class Producer(Generic[T]):
             self._room.notify_all()
             return ready
 
-    def _settle(self, ready: _Ready, pieces: Sequence[Piece]) -> None:
+    def _settle(self, ready: _SealedBatch, pieces: Sequence[PartitionBatch]) -> None:
         failures: list[LakelogError] = []
         if ready.error is not None:
             failures += [ready.error] * len(ready.columns)

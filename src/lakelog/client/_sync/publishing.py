@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from lakelog.client._runtime import offload
 from lakelog.client._sync.calls import Calls
 from lakelog.client.publishing.database_time import DatabaseTime
-from lakelog.client.publishing.partition_choice import Spread
-from lakelog.client.publishing.sessions import Lane, Lanes
-from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
+from lakelog.client.publishing.partition_choice import KeylessPartitioner
+from lakelog.client.publishing.sessions import ProducerSession, SessionPool
+from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
 from lakelog.client.values import Run, TopicInfo
-from lakelog.client.worker.pool import Crew
+from lakelog.client.worker.pool import WorkerPool
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.partitioner import partition_of
@@ -28,7 +28,7 @@ from lakelog.model.position import Receipt
 from lakelog.wire.frames import PublishFrame
 
 if TYPE_CHECKING:
-    from lakelog.client.publishing.columns import Piece
+    from lakelog.client.publishing.columns import PartitionBatch
 
 _FRESH_SECONDS = 30.0
 """Changes that matter are noticed at once by refusals; this bounds the rest."""
@@ -37,12 +37,12 @@ _FRESH_SECONDS = 30.0
 class TopicState:
     """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
 
-    def __init__(self, name: str, calls: Calls, crew: Crew) -> None:
+    def __init__(self, name: str, calls: Calls, crew: WorkerPool) -> None:
         self.name = name
         self.calls = calls
         self.crew = crew
-        self.lanes = Lanes()
-        self.spread = Spread()
+        self.lanes = SessionPool()
+        self.spread = KeylessPartitioner()
         self._info: TopicInfo | None = None
         self._fresh_until = 0.0
         self._database_time = DatabaseTime()
@@ -93,7 +93,7 @@ def publish_one(state: TopicState, message: Message) -> Receipt:
         return state.calls.run(once, safe=True)
     lane = state.lanes.take()
     try:
-        receipt = Single(state, message, lane).run()
+        receipt = MessagePublish(state, message, lane).run()
     except LakelogError as error:
         # After an unknown outcome, as after a cancellation, nobody knows where the lane's count stands.
         if not may_be_written(error):
@@ -103,10 +103,10 @@ def publish_one(state: TopicState, message: Message) -> Receipt:
     return receipt
 
 
-class Single:
+class MessagePublish:
     """The tries to publish one message in a lane."""
 
-    def __init__(self, state: TopicState, message: Message, lane: Lane) -> None:
+    def __init__(self, state: TopicState, message: Message, lane: ProducerSession) -> None:
         self._state = state
         self._message = message
         self._lane = lane
@@ -118,7 +118,7 @@ class Single:
 
     def run(self) -> Receipt:
         calls = self._state.calls
-        tries = Tries(calls.policy)
+        tries = Attempts(calls.policy)
         while True:
             try:
                 receipt = self._try(tries)
@@ -131,7 +131,7 @@ class Single:
                 calls.worked(tries)
                 return receipt
 
-    def _try(self, tries: Tries) -> Receipt:
+    def _try(self, tries: Attempts) -> Receipt:
         state, lane = self._state, self._lane
         if self._placed is None or self._changed:
             info = state.info(fresh=self._changed)
@@ -172,18 +172,18 @@ def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
     return result
 
 
-class Settling:
+class BatchPublish:
     """The tries to publish the pieces of one batch, until each has its result."""
 
-    def __init__(self, state: TopicState, lane: Lane, limit_seconds: float | None = None) -> None:
+    def __init__(self, state: TopicState, lane: ProducerSession, limit_seconds: float | None = None) -> None:
         self._state = state
         self._lane = lane
-        self._tries = Tries(state.calls.policy, limit_seconds=limit_seconds)
+        self._tries = Attempts(state.calls.policy, limit_seconds=limit_seconds)
         self._renew = self._renewed = self._changed = False
 
-    def run(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def run(self, pieces: Sequence[PartitionBatch]) -> list[PartitionBatch]:
         """The pieces with their results, as they were cut in the end."""
-        settled: list[Piece] = []
+        settled: list[PartitionBatch] = []
         pending = list(pieces)
         while pending:
             failure = self._round(pending)
@@ -195,7 +195,7 @@ class Settling:
             self._state.calls.worked(self._tries)
         return settled
 
-    def _round(self, pending: Sequence[Piece]) -> LakelogError | None:
+    def _round(self, pending: Sequence[PartitionBatch]) -> LakelogError | None:
         """One request with the first piece of each partition; the error to wait for, if any has to be repeated."""
         firsts = list({piece.partition: piece for piece in reversed(pending)}.values())
         for piece in firsts:
@@ -217,13 +217,13 @@ class Settling:
                 piece.result = OutcomeUnknown.after(answer) if piece.unknown and not may_be_written(answer) else answer
         return failure
 
-    def _written(self, piece: Piece, run: Run) -> None:
+    def _written(self, piece: PartitionBatch, run: Run) -> None:
         piece.result = run.offset
         assert piece.number is not None
         if piece.number[0] == self._lane.producer:
             self._lane.written(piece.partition, piece.number[1])
 
-    def _may_repeat(self, piece: Piece, error: LakelogError) -> bool:
+    def _may_repeat(self, piece: PartitionBatch, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
             # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
             self._changed, piece.unknown = True, False
@@ -237,7 +237,7 @@ class Settling:
         piece.unknown = piece.unknown or may_be_written(error)
         return is_passing(error)
 
-    def _again(self, pieces: Sequence[Piece], failure: LakelogError) -> list[Piece]:
+    def _again(self, pieces: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
         """Makes ready for the next try, or gives up what has no result yet."""
         from lakelog.client.publishing.columns import moved
 
@@ -260,12 +260,12 @@ class Settling:
         return list(pieces)
 
 
-def lane_is_sound(pieces: Sequence[Piece]) -> bool:
+def lane_is_sound(pieces: Sequence[PartitionBatch]) -> bool:
     """Whether the count of each partition is known."""
     return not any(piece.unknown and isinstance(piece.result, LakelogError) for piece in pieces)
 
 
-def _frame(piece: Piece) -> PublishFrame:
+def _frame(piece: PartitionBatch) -> PublishFrame:
     assert piece.number is not None
     producer, sequence = piece.number
     return PublishFrame(
@@ -278,7 +278,7 @@ def _frame(piece: Piece) -> PublishFrame:
     )
 
 
-def _give_up(pieces: Sequence[Piece], error: LakelogError) -> None:
+def _give_up(pieces: Sequence[PartitionBatch], error: LakelogError) -> None:
     for piece in pieces:
         if piece.result is None:
             piece.result = OutcomeUnknown.after(error) if piece.unknown else error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lakelog.client import processes
-from lakelog.client._runtime import Condition, Mutex, Task
+from lakelog.client._runtime import BackgroundTask, Condition, Mutex
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
@@ -32,7 +32,7 @@ _FOLLOW_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Generic[T]):
+class FetchSource(Generic[T]):
     """A topic as its readers need it."""
 
     state: TopicState
@@ -58,7 +58,7 @@ def fetch_chunk(state: TopicState, partition: int, position: Position, wish: Fet
         position = AtOffset(chunk.until)
 
 
-def read_page(source: Source[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
+def read_page(source: FetchSource[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
     """A page from there on, or from the log start where retention was faster than the reader."""
     from lakelog.client.reading.decoding import result_of
 
@@ -80,18 +80,18 @@ def read_page(source: Source[T], partition: int, position: Position, wait_second
     return result_of(chunk, source.state.name, source.codec)
 
 
-def read_to_end(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]:
+def read_to_end(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]]:
     """Every message up to the high watermarks of now."""
     info = source.state.info(fresh=True)
     ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
     waiting = deque((partition, start_of(start, partition)) for partition in ends)
-    ahead = PageAhead(source, *waiting.popleft()) if waiting else None
+    ahead = PrefetchedPage(source, *waiting.popleft()) if waiting else None
     try:
         while ahead is not None:
             page, partition = ahead.page(), ahead.partition
             if page.next_offset < ends[partition]:
                 waiting.append((partition, AtOffset(page.next_offset)))
-            ahead = PageAhead(source, *waiting.popleft()) if waiting else None
+            ahead = PrefetchedPage(source, *waiting.popleft()) if waiting else None
             for message in page.messages:
                 if message.offset < ends[partition]:
                     yield message
@@ -100,16 +100,16 @@ def read_to_end(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]
             ahead.stop()
 
 
-class PageAhead(Generic[T]):
+class PrefetchedPage(Generic[T]):
     """A page that is fetched while the one before it is read."""
 
-    def __init__(self, source: Source[T], partition: int, position: Position) -> None:
+    def __init__(self, source: FetchSource[T], partition: int, position: Position) -> None:
         self.partition = partition
         self._source = source
         self._position = position
         self._page: FetchResult[T] | None = None
         self._error: BaseException | None = None
-        self._task = Task("lakelog-read", self._fetch)
+        self._task = BackgroundTask("lakelog-read", self._fetch)
 
     def page(self) -> FetchResult[T]:
         self._task.join()
@@ -128,7 +128,7 @@ class PageAhead(Generic[T]):
             self._error = exc
 
 
-def read_on(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]:
+def read_on(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]]:
     """Every message, and then those to come."""
     follower = Follower(source, start)
     try:
@@ -143,14 +143,14 @@ def read_on(source: Source[T], start: Start) -> Iterator[ReceivedMessage[T]]:
 class Follower(Generic[T]):
     """Asks all partitions at once, in a few tasks, and hands on what comes first."""
 
-    def __init__(self, source: Source[T], start: Start) -> None:
+    def __init__(self, source: FetchSource[T], start: Start) -> None:
         self._source = source
         self._start = start
         self._mutex = Mutex()
         self._changed = Condition(self._mutex)
         self._pages: deque[FetchResult[T]] = deque()
         self._positions: dict[int, Position] = {}
-        self._tasks: list[Task] = []
+        self._tasks: list[BackgroundTask] = []
         self._error: BaseException | None = None
         self._stopped = False
 
@@ -159,7 +159,7 @@ class Follower(Generic[T]):
         self._positions = {partition: start_of(self._start, partition) for partition in range(info.partitions)}
         workers = min(_WORKERS, info.partitions)
         self._tasks = [
-            Task(f"lakelog-follow-{worker}", lambda worker=worker: self._work(worker, workers))  # type: ignore[misc]
+            BackgroundTask(f"lakelog-follow-{worker}", lambda worker=worker: self._work(worker, workers))  # type: ignore[misc]
             for worker in range(workers)
         ]
 

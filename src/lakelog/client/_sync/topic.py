@@ -12,7 +12,7 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
 from lakelog.client._sync.topic_reading import TopicReading
-from lakelog.client.publishing.codec import Maker
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.shaping import changed
 from lakelog.client.values import Purged, TopicChange, TopicInfo
 from lakelog.model.arguments import check_text
@@ -25,7 +25,7 @@ _KEEP: Any = object()
 class Topic(TopicPublishing[T], TopicReading[T], TopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
-    def __init__(self, state: TopicState, maker: Maker[T]) -> None:
+    def __init__(self, state: TopicState, maker: MessageBuilder[T]) -> None:
         self._state = state
         self._maker = maker
 

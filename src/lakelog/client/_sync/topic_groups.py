@@ -9,9 +9,9 @@ from typing import Generic, Literal, TypeVar
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client.group_values import Sought, TopicStats
-from lakelog.client.publishing.codec import Maker
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.worker.handler_types import Filter, HandlerFunction, OnAck, OnDead
-from lakelog.client.worker.options import Options, Retries, StartFrom
+from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
@@ -27,7 +27,7 @@ class TopicGroups(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     def subscribe(
         self,
@@ -111,7 +111,7 @@ class TopicGroups(Generic[T]):
                 run already.
         """
         self._state.calls.check_open()
-        options = Options(
+        options = SubscriptionOptions(
             concurrency=concurrency,
             batch_size=batch_size,
             max_in_flight=max_in_flight,

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
-from lakelog.client._runtime import Work
-from lakelog.client._sync.publishing import Settling, TopicState, lane_is_sound, publish_one
-from lakelog.client.publishing.codec import Key, Maker, check_values
+from lakelog.client._runtime import Computation
+from lakelog.client._sync.publishing import BatchPublish, TopicState, lane_is_sound, publish_one
+from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
-from lakelog.client.retrying.backoff import Tries, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
 from lakelog.client.values import Outgoing, Run, TopicInfo
 from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakelog.client._sync.producer import Producer
-    from lakelog.client.publishing.columns import Piece, Rows
+    from lakelog.client.publishing.columns import PartitionBatch, PublishRows
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class TopicPublishing(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     def publish(
         self,
@@ -155,11 +155,11 @@ class TopicPublishing(Generic[T]):
         lane = self._state.lanes.take()
         parts = rows_of_table(table)
         info = self._state.info()
-        ahead = Work(_next_pieces, parts, info, self._state)
+        ahead = Computation(_next_pieces, parts, info, self._state)
         while (pieces := _pieces(ahead, failed)) is not None:
             # The next part is encoded while this one is sent.
-            ahead = Work(_next_pieces, parts, self._state.known or info, self._state)
-            settled = Settling(self._state, lane).run(pieces)
+            ahead = Computation(_next_pieces, parts, self._state.known or info, self._state)
+            settled = BatchPublish(self._state, lane).run(pieces)
             if not lane_is_sound(settled):
                 lane.renew()
             runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
@@ -225,7 +225,7 @@ class TopicPublishing(Generic[T]):
         info = state.info()
         dated = [self._dated(message) for message in messages]
         lane = state.lanes.take()
-        pieces = Settling(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
+        pieces = BatchPublish(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
         if lane_is_sound(pieces):
             state.lanes.give(lane)
         incarnation = (state.known or info).incarnation
@@ -250,7 +250,7 @@ class TopicPublishing(Generic[T]):
     def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
         """By idempotency keys: what has no definite answer is repeated."""
         calls = self._state.calls
-        tries = Tries(calls.policy)
+        tries = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
         unknown: set[int] = set()
         pending = list(range(len(messages)))
@@ -287,17 +287,17 @@ def _is_open(result: Receipt | LakelogError) -> bool:
     return isinstance(result, LakelogError) and is_passing(result)
 
 
-def _pieces(work: Work, failed: list[LakelogError]) -> list[Piece] | None:
+def _pieces(work: Computation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
     """None at the end, and after a part that cannot be published: parts before it are published already."""
     try:
-        pieces: list[Piece] | None = work.result()
+        pieces: list[PartitionBatch] | None = work.result()
         return pieces
     except LakelogError as error:
         failed.append(error)
         return None
 
 
-def _next_pieces(parts: Iterator[Rows], info: TopicInfo, state: TopicState) -> list[Piece] | None:
+def _next_pieces(parts: Iterator[PublishRows], info: TopicInfo, state: TopicState) -> list[PartitionBatch] | None:
     from lakelog.client.publishing.columns import pieces_of
 
     rows = next(parts, None)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._sync.publishing import TopicState
-from lakelog.client._sync.reading import Source, fetch_chunk, read_on, read_to_end
-from lakelog.client.publishing.codec import Maker
+from lakelog.client._sync.reading import FetchSource, fetch_chunk, read_on, read_to_end
+from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Offset, Start, position_of
 from lakelog.client.values import Chunk, FetchResult, FetchWish
@@ -28,7 +28,7 @@ class TopicReading(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: Maker[T]
+    _maker: MessageBuilder[T]
 
     def fetch(
         self,
@@ -94,7 +94,7 @@ class TopicReading(Generic[T]):
             follow: Wait for further messages at the end. Default: False, which stops at the messages that exist when
                 reading begins.
         """
-        source = Source(state=self._state, codec=self._maker.codec)
+        source = FetchSource(state=self._state, codec=self._maker.codec)
         return read_on(source, from_) if follow else read_to_end(source, from_)
 
     def tail(self, *, from_: Start = "latest", follow: bool = True) -> Iterator[ReceivedMessage[T]]:

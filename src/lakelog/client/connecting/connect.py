@@ -13,10 +13,10 @@ from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.urls import servers_of
 from lakelog.client.group_values import Answer, Answered
 from lakelog.client.processes import log
-from lakelog.client.retrying.backoff import Policy
-from lakelog.client.worker.lease_extension import Source
-from lakelog.client.worker.lease_keeper import Keeper, ProcessKeeper, ThreadKeeper
-from lakelog.client.worker.pool import Workshop
+from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.worker.lease_extension import LeaseHolder
+from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, ThreadLeaseKeeper
+from lakelog.client.worker.pool import WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.arguments import check_positive_seconds, check_text, check_texts
 from lakelog.model.names import check_name
@@ -34,7 +34,7 @@ _DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
+class _ClientArguments:
     """What the arguments and the environment say together."""
 
     found: Target
@@ -98,9 +98,9 @@ def connect(
         from lakelog.client._sync.http import HttpTransport
 
         servers = servers_of(found.url)
-        workshop = Workshop(
+        workshop = WorkerSettings(
             transport=lambda: _async_http(found),
-            keeper=lambda _: ProcessKeeper(target.for_keeper()),
+            keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
             owns_transport=True,
         )
         return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), workshop, found.place)
@@ -115,7 +115,7 @@ def connect(
         object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
     embedded = EmbeddedTransport(settings, project, environment)
-    workshop = Workshop(
+    workshop = WorkerSettings(
         transport=embedded.for_workers,
         keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
         owns_transport=False,
@@ -165,9 +165,9 @@ def connect_async(
     found = target.found
     if found.is_http:
         transport = _async_http(found)
-        workshop = Workshop(
+        workshop = WorkerSettings(
             transport=lambda: transport,
-            keeper=lambda _: ProcessKeeper(target.for_keeper()),
+            keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
             owns_transport=False,
         )
         return AsyncLakelog(transport, policy_of(timeout), workshop, found.place)
@@ -182,7 +182,7 @@ def connect_async(
         object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
     embedded = AsyncEmbeddedTransport(settings, project, environment)
-    workshop = Workshop(
+    workshop = WorkerSettings(
         transport=lambda: embedded,
         keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
         owns_transport=False,
@@ -198,18 +198,18 @@ def _async_http(target: Target) -> AsyncTransport:
 
 def _embedded_keeper(
     blocking: Callable[[], Transport], settings: Mapping[str, Any]
-) -> Callable[[AsyncTransport], Keeper]:
+) -> Callable[[AsyncTransport], LeaseKeeper]:
     """An engine in memory is in this process; over PostgreSQL, the process beside has an engine of its own."""
 
-    def make(_: AsyncTransport) -> Keeper:
+    def make(_: AsyncTransport) -> LeaseKeeper:
         if not settings["url"].startswith("memory:"):
-            return ProcessKeeper(settings)
+            return ProcessLeaseKeeper(settings)
         groups = blocking().groups
 
-        def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
             return groups.answer(source.topic, source.group, source.owner, answers, seconds)
 
-        return ThreadKeeper(send)
+        return ThreadLeaseKeeper(send)
 
     return make
 
@@ -229,7 +229,7 @@ def transport_to(target: Target) -> Transport:
     return EmbeddedTransport(settings, _DEFAULT, _DEFAULT)
 
 
-def _target(url: str | None, token: str | None, project: str, environment: str) -> _Target:
+def _target(url: str | None, token: str | None, project: str, environment: str) -> _ClientArguments:
     for name, given in (("url", url), ("token", token)):
         if given is not None:
             check_text(name, given)
@@ -241,7 +241,7 @@ def _target(url: str | None, token: str | None, project: str, environment: str) 
     if found.is_http and (project, environment) != (_DEFAULT, _DEFAULT):
         raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
     _check(found)
-    return _Target(found=found, project=project, environment=environment)
+    return _ClientArguments(found=found, project=project, environment=environment)
 
 
 def _check(target: Target) -> None:
@@ -254,7 +254,7 @@ def _check(target: Target) -> None:
         )
 
 
-def policy_of(timeout: timedelta | float) -> Policy:
+def policy_of(timeout: timedelta | float) -> RetryPolicy:
     """Return how patient a client with that timeout is."""
     seconds = check_positive_seconds("timeout", timeout)
-    return Policy(limit_seconds=seconds, try_seconds=min(10.0, seconds))
+    return RetryPolicy(limit_seconds=seconds, try_seconds=min(10.0, seconds))

@@ -31,7 +31,7 @@ class EnvFile:
     settings: Mapping[str, str]
 
 
-class _Refused(Exception):
+class _UnusableFile(Exception):
     """The file exists, but must not be used. The text says why."""
 
 
@@ -51,7 +51,7 @@ def read_env_file(path: Path) -> EnvFile | None:
         _report(path, "it is not a text file.")
     except OSError as exc:
         _report(path, f"it cannot be read ({exc.strerror}).")
-    except _Refused as exc:
+    except _UnusableFile as exc:
         _report(path, str(exc))
     return EnvFile(path=path, settings={})
 
@@ -92,11 +92,11 @@ def _read(path: Path) -> str:
         # The state of what was opened, not of what the name means by now.
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
-            raise _Refused("it is not a file.")
+            raise _UnusableFile("it is not a file.")
         if state.st_uid not in (0, os.geteuid()):
-            raise _Refused(f"it belongs to another user (uid {state.st_uid}).")
+            raise _UnusableFile(f"it belongs to another user (uid {state.st_uid}).")
         if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _Refused(f"other users can write to it. If it is yours, run `chmod 600 {path}`.")
+            raise _UnusableFile(f"other users can write to it. If it is yours, run `chmod 600 {path}`.")
         return file.read(_MAX_BYTES).decode()
 
 
@@ -108,7 +108,7 @@ def _parse(text: str) -> dict[str, str]:
 def _checked(settings: dict[str, str]) -> dict[str, str]:
     for name, text in settings.items():
         if name.endswith("_URL") and not is_loopback(text):
-            raise _Refused(f"{name} names another machine. To use that server, set {name} in the environment.")
+            raise _UnusableFile(f"{name} names another machine. To use that server, set {name} in the environment.")
     return settings
 
 

@@ -6,13 +6,13 @@ import os
 import re
 import ssl
 
-from lakelog.client._runtime import Address
+from lakelog.client._runtime import SocketAddress
 from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, Unavailable
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
-def cannot_connect(address: Address, exc: OSError) -> LakelogError:
+def cannot_connect(address: SocketAddress, exc: OSError) -> LakelogError:
     """Return the error for a connection that was not made: nothing was sent."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return ConfigurationError(f"The certificate of {address} is not trusted: {exc.verify_message}.")
@@ -22,7 +22,7 @@ def cannot_connect(address: Address, exc: OSError) -> LakelogError:
     return Unavailable(f"Cannot connect to {address}: {reason}.", unreachable="server", reason=reason)
 
 
-def no_answer(address: Address, exc: BaseException, seconds: float) -> OutcomeUnknown:
+def no_answer(address: SocketAddress, exc: BaseException, seconds: float) -> OutcomeUnknown:
     """Return the error for a request that was sent, or partly, and whose answer did not arrive."""
     if isinstance(exc, TimeoutError):
         return OutcomeUnknown(f"The server at {address} did not answer within {seconds:.1f} s.")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from lakelog.client._runtime import Address
+from lakelog.client._runtime import SocketAddress
 from lakelog.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerUrl:
     """One HTTP server."""
 
-    address: Address
+    address: SocketAddress
     prefix: str
     host_header: str
 
@@ -21,17 +21,17 @@ class Server:
         return f"The server at {self.address}"
 
 
-def servers_of(url: str) -> list[Server]:
+def servers_of(url: str) -> list[ServerUrl]:
     """The servers of `http://a:8080,b:8080`, or of several whole URLs with commas in between."""
-    servers: list[Server] = []
+    servers: list[ServerUrl] = []
     scheme, _, _ = url.partition("://")
     for part in filter(None, (part.strip() for part in url.split(","))):
         split = urlsplit(part if "://" in part else f"{scheme}://{part}")
         if split.scheme not in ("http", "https") or not split.hostname or split.query or split.username:
             raise InvalidRequest(f"{part!r} is not the URL of a server; one looks like http://localhost:8080.")
         tls = split.scheme == "https"
-        address = Address(host=split.hostname, port=_port(part, split.netloc) or (443 if tls else 80), tls=tls)
-        servers.append(Server(address=address, prefix=split.path.rstrip("/"), host_header=split.netloc))
+        address = SocketAddress(host=split.hostname, port=_port(part, split.netloc) or (443 if tls else 80), tls=tls)
+        servers.append(ServerUrl(address=address, prefix=split.path.rstrip("/"), host_header=split.netloc))
     return servers
 
 

@@ -197,7 +197,7 @@ def field_of(value: object, name: str) -> Key | None:
     return found
 
 
-class Maker(Generic[T]):
+class MessageBuilder(Generic[T]):
     """Makes messages of one topic out of what a caller gives: validates, chooses the key, encodes, checks limits."""
 
     def __init__(

@@ -21,7 +21,7 @@ from lakelog.batches.encoding import PREFIX
 from lakelog.batches.schema import FORMAT, TIME, mask_of
 from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.publishing.codec import check_partition
-from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, Spread
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, KeylessPartitioner
 from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
@@ -33,7 +33,7 @@ Partitions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class RareFields:
     """What only few messages have, by the message's index in its batch."""
 
     index: int
@@ -43,7 +43,7 @@ class Extra:
     partition: int | None
 
 
-class Columns:
+class ColumnBuffer:
     """Messages in the making: only lists, so that adding one is cheap. Not for several threads at once."""
 
     __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "values")
@@ -52,14 +52,14 @@ class Columns:
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
         self.content_types: list[str | None] = []
-        self.extras: list[Extra] = []
+        self.extras: list[RareFields] = []
         self.size = 0
         self.opened_at = 0.0
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def batch(self) -> Rows:
+    def batch(self) -> PublishRows:
         count = len(self.values)
         columns: dict[str, Any] = {
             "value": self.values,
@@ -73,7 +73,7 @@ class Columns:
         elif first is not None:
             columns["content_type"] = repeated_text(first, count)
         chosen = self._add_extras(columns, count) if self.extras else None
-        return Rows(batch=from_columns(columns), chosen=chosen)
+        return PublishRows(batch=from_columns(columns), chosen=chosen)
 
     def messages(self) -> list[Message]:
         """The messages themselves, for whoever has to be told that they were not published."""
@@ -109,7 +109,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class PublishRows:
     """A batch, and the partitions that the caller chose for its messages (-1: not chosen), if any."""
 
     batch: pa.RecordBatch
@@ -117,12 +117,12 @@ class Rows:
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class PartitionBatch:
     """The share of one partition in a request, and what is known about its publishing."""
 
     partition: int
     epoch: int
-    rows: Rows
+    rows: PublishRows
     positions: npt.NDArray[np.int64] | None
     """Which messages of the whole these are; None: all."""
     payload: bytes
@@ -140,7 +140,7 @@ class Piece:
         return range(self.count) if self.positions is None else self.positions.tolist()
 
 
-def pieces_of(rows: Rows, topic: TopicInfo, spread: Spread) -> list[Piece]:
+def pieces_of(rows: PublishRows, topic: TopicInfo, spread: KeylessPartitioner) -> list[PartitionBatch]:
     """One encoded piece per partition, each in the order of the whole."""
     batch = rows.batch
     partitions = _partitions(rows, topic.partitions, spread)
@@ -151,11 +151,11 @@ def pieces_of(rows: Rows, topic: TopicInfo, spread: Spread) -> list[Piece]:
     for partition, part in split(batch, partitions, max(topic.partitions, highest + 1)):
         positions = np.flatnonzero(partitions == partition)
         chosen = None if rows.chosen is None else rows.chosen[positions]
-        pieces.append(_piece(partition, topic.epoch, Rows(batch=part, chosen=chosen), positions))
+        pieces.append(_piece(partition, topic.epoch, PublishRows(batch=part, chosen=chosen), positions))
     return pieces
 
 
-def moved(pieces: Sequence[Piece], topic: TopicInfo, spread: Spread) -> list[Piece]:
+def moved(pieces: Sequence[PartitionBatch], topic: TopicInfo, spread: KeylessPartitioner) -> list[PartitionBatch]:
     """The messages of these pieces, none of which was written, with their partitions chosen anew."""
     batch = concat([piece.rows.batch for piece in pieces])
     chosen = None
@@ -167,21 +167,21 @@ def moved(pieces: Sequence[Piece], topic: TopicInfo, spread: Spread) -> list[Pie
             ]
         )
     places = np.concatenate([np.asarray(piece.messages_at(), np.int64) for piece in pieces])
-    again = pieces_of(Rows(batch=batch, chosen=chosen), topic, spread)
+    again = pieces_of(PublishRows(batch=batch, chosen=chosen), topic, spread)
     for piece in again:
         piece.positions = places if piece.positions is None else places[piece.positions]
     return again
 
 
-def rows_of_messages(messages: Sequence[Message]) -> Rows:
+def rows_of_messages(messages: Sequence[Message]) -> PublishRows:
     chosen = None
     if any(message.partition is not None for message in messages):
         named = [_NO_PARTITION if message.partition is None else message.partition for message in messages]
         chosen = np.array(named, np.int32)
-    return Rows(batch=from_messages(messages), chosen=chosen)
+    return PublishRows(batch=from_messages(messages), chosen=chosen)
 
 
-def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
+def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[PublishRows]:
     """The table in parts that fit into one request each."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -206,7 +206,7 @@ def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
         yield from _fitting(table.slice(start, step))
 
 
-def _fitting(part: pa.Table) -> Iterator[Rows]:
+def _fitting(part: pa.Table) -> Iterator[PublishRows]:
     if part.nbytes > MAX_BATCH_BYTES and part.num_rows > 1:
         half = part.num_rows // 2
         yield from _fitting(part.slice(0, half))
@@ -221,10 +221,10 @@ def _fitting(part: pa.Table) -> Iterator[Rows]:
     if "partition" in part.schema.names:
         chosen = filled_numbers(part.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
         check_partition(max(0, int(chosen.max())))
-    yield Rows(batch=batch, chosen=chosen)
+    yield PublishRows(batch=batch, chosen=chosen)
 
 
-def _partitions(rows: Rows, count: int, spread: Spread) -> Partitions:
+def _partitions(rows: PublishRows, count: int, spread: KeylessPartitioner) -> Partitions:
     batch = rows.batch
     if count == 1 and rows.chosen is None:
         return np.zeros(batch.num_rows, np.int32)
@@ -241,8 +241,8 @@ def _partitions(rows: Rows, count: int, spread: Spread) -> Partitions:
     return partitions
 
 
-def _piece(partition: int, epoch: int, rows: Rows, positions: npt.NDArray[np.int64] | None) -> Piece:
-    return Piece(partition, epoch, rows, positions, encoded(rows.batch))
+def _piece(partition: int, epoch: int, rows: PublishRows, positions: npt.NDArray[np.int64] | None) -> PartitionBatch:
+    return PartitionBatch(partition, epoch, rows, positions, encoded(rows.batch))
 
 
 def encoded(batch: pa.RecordBatch) -> bytes:

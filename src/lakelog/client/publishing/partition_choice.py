@@ -20,7 +20,7 @@ KEYLESS_BLOCK = 1000
 
 
 @dataclass(slots=True)
-class Spread:
+class KeylessPartitioner:
     """Where the next messages without a key go."""
 
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbelow(1 << 16)))

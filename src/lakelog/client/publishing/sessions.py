@@ -16,7 +16,7 @@ IDLE_SECONDS = 3600.0
 """Servers forget a producer after a day without use: a lane that lay idle for long is not worth the risk."""
 
 
-class Lane:
+class ProducerSession:
     """A producer id and its next sequences."""
 
     __slots__ = ("_next", "producer", "used_at")
@@ -37,27 +37,27 @@ class Lane:
         self._next[partition] = sequence + 1
 
 
-class Lanes:
+class SessionPool:
     """The idle lanes of one topic. Newest first, so that few are in use; safe for several threads."""
 
     def __init__(self) -> None:
-        self._idle: deque[Lane] = deque()
+        self._idle: deque[ProducerSession] = deque()
         processes.after_fork(self)
 
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self) -> Lane:
+    def take(self) -> ProducerSession:
         try:
             lane = self._idle.pop()
         except IndexError:
-            return Lane()
+            return ProducerSession()
         if time.monotonic() - lane.used_at > IDLE_SECONDS:
             self._idle.clear()
-            return Lane()
+            return ProducerSession()
         return lane
 
-    def give(self, lane: Lane) -> None:
+    def give(self, lane: ProducerSession) -> None:
         lane.used_at = time.monotonic()
         self._idle.append(lane)
 

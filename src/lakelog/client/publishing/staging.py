@@ -16,7 +16,7 @@ from lakelog.batches.arrays import filled_numbers, from_numbers
 from lakelog.batches.schema import TIME
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.columns import Partitions, encoded
-from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, Spread
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, KeylessPartitioner
 from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_BODY_BYTES
@@ -30,12 +30,12 @@ COLUMNS = frozenset({*PUBLIC, "partition"} - {"idempotency_key"})
 _NO_PARTITION = -1
 
 
-class Cutter:
+class StagingEncoder:
     """Takes batches of one attempt, and gives encoded pieces in shares that fit into one request each."""
 
     def __init__(self, topic: TopicInfo, *, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._topic = topic
-        self._spread = Spread()
+        self._spread = KeylessPartitioner()
         self._gathered: list[pa.RecordBatch] = []
         self._size = 0
         self._limit = gathered_bytes

@@ -15,7 +15,7 @@ from lakelog.errors import LakelogError, OutcomeUnknown, Overloaded, Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RetryPolicy:
     """A call takes at most `limit_seconds`, and one try of it at most `try_seconds`."""
 
     limit_seconds: float = 30.0
@@ -48,12 +48,12 @@ def is_undecided(result: object) -> TypeGuard[LakelogError]:
 _chance = random.Random()
 
 
-class Tries:
+class Attempts:
     """The tries of one call: how much time is left, and how long to pause after a failure."""
 
     def __init__(
         self,
-        policy: Policy,
+        policy: RetryPolicy,
         *,
         limit_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -84,7 +84,7 @@ class Tries:
         return pause if pause < self.left else None
 
 
-class Pauses:
+class Backoff:
     """Pauses that grow without an end of the tries: for workers, which outlive every outage."""
 
     def __init__(

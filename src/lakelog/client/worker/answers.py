@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.retrying.backoff import Pauses, is_undecided
+from lakelog.client.retrying.backoff import Backoff, is_undecided
 from lakelog.errors import LakelogError
 
-Send = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]
+SendAnswers = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]
 
 MAX_ANSWERS = 1000
 _MAX_CHARS = 1 << 20
@@ -27,7 +27,7 @@ _SHORT_PAUSE_SECONDS = 0.2
 
 
 @dataclass(slots=True)
-class _Saying:
+class _PendingAnswer:
     """One answer, and the future of its result."""
 
     answer: Answer
@@ -37,22 +37,22 @@ class _Saying:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AnswerBatch:
     """Answers for one call, and who waits for the result of each."""
 
     answers: list[Answer]
-    sayings: list[list[_Saying]]
+    sayings: list[list[_PendingAnswer]]
     ends: int
     """How many messages are done with these answers."""
 
 
-class Answerer:
+class AnswerSender:
     """Belongs to one subscription and one event loop. `changed` is called when something is said that is held."""
 
-    def __init__(self, send: Send, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, send: SendAnswers, changed: Callable[[], None] = lambda: None) -> None:
         self._send = send
         self._changed = changed
-        self._said: list[_Saying] = []
+        self._said: list[_PendingAnswer] = []
         self._ends = 0
         self._calls = 0
         self._is_held = False
@@ -68,7 +68,7 @@ class Answerer:
     def say(self, answer: Answer, ends: int = 0) -> asyncio.Future[Answered]:
         """Ends when the server has answered: with an error if it refused. `ends` messages are done then."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._said.append(_Saying(answer, future))
+        self._said.append(_PendingAnswer(answer, future))
         self._ends += ends
         self._news.set()
         if self._is_held:
@@ -91,21 +91,21 @@ class Answerer:
             self._sending = asyncio.create_task(self._send_all(), name="lakelog-answers")
             self._sending.add_done_callback(lambda _: self._changed())
 
-    def collect(self) -> Said | None:
+    def collect(self) -> AnswerBatch | None:
         """Take what can go with a call for messages; then `settle` it, or `put_back`.
 
         None while answers are sent in a call of their own: some of them may wait for a database that is away.
         """
         return None if self._is_sending or not self._said else self._next()
 
-    def settle(self, said: Said, results: Sequence[Answered | LakelogError]) -> None:
+    def settle(self, said: AnswerBatch, results: Sequence[Answered | LakelogError]) -> None:
         """Pass the results on. What has none is said again, in a call of its own."""
         again = _resolve(said.sayings, [None if is_undecided(each) else each for each in results])
         self._said[:0] = again
         if again:
             self.send_alone()
 
-    def put_back(self, said: Said) -> None:
+    def put_back(self, said: AnswerBatch) -> None:
         """The call did not reach the server, or its outcome is unknown: say it again, in a call of its own."""
         self._said[:0] = [saying for each in said.sayings for saying in each]
         self.send_alone()
@@ -119,12 +119,12 @@ class Answerer:
     def _is_sending(self) -> bool:
         return self._sending is not None and not self._sending.done()
 
-    def _next(self) -> Said:
+    def _next(self) -> AnswerBatch:
         """What goes into the next call."""
         count = fitting([saying.answer for saying in self._said[:MAX_ANSWERS]])
         said, self._said = self._said[:count], self._said[count:]
         ends, self._ends = self._ends, 0
-        merged = Said(*_merged(said), ends)
+        merged = AnswerBatch(*_merged(said), ends)
         self._calls += 1
         for saying in said:
             saying.call = saying.call or self._calls
@@ -137,7 +137,7 @@ class Answerer:
     async def _send_all(self) -> None:
         # A turn of the loop: handlers that end together are answered together.
         await asyncio.sleep(0)
-        pauses = Pauses()
+        pauses = Backoff()
         try:
             while self._said:
                 await self._send_some(pauses)
@@ -148,7 +148,7 @@ class Answerer:
             _resolve([said], [LakelogError(repr(error))])
             raise
 
-    async def _send_some(self, pauses: Pauses) -> None:
+    async def _send_some(self, pauses: Backoff) -> None:
         said = self._next()
         answers, sayings = said.answers, said.sayings
         results: Sequence[Answered | LakelogError]
@@ -192,7 +192,7 @@ def fitting(answers: Sequence[Answer]) -> int:
     return min(len(answers), MAX_ANSWERS)
 
 
-def _merged(said: Sequence[_Saying]) -> tuple[list[Answer], list[list[_Saying]]]:
+def _merged(said: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_PendingAnswer]]]:
     """Acks of one lease as one answer, and so what is given back without a word; everything else by itself.
 
     What was sent before is merged only with what was sent with it: if the lease has ended since, the server recognises
@@ -200,7 +200,7 @@ def _merged(said: Sequence[_Saying]) -> tuple[list[Answer], list[list[_Saying]]]
     """
     answers: list[Answer] = []
     offsets: list[list[int]] = []
-    sayings: list[list[_Saying]] = []
+    sayings: list[list[_PendingAnswer]] = []
     places: dict[object, int] = {}
     for saying in said:
         answer = saying.answer
@@ -218,9 +218,11 @@ def _merged(said: Sequence[_Saying]) -> tuple[list[Answer], list[list[_Saying]]]
     return merged, sayings
 
 
-def _resolve(sayings: Sequence[Sequence[_Saying]], results: Sequence[Answered | LakelogError | None]) -> list[_Saying]:
+def _resolve(
+    sayings: Sequence[Sequence[_PendingAnswer]], results: Sequence[Answered | LakelogError | None]
+) -> list[_PendingAnswer]:
     """Those who have no result are returned."""
-    again: list[_Saying] = []
+    again: list[_PendingAnswer] = []
     for each, result in zip(sayings, results, strict=True):
         if result is None:
             again += each

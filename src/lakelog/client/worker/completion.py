@@ -13,9 +13,9 @@ from typing import Any
 from lakelog.client import processes
 from lakelog.client.functions import name_of
 from lakelog.client.group_values import Answered, Verb
-from lakelog.client.worker.failures import FailureLog
+from lakelog.client.worker.failures import HandlerFailureLog
 from lakelog.client.worker.handlers import begin_hook, reason_of
-from lakelog.client.worker.leased_message import Held
+from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.client.worker.tracebacks import user_exc_info
@@ -29,7 +29,7 @@ _NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls
 
 
 @dataclass(slots=True)
-class Counts:
+class WorkerCounts:
     """What a subscription has done since it was started."""
 
     acked: int = 0
@@ -43,16 +43,16 @@ class Counts:
     released: int = 0
 
 
-class Settler:
+class MessageCompleter:
     """One for each subscription that runs."""
 
     def __init__(self, subscription: Subscription, threads: HandlerThreads) -> None:
-        self.counts = Counts()
-        self.failure_log = FailureLog(subscription.topic, subscription.group)
+        self.counts = WorkerCounts()
+        self.failure_log = HandlerFailureLog(subscription.topic, subscription.group)
         self._options = subscription.options
         self._threads = threads
 
-    async def ended(self, held: Held, running: asyncio.Future[Any]) -> bool:
+    async def ended(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         """Settle a message whose handler has ended. Return as `settle`."""
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if held.verb is not None:
@@ -68,7 +68,12 @@ class Settler:
         return await self.settle(held, "ack", "", None)
 
     async def settle(
-        self, held: Held, verb: Verb, reason: str, error: BaseException | None, delay_seconds: float | None = None
+        self,
+        held: LeasedMessage,
+        verb: Verb,
+        reason: str,
+        error: BaseException | None,
+        delay_seconds: float | None = None,
     ) -> bool:
         """Return whether the key's next message may run: this one was finished, and the server knows."""
         try:
@@ -87,7 +92,7 @@ class Settler:
             await self._tell(held, verb, answered, error)
         return verb in ("ack", "discard") or bool(answered.dead)
 
-    def refused(self, held: Held, error: LakelogError) -> None:
+    def refused(self, held: LeasedMessage, error: LakelogError) -> None:
         """Count and log an answer that the server refused."""
         held.over = True
         if isinstance(error, _LOST):
@@ -100,7 +105,7 @@ class Settler:
         name = {"ack": "acked", "discard": "discarded", "release": "released"}.get(verb, "failed")
         setattr(self.counts, name, getattr(self.counts, name) + 1)
 
-    async def _tell(self, held: Held, verb: Verb, answered: Answered, error: BaseException | None) -> None:
+    async def _tell(self, held: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
         if verb == "ack" and self._options.on_ack is not None:
             await self._hook(self._options.on_ack, held)
         if answered.dead:
@@ -109,7 +114,7 @@ class Settler:
                 reason = error if isinstance(error, Exception) else LakelogError(held.reason)
                 await self._hook(self._options.on_dead, held, reason)
 
-    async def _hook(self, hook: Any, held: Held, *args: object) -> None:
+    async def _hook(self, hook: Any, held: LeasedMessage, *args: object) -> None:
         try:
             await begin_hook(hook, held, args, self._threads)
         except Exception as error:

@@ -10,28 +10,28 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lakelog.client.worker.lease_keeper import Keeper
-from lakelog.client.worker.leased_message import Hand, Held
-from lakelog.client.worker.timer import Alarm
+from lakelog.client.worker.lease_keeper import LeaseKeeper
+from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
+from lakelog.client.worker.timer import DeadlineTimer
 
-Late = Callable[[Held, "asyncio.Future[Any]"], None]
+Late = Callable[[LeasedMessage, "asyncio.Future[Any]"], None]
 
 
 class Deadlines:
     """Of one subscription. A message has a deadline, in its hand, until its handler has ended or is too late."""
 
-    def __init__(self, timeout_seconds: float, keeper: Keeper, late: Late) -> None:
-        self.running: dict[asyncio.Future[Any], Held] = {}
+    def __init__(self, timeout_seconds: float, keeper: LeaseKeeper, late: Late) -> None:
+        self.running: dict[asyncio.Future[Any], LeasedMessage] = {}
         """Handlers that run, also those that are too late."""
         self._timeout = timeout_seconds
         self._keeper = keeper
         self._late = late
-        self._alarm = Alarm(self._find_late)
+        self._alarm = DeadlineTimer(self._find_late)
 
-    def begin(self, helds: Iterable[Held]) -> None:
+    def begin(self, helds: Iterable[LeasedMessage]) -> None:
         """Give these messages a deadline. The keeper knows of it when this returns, and before any handler runs."""
         deadline = time.monotonic() + self._timeout
-        last: Hand | None = None
+        last: WorkerLease | None = None
         for held in helds:
             held.hand.deadlines[held.message.offset] = deadline
             if held.hand is not last:
@@ -40,12 +40,12 @@ class Deadlines:
         self._keeper.flush()
         self._alarm.set(deadline)
 
-    def moved(self, hand: Hand) -> None:
+    def moved(self, hand: WorkerLease) -> None:
         """A handler was given another deadline."""
         self._alarm.set(min(hand.deadlines.values()))
         self.prolonged(hand)
 
-    def prolonged(self, hand: Hand) -> None:
+    def prolonged(self, hand: WorkerLease) -> None:
         """Tell the keeper how long to keep the hand's lease: no longer than its handlers may take."""
         latest = time.monotonic() + self._timeout
         if not hand.stretched and latest - hand.until <= self._timeout / 10:

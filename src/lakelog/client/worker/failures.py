@@ -1,6 +1,6 @@
 """What a worker's log says about failed attempts: one line each, and the handler's traceback from the user's code on.
 
-A storm of failures stays readable: see `FailureLog`. What happens to a message is decided elsewhere.
+A storm of failures stays readable: see `HandlerFailureLog`. What happens to a message is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from lakelog.client import processes
 from lakelog.client.group_values import Answered, Verb
 from lakelog.client.publishing.codec import JSON
-from lakelog.client.worker.leased_message import Held
+from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.tracebacks import kind_of, user_exc_info
 
 log = processes.log
@@ -27,7 +27,7 @@ _REASON_CHARS = 300
 _KEY_CHARS = 40
 
 
-class FailureLog:
+class HandlerFailureLog:
     """The failed attempts of one subscription, as lines of the logger `lakelog`.
 
     Each distinct error is logged with its traceback once in ten seconds, and with a single line otherwise. After 20
@@ -45,7 +45,7 @@ class FailureLog:
         self._left_out: Counter[int] = Counter()
         self._window: asyncio.TimerHandle | None = None
 
-    def failed(self, held: Held, verb: Verb, answered: Answered, error: BaseException | None) -> None:
+    def failed(self, held: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
         """Logs an attempt that was answered with a nack or a fail: when the next one is, or that it was the last."""
         reason = held.reason or f"{verb} without a reason"
         limit = "" if answered.max_attempts is None else f" of {answered.max_attempts}"
@@ -62,7 +62,9 @@ class FailureLog:
             then = "discarded"
         self.write(logging.ERROR, held, f"{attempt}, {then}", reason, error)
 
-    def write(self, level: int, held: Held, what: str, reason: str, error: BaseException | None = None) -> None:
+    def write(
+        self, level: int, held: LeasedMessage, what: str, reason: str, error: BaseException | None = None
+    ) -> None:
         """Logs a line about the message, unless there have been too many like it."""
         kind = kind_of(error) if error is not None else reason
         if self._window is None:
@@ -78,7 +80,7 @@ class FailureLog:
         self._traced.add(kind)
         log.log(level, "%s: %s: %s", self.where(held), what, one_line(reason), exc_info=exc_info)
 
-    def where(self, held: Held) -> str:
+    def where(self, held: LeasedMessage) -> str:
         """The message, as lines of the log name it."""
         message = held.message
         more = [] if message.key is None else [f"key {one_line(message.key.decode(errors='replace'), _KEY_CHARS)}"]

@@ -14,7 +14,7 @@ from typing import Any
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.functions import is_coroutine_function, is_of_kind, name_of
-from lakelog.client.worker.leased_message import Held
+from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest
 
@@ -40,7 +40,7 @@ class Handler:
     def name(self) -> str:
         return name_of(self.function)
 
-    def begin(self, value: object, held: Held, threads: HandlerThreads) -> asyncio.Future[Any]:
+    def begin(self, value: object, held: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
         """Starts it; the future ends when the function has really ended. An async one ends by being cancelled."""
         if self.wants_delivery:
             return begin(self.function, self.is_async, (value, delivery_of(held, self.async_delivery)), threads)
@@ -81,7 +81,7 @@ async def run_awaitable(awaitable: Awaitable[object]) -> None:
 
 
 def begin_hook(
-    hook: Callable[..., Any], held: Held, args: tuple[object, ...], threads: HandlerThreads
+    hook: Callable[..., Any], held: LeasedMessage, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
     """Hooks are called like handlers, but with the delivery first."""
     is_async = is_coroutine_function(hook)
@@ -89,7 +89,7 @@ def begin_hook(
     return begin(hook, is_async, (delivery_of(held, async_delivery), *args), threads)
 
 
-def delivery_of(held: Held, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
+def delivery_of(held: LeasedMessage, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
     return AsyncDelivery(held) if is_async else Delivery(held)
 
 

@@ -16,7 +16,7 @@ from lakelog.client import processes
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
-class Quarantine:
+class IsolationLock:
     """One for the process, whatever event loops its workers run in. A suspect that waits goes before new handlers."""
 
     def __init__(self) -> None:
@@ -117,4 +117,4 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-quarantine = Quarantine()
+isolation_lock = IsolationLock()

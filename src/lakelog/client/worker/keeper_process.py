@@ -20,7 +20,7 @@ from typing import Any
 
 from lakelog.client._sync.transport import Transport
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.worker.lease_extension import Extender, Kept, Send, Source, send_due
+from lakelog.client.worker.lease_extension import ExtensionSchedule, KeptLease, LeaseHolder, SendExtensions, send_due
 from lakelog.errors import LakelogError
 
 _TICK_SECONDS = 0.5
@@ -30,7 +30,7 @@ _OPEN_SECONDS = 10.0
 _RUNNING = "RSDI"
 
 
-class Parent:
+class ParentProcess:
     """The worker. Its state is what the kernel says of it."""
 
     def __init__(self, pid: int) -> None:
@@ -57,17 +57,17 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Sent to all processes of a service that stops: the worker still finishes its handlers, and needs its leases.
         signal.signal(number, signal.SIG_IGN)
-    lines = Lines(sys.stdin.fileno())
+    lines = JsonLines(sys.stdin.fileno())
     settings = lines.first()
     if settings is not None:
         with contextlib.closing(open_transport(settings)) as transport:
             with contextlib.suppress(OSError):
                 os.write(sys.stdout.fileno(), b"ready\n")
-            keep(lines, Parent(settings["parent"]), sender(transport))
+            keep(lines, ParentProcess(settings["parent"]), sender(transport))
 
 
-def keep(lines: Lines, parent: Parent, send: Send) -> None:
-    extender = Extender()
+def keep(lines: JsonLines, parent: ParentProcess, send: SendExtensions) -> None:
+    extender = ExtensionSchedule()
     while not parent.gone:
         next_due = extender.next_due()
         wait = _TICK_SECONDS if next_due is None else min(_TICK_SECONDS, max(0.0, next_due - time.monotonic()))
@@ -81,19 +81,19 @@ def keep(lines: Lines, parent: Parent, send: Send) -> None:
             time.sleep(_REST_SECONDS)
 
 
-def note(extender: Extender, line: Any) -> None:
+def note(extender: ExtensionSchedule, line: Any) -> None:
     """`[number, topic, …]` keeps, `[number, until]` prolongs, `[number]` drops."""
     match line:
         case [number, topic, group, owner, partition, token, lease_seconds, until, due]:
-            source = Source(topic, group, owner)
-            extender.keep(number, Kept(source, partition, token, lease_seconds, until, due))
+            source = LeaseHolder(topic, group, owner)
+            extender.keep(number, KeptLease(source, partition, token, lease_seconds, until, due))
         case [number, until]:
             extender.prolong(number, until)
         case [number]:
             extender.drop(number)
 
 
-class Lines:
+class JsonLines:
     """JSON lines from a pipe."""
 
     def __init__(self, pipe: int) -> None:
@@ -149,8 +149,8 @@ def open_transport(settings: dict[str, Any]) -> Transport:
     return transport
 
 
-def sender(transport: Transport) -> Send:
-    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+def sender(transport: Transport) -> SendExtensions:
+    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         return transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
 
     return send

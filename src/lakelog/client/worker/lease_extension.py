@@ -17,7 +17,7 @@ _OVER = (LeaseLost, NotOwner, NotFound)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LeaseHolder:
     """Whose leases they are."""
 
     topic: str
@@ -26,10 +26,10 @@ class Source:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptLease:
     """A lease to keep until `until`; `due` is when it is extended next."""
 
-    source: Source
+    source: LeaseHolder
     partition: int
     token: int
     lease_seconds: float
@@ -38,29 +38,29 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Extends:
+class ExtensionBatch:
     """Extensions of one source, to be sent in one call."""
 
-    source: Source
+    source: LeaseHolder
     numbers: list[int]
     answers: list[Answer]
     patience: float
 
 
-Send = Callable[[Source, Sequence[Answer], float], list[Answered | LakelogError]]
+SendExtensions = Callable[[LeaseHolder, Sequence[Answer], float], list[Answered | LakelogError]]
 """Sends extends of one source, within so many seconds."""
 
 
-class Extender:
+class ExtensionSchedule:
     """The leases that are kept, by number. An extension is due a third of the lease after the one before."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, KeptLease] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, number: int, kept: Kept) -> None:
+    def keep(self, number: int, kept: KeptLease) -> None:
         self._kept[number] = kept
 
     def prolong(self, number: int, until: float) -> None:
@@ -74,15 +74,15 @@ class Extender:
     def next_due(self) -> float | None:
         return min((kept.due for kept in self._kept.values() if kept.due <= kept.until), default=None)
 
-    def due(self, now: float) -> list[Extends]:
+    def due(self, now: float) -> list[ExtensionBatch]:
         """What is to be sent. A lease whose time is over is left to its end, unless it is prolonged."""
-        found: dict[Source, list[int]] = {}
+        found: dict[LeaseHolder, list[int]] = {}
         for number, kept in self._kept.items():
             if kept.due <= now < kept.until:
                 found.setdefault(kept.source, []).append(number)
         return [self._extends(source, numbers) for source, numbers in found.items()]
 
-    def settle(self, extends: Extends, results: Sequence[Answered | LakelogError], now: float) -> None:
+    def settle(self, extends: ExtensionBatch, results: Sequence[Answered | LakelogError], now: float) -> None:
         """What became of them: one that was lost is dropped, one that failed is tried again soon."""
         for number, result in zip(extends.numbers, results, strict=True):
             kept = self._kept.get(number)
@@ -92,13 +92,15 @@ class Extender:
             if isinstance(result, _OVER):
                 self.drop(number)
 
-    def _extends(self, source: Source, numbers: list[int]) -> Extends:
+    def _extends(self, source: LeaseHolder, numbers: list[int]) -> ExtensionBatch:
         leases = [self._kept[number] for number in numbers]
         patience = min(5.0, min(kept.lease_seconds for kept in leases) / 3)
-        return Extends(source, numbers, [_answer(kept) for kept in leases], patience)
+        return ExtensionBatch(source, numbers, [_answer(kept) for kept in leases], patience)
 
 
-def send_due(extender: Extender, send: Send, guard: AbstractContextManager[object]) -> LakelogError | None:
+def send_due(
+    extender: ExtensionSchedule, send: SendExtensions, guard: AbstractContextManager[object]
+) -> LakelogError | None:
     """Sends what is due, without holding the guard meanwhile; an error if a call failed."""
     failed: LakelogError | None = None
     with guard:
@@ -116,7 +118,7 @@ def send_due(extender: Extender, send: Send, guard: AbstractContextManager[objec
     return failed
 
 
-def _answer(kept: Kept) -> Answer:
+def _answer(kept: KeptLease) -> Answer:
     # Always by the whole lease: one that ended together with the handler's time would leave none to say so.
     lease_ms = round(kept.lease_seconds * 1000)
     return Answer(verb="extend", partition=kept.partition, token=kept.token, lease_ms=lease_ms)

@@ -15,14 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import lakelog
 from lakelog.client import processes
-from lakelog.client.worker.lease_extension import Extender, Kept, Send, Source, send_due
+from lakelog.client.worker.lease_extension import ExtensionSchedule, KeptLease, LeaseHolder, SendExtensions, send_due
 from lakelog.client.worker.threads import HandlerThreads
 
 _PIPE_BYTES = 1 << 20
@@ -33,7 +33,7 @@ _LOOK_SECONDS = 0.05
 _READY_SECONDS = 15.0
 
 
-class Keeper(Protocol):
+class LeaseKeeper(Protocol):
     """Takes effect with `flush`, which is called before handlers begin."""
 
     def begin(self) -> None:
@@ -44,7 +44,7 @@ class Keeper(Protocol):
         """Returns when leases can be kept: none is taken before."""
         ...
 
-    def keep(self, source: Source, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         """From now on; its number."""
         ...
 
@@ -58,14 +58,14 @@ class Keeper(Protocol):
 
 
 @dataclass(slots=True)
-class Tools:
+class WorkerResources:
     """What the subscriptions of a client share: the keeper of their leases, and the threads of their handlers."""
 
-    keeper: Keeper
+    keeper: LeaseKeeper
     threads: HandlerThreads = field(default_factory=HandlerThreads)
 
 
-class ProcessKeeper:
+class ProcessLeaseKeeper:
     """Tells a process of its own, which is started anew if it ends."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class ProcessKeeper:
         finally:
             loop.remove_reader(process.stdout)
 
-    def keep(self, source: Source, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         number = next(self._numbers)
         due = time.monotonic() + lease_seconds / 3
         line = [number, source.topic, source.group, source.owner, partition, token, lease_seconds, until, due]
@@ -181,13 +181,13 @@ class ProcessKeeper:
             _close(process)
 
 
-class ThreadKeeper:
+class ThreadLeaseKeeper:
     """Extends from a thread of this process: where the engine is in this process too, or no other can be started."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: SendExtensions) -> None:
         self._send = send
         self._numbers = itertools.count(1)
-        self._extender = Extender()
+        self._extender = ExtensionSchedule()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -200,11 +200,11 @@ class ThreadKeeper:
     async def ready(self) -> None:
         pass
 
-    def keep(self, source: Source, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         number = next(self._numbers)
         due = time.monotonic() + lease_seconds / 3
         with self._changed:
-            self._extender.keep(number, Kept(source, partition, token, lease_seconds, until, due))
+            self._extender.keep(number, KeptLease(source, partition, token, lease_seconds, until, due))
         return number
 
     def prolong(self, number: int, until: float) -> None:
@@ -241,9 +241,6 @@ class ThreadKeeper:
             if not self._closed and pause > 0:
                 self._changed.wait(pause)
             return not self._closed
-
-
-MakeKeeper = Callable[[], Keeper]
 
 
 def _inbox(process: subprocess.Popen[bytes]) -> int:

@@ -1,10 +1,9 @@
-"""Runs the messages of leases: a key's one after another, others beside one another, a suspect alone in the process.
+"""Runs the messages of leases: those of a key in order, others concurrently, a suspect alone in the process.
 
-A message costs one task, that of its handler, and no timer: what ends in one turn of the event loop is answered
-together. Only what does not go the usual way (a suspect, a failure, a hook, an answer of the handler's own) gets a
-task besides.
+A message costs one task, that of its handler, and no timer: handlers that end in one turn of the event loop are
+answered together. Only a suspect, a failure, a hook or an explicit answer of the handler needs another task.
 
-The answer to a message is decided in `settling`. Where leases come from, and when it is time to stop, is `worker`'s.
+`completion` decides the answer to a message. `worker` takes the leases and decides when to stop.
 """
 
 from __future__ import annotations
@@ -15,25 +14,26 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.worker.answers import Answerer
-from lakelog.client.worker.completion import Settler
+from lakelog.client.worker.answers import AnswerSender
+from lakelog.client.worker.completion import MessageCompleter
 from lakelog.client.worker.deadlines import Deadlines
 from lakelog.client.worker.handlers import reason_of
-from lakelog.client.worker.isolation import quarantine
-from lakelog.client.worker.lease_keeper import Tools
-from lakelog.client.worker.leased_message import Hand, Held
+from lakelog.client.worker.isolation import isolation_lock
+from lakelog.client.worker.lease_keeper import WorkerResources
+from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.prefetch import Prefetch
-from lakelog.client.worker.timer import Alarm
+from lakelog.client.worker.timer import DeadlineTimer
 from lakelog.client.worker.tracebacks import stack_of
 from lakelog.errors import InvalidRequest, LakelogError
 
 log = processes.log
-R = TypeVar("R")
+_Work = Callable[..., Awaitable[bool | None]]
+_LeasedByLease = dict[WorkerLease, list[LeasedMessage]]
 
 _MOST_OVERRUN = 64
 """So many handlers may run on after their time, before no more are begun."""
@@ -44,16 +44,16 @@ class LeaseRunner:
     """One for each subscription that runs."""
 
     def __init__(
-        self, subscription: Subscription, answerer: Answerer, tools: Tools, changed: Callable[[], None]
+        self, subscription: Subscription, answerer: AnswerSender, tools: WorkerResources, changed: Callable[[], None]
     ) -> None:
         self.stopping = False
         self.in_flight = 0
-        self.hands: set[Hand] = set()
+        self.hands: set[WorkerLease] = set()
         self._freed = asyncio.Event()
         self.prefetch = Prefetch(subscription.options)
         self.deadlines = Deadlines(subscription.options.timeout_seconds, tools.keeper, self._late)
         self._running = self.deadlines.running
-        self._settler = Settler(subscription, tools.threads)
+        self._settler = MessageCompleter(subscription, tools.threads)
         self.counts = self._settler.counts
         self.failure_log = self._settler.failure_log
         self._subscription = subscription
@@ -66,12 +66,12 @@ class LeaseRunner:
         """Called when a message has been answered."""
         self._tools = tools
         self._free_slots = subscription.options.concurrency
-        self._waiting: deque[tuple[float, deque[Held]]] = deque()
+        self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
         """Chains of messages that wait for a slot, and since when."""
-        self._ended: list[tuple[Held, asyncio.Future[Any]]] = []
+        self._ended: list[tuple[LeasedMessage, asyncio.Future[Any]]] = []
         """Handlers that have ended in this turn of the event loop."""
         self._turn_is_due = False
-        self._patience = Alarm(self._give_back_stalled)
+        self._patience = DeadlineTimer(self._give_back_stalled)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[Any]] = set()
         """Those of them that wait until they may run."""
@@ -83,7 +83,7 @@ class LeaseRunner:
             return 0
         return max(0, self.prefetch.capacity - self.in_flight + ends)
 
-    def begin(self, hand: Hand, chains: Iterable[Sequence[Held]]) -> None:
+    def begin(self, hand: WorkerLease, chains: Iterable[Sequence[LeasedMessage]]) -> None:
         """Runs the chains beside one another, and the messages of each one after another."""
         self.hands.add(hand)
         now = time.monotonic()
@@ -139,7 +139,7 @@ class LeaseRunner:
 
     def _settle_ended(self) -> None:
         ended, self._ended = self._ended, []
-        acked: dict[Hand, list[Held]] = {}
+        acked: _LeasedByLease = {}
         for held, running in ended:
             hand = held.hand
             del hand.deadlines[held.message.offset]
@@ -156,8 +156,8 @@ class LeaseRunner:
 
     def _fill_slots(self) -> None:
         now = time.monotonic()
-        starting: list[tuple[Held, object]] = []
-        skipped: dict[Hand, list[Held]] = {}
+        starting: list[tuple[LeasedMessage, object]] = []
+        skipped: _LeasedByLease = {}
         while self._waiting and self._free_slots:
             _, chain = self._waiting.popleft()
             if chain[0].hand.lost:
@@ -172,9 +172,10 @@ class LeaseRunner:
         if starting:
             self._start(starting)
 
-    def _prepare(self, held: Held, starting: list[tuple[Held, object]], skipped: dict[Hand, list[Held]]) -> None:
+    def _prepare(
+        self, held: LeasedMessage, starting: list[tuple[LeasedMessage, object]], skipped: _LeasedByLease
+    ) -> None:
         """Decode the value of a message that has got a slot, and decide how it goes on."""
-        wants = self._options.filter
         try:
             value = held.message.value
         except Exception as error:
@@ -182,7 +183,7 @@ class LeaseRunner:
             self._spawn(held, self._settler.settle, "fail", reason, error)
             return
         try:
-            wanted = not callable(wants) or wants(value)
+            wanted = not callable(self._options.filter) or self._options.filter(value)
         except Exception as error:
             self._spawn(held, self._settler.settle, "nack", reason_of(error), error)
             return
@@ -195,12 +196,12 @@ class LeaseRunner:
                 self._spawn(held, self._settler.settle, "ack", "", None)
         elif held.hand.suspect:
             self._spawn(held, self._run_alone, value)
-        elif quarantine.enter_now():
+        elif isolation_lock.enter_now():
             starting.append((held, value))
         else:
             self._spawn(held, self._run_later, value)
 
-    def _start(self, starting: Sequence[tuple[Held, object]]) -> None:
+    def _start(self, starting: Sequence[tuple[LeasedMessage, object]]) -> None:
         """Begin the handlers of messages that have entered the quarantine."""
         self.deadlines.begin([held for held, _ in starting])
         begin, threads = self._subscription.handler.begin, self._tools.threads
@@ -213,8 +214,8 @@ class LeaseRunner:
             self._running[running] = held
             running.add_done_callback(self._handler_ended)
 
-    def _could_not_start(self, held: Held, error: Exception) -> None:
-        quarantine.left(was_alone=held.hand.suspect)
+    def _could_not_start(self, held: LeasedMessage, error: Exception) -> None:
+        isolation_lock.left(was_alone=held.hand.suspect)
         log.error("%s: the handler could not be started", self.failure_log.where(held), exc_info=error)
         del held.hand.deadlines[held.message.offset]
         self._leave_slot(held)
@@ -224,7 +225,7 @@ class LeaseRunner:
 
     def _handler_ended(self, running: asyncio.Future[Any]) -> None:
         held = self._running.pop(running)
-        quarantine.left(was_alone=held.hand.suspect)
+        isolation_lock.left(was_alone=held.hand.suspect)
         if held.message.offset in held.hand.deadlines:
             self._ended.append((held, running))
             if self._running:
@@ -235,7 +236,7 @@ class LeaseRunner:
             # It was too late, or the worker stops: its message is answered.
             running.exception()
 
-    def _ack(self, hand: Hand, helds: list[Held]) -> None:
+    def _ack(self, hand: WorkerLease, helds: list[LeasedMessage]) -> None:
         offsets = tuple([held.message.offset for held in helds])
         answer = Answer(verb="ack", partition=hand.partition, token=hand.token, offsets=offsets)
         said = self._answerer.say(answer, ends=len(helds))
@@ -243,10 +244,9 @@ class LeaseRunner:
             held.acked_by(said)
         said.add_done_callback(partial(self._acked, hand, helds))
 
-    def _acked(self, hand: Hand, helds: list[Held], said: asyncio.Future[Answered]) -> None:
+    def _acked(self, hand: WorkerLease, helds: list[LeasedMessage], said: asyncio.Future[Answered]) -> None:
         refusal = said.exception()
-        if refusal is None:
-            self.counts.acked += len(helds)
+        self.counts.acked += 0 if refusal else len(helds)
         for held in helds:
             held.over = True
             if isinstance(refusal, LakelogError):
@@ -254,14 +254,14 @@ class LeaseRunner:
             self._continue(held, refusal is None)
         self._free(hand, helds)
 
-    async def _finish(self, held: Held, running: asyncio.Future[Any]) -> bool:
+    async def _finish(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         if held.verb == "ack" and self._options.on_ack is None and not held.hand.suspect:
             # No code of the caller's follows. A suspect keeps its slot: the next handler may kill the process, and the
             # suspect would be blamed until its ack is answered.
             self._leave_slot(held)
         return await self._settler.ended(held, running)
 
-    def _continue(self, held: Held, goes_on: bool) -> None:
+    def _continue(self, held: LeasedMessage, goes_on: bool) -> None:
         """The message is answered: its chain waits for a slot again, or ends."""
         chain = held.chain
         if not chain:
@@ -274,7 +274,7 @@ class LeaseRunner:
             self._waiting.append((time.monotonic(), chain))
             self._turn_soon()
 
-    def _leave_slot(self, held: Held) -> None:
+    def _leave_slot(self, held: LeasedMessage) -> None:
         """Let the next handler run. Called when the handler has ended, and again when its message is answered."""
         if held.began:
             self.prefetch.handled(time.monotonic() - held.began)
@@ -282,7 +282,7 @@ class LeaseRunner:
             self._free_slots += 1
             self._turn_soon()
 
-    def _give_back(self, left: Sequence[Held] | deque[Held]) -> None:
+    def _give_back(self, left: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
         """Release messages that no handler has seen, or not to the end. They are not counted as failures."""
         hand = left[0].hand
         for held in left:
@@ -292,7 +292,7 @@ class LeaseRunner:
                 self._answerer.say(held.answer("release"))
         self._free(hand, left)
 
-    def _free(self, hand: Hand, done: Sequence[Held] | deque[Held]) -> None:
+    def _free(self, hand: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
         self.in_flight -= len(done)
         hand.open.difference_update([held.message.offset for held in done])
         if not hand.open and hand in self.hands:
@@ -303,12 +303,12 @@ class LeaseRunner:
 
     # Messages that need a task besides their handler's ----------------------------------------------------------------
 
-    def _spawn(self, held: Held, work: Callable[..., Awaitable[bool | None]], *args: object) -> None:
+    def _spawn(self, held: LeasedMessage, work: _Work, *args: object) -> None:
         task = asyncio.create_task(self._see_through(held, work, *args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _see_through(self, held: Held, work: Callable[..., Awaitable[bool | None]], *args: object) -> None:
+    async def _see_through(self, held: LeasedMessage, work: _Work, *args: object) -> None:
         """Await the work, which returns whether the chain goes on, or None if the handler runs now."""
         try:
             goes_on = await work(held, *args)
@@ -321,33 +321,33 @@ class LeaseRunner:
             self._free(held.hand, [held])
             self._continue(held, goes_on)
 
-    async def _run_later(self, held: Held, value: object) -> bool | None:
+    async def _run_later(self, held: LeasedMessage, value: object) -> bool | None:
         """Run a message when the suspect that runs, or waits to run, has ended."""
-        await self._until_allowed(quarantine.enter())
+        await self._until_allowed(isolation_lock.enter())
         return await self._run_or_release(held, value)
 
-    async def _run_alone(self, held: Held, value: object) -> bool | None:
-        if not await self._until_allowed(quarantine.enter_alone(self._timeout)):
+    async def _run_alone(self, held: LeasedMessage, value: object) -> bool | None:
+        if not await self._until_allowed(isolation_lock.enter_alone(self._timeout)):
             return await self._settler.settle(held, "release", "", None, delay_seconds=1.0)
         try:
             await self._answerer.say(held.prolonging(alone=True))
         except LakelogError as error:
-            quarantine.leave_alone()
+            isolation_lock.leave_alone()
             self._settler.refused(held, error)
             return False
         except BaseException:
-            quarantine.leave_alone()
+            isolation_lock.leave_alone()
             raise
         return await self._run_or_release(held, value)
 
-    async def _run_or_release(self, held: Held, value: object) -> bool | None:
+    async def _run_or_release(self, held: LeasedMessage, value: object) -> bool | None:
         if self.stopping:
-            quarantine.left(was_alone=held.hand.suspect)
+            isolation_lock.left(was_alone=held.hand.suspect)
             return await self._settler.settle(held, "release", "", None)
         self._start([(held, value)])
         return None
 
-    async def _until_allowed(self, turn: Coroutine[Any, Any, R]) -> R:
+    async def _until_allowed(self, turn: Coroutine[Any, Any, bool | None]) -> bool | None:
         """Wait for it, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
@@ -357,10 +357,10 @@ class LeaseRunner:
         finally:
             self._idle.discard(task)
 
-    def _late(self, held: Held, running: asyncio.Future[Any]) -> None:
+    def _late(self, held: LeasedMessage, running: asyncio.Future[Any]) -> None:
         self._spawn(held, self._time_out, running)
 
-    async def _time_out(self, held: Held, running: asyncio.Future[Any]) -> bool:
+    async def _time_out(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         if running.done():
             return await self._settler.ended(held, running)
         self.counts.timed_out += 1
@@ -391,7 +391,7 @@ class LeaseRunner:
             self._give_back(chain)
         self._turn_soon()
 
-    def _cancel(self, running: asyncio.Future[Any], held: Held) -> None:
+    def _cancel(self, running: asyncio.Future[Any], held: LeasedMessage) -> None:
         """The worker stops, and has waited long enough for this handler."""
         running.cancel()
         if held.hand.deadlines.pop(held.message.offset, None) is not None:

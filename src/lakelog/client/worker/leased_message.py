@@ -14,13 +14,13 @@ from typing import Any
 
 from lakelog.client.group_values import Answer, Answered, Verb
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.worker.answers import Answerer
+from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LeaseLost
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.wire.leases import LeaseHead
 
-_NO_CHAIN: deque[Held] = deque()
+_NO_CHAIN: deque[LeasedMessage] = deque()
 
 
 def clipped(reason: str) -> str:
@@ -29,16 +29,16 @@ def clipped(reason: str) -> str:
     return raw.decode("utf-8", errors="ignore")
 
 
-class Hand:
+class WorkerLease:
     """One lease in a worker's hands, with those of its messages that are not answered yet."""
 
     def __init__(
         self,
         lease: LeaseHead,
         lease_ms: int,
-        answerer: Answerer,
+        answerer: AnswerSender,
         timeout_seconds: float,
-        moved: Callable[[Hand], None],
+        moved: Callable[[WorkerLease], None],
     ) -> None:
         self.lease = lease
         self.partition = lease.partition
@@ -62,15 +62,15 @@ class Hand:
         self.lost = False
 
 
-class Held:
+class LeasedMessage:
     """A message, its place in a hand, and the answer to it: the first one that is given counts."""
 
     __slots__ = ("_saying", "began", "chain", "error", "hand", "message", "over", "reason", "verb")
 
-    def __init__(self, message: ReceivedMessage[Any], hand: Hand) -> None:
+    def __init__(self, message: ReceivedMessage[Any], hand: WorkerLease) -> None:
         self.message = message
         self.hand = hand
-        self.chain: deque[Held] = _NO_CHAIN
+        self.chain: deque[LeasedMessage] = _NO_CHAIN
         """The messages that have to wait for this one; set when it gets its concurrency slot."""
         self.verb: Verb | None = None
         """What was said about it."""

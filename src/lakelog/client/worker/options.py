@@ -46,7 +46,7 @@ Hook = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SubscriptionOptions:
     """How a subscription works. What is None is not said, and the group's own setting holds."""
 
     concurrency: int = 1
@@ -134,7 +134,7 @@ class Subscription:
     group: str
     handler: Handler
     codec: Codec[Any]
-    options: Options
+    options: SubscriptionOptions
 
     def __post_init__(self) -> None:
         check_name("group", self.group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from lakelog.client.worker.answers import Answerer, Said
+from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_runner import LeaseRunner
 
 LINGER_SECONDS = 0.002
@@ -20,18 +20,18 @@ _MOST_HELD_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Poll:
     """One call: for so many messages, with what was said; `waits`: at the server, until there are messages."""
 
     count: int
-    said: Said | None
+    said: AnswerBatch | None
     waits: bool
 
 
-class Rounds:
+class Poller:
     """Belongs to one worker. `look` is called when a message was answered, or something was said."""
 
-    def __init__(self, runner: LeaseRunner, answerer: Answerer, batch_size: int) -> None:
+    def __init__(self, runner: LeaseRunner, answerer: AnswerSender, batch_size: int) -> None:
         self.has_more = False
         """Whether the last call got all that it asked for."""
         self._runner = runner
@@ -41,7 +41,7 @@ class Rounds:
         self._timer: asyncio.TimerHandle | None = None
         self._is_between = False
 
-    async def next(self) -> Round:
+    async def next(self) -> Poll:
         """Return when it is worth a call."""
         while True:
             await self._wait()
@@ -56,7 +56,7 @@ class Rounds:
             self._answerer.let_go()
         else:
             self._timer = asyncio.get_running_loop().call_later(_MOST_HELD_SECONDS, self._answerer.let_go)
-        return Round(count, said, waits)
+        return Poll(count, said, waits)
 
     def look(self) -> None:
         """Decide whether the next call goes now, within `LINGER_SECONDS`, or not yet."""

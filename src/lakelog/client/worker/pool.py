@@ -19,9 +19,9 @@ from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.worker import never_run
-from lakelog.client.worker.completion import Counts
+from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.handler_types import (
     Async,
     AsyncDeliveryHandler,
@@ -31,13 +31,13 @@ from lakelog.client.worker.handler_types import (
     ValueHandler,
 )
 from lakelog.client.worker.handlers import Handler
-from lakelog.client.worker.lease_keeper import Keeper, Tools
-from lakelog.client.worker.options import Options, Subscription
+from lakelog.client.worker.lease_keeper import LeaseKeeper, WorkerResources
+from lakelog.client.worker.options import Subscription, SubscriptionOptions
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
 
 if TYPE_CHECKING:
-    from lakelog.client.worker.worker import Worker
+    from lakelog.client.worker.worker import SubscriptionWorker
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,27 +48,27 @@ log = processes.log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class WorkerSettings:
     """What workers need of a client: a transport for their own loop, and who keeps their leases."""
 
     transport: Callable[[], AsyncTransport]
-    keeper: Callable[[AsyncTransport], Keeper]
+    keeper: Callable[[AsyncTransport], LeaseKeeper]
     owns_transport: bool
     """Whether the transport was made for the workers, and is closed with them."""
 
 
-class Crew:
+class WorkerPool:
     """The subscriptions, and their workers while they run."""
 
-    def __init__(self, workshop: Workshop, policy: Policy) -> None:
+    def __init__(self, workshop: WorkerSettings, policy: RetryPolicy) -> None:
         self.subscriptions: list[Subscription] = []
         self._workshop = workshop
         self._policy = policy
         self._program: str | None = None
         """The module of the main program, if that subscribed."""
-        self._workers: list[Worker] = []
+        self._workers: list[SubscriptionWorker] = []
         self._transport: AsyncTransport | None = None
-        self._tools: Tools | None = None
+        self._tools: WorkerResources | None = None
         self._stopped: asyncio.Event | None = None
         self._stopping: asyncio.Task[None] | None = None
         processes.after_fork(self)
@@ -84,7 +84,7 @@ class Crew:
         return self._transport is not None
 
     @property
-    def counts(self) -> dict[str, Counts]:
+    def counts(self) -> dict[str, WorkerCounts]:
         """By topic/group."""
         return {worker.subscription.name: worker.counts for worker in self._workers}
 
@@ -129,14 +129,15 @@ class Crew:
             raise InvalidRequest("The workers of this client run already.")
         processes.forget(self)
         # Workers load Arrow, which clients without subscriptions do without.
-        from lakelog.client.worker.worker import Worker
+        from lakelog.client.worker.worker import SubscriptionWorker
 
         self._stopping = None
         self._transport = self._workshop.transport()
-        self._tools = Tools(keeper=self._workshop.keeper(self._transport))
+        self._tools = WorkerResources(keeper=self._workshop.keeper(self._transport))
         self._tools.keeper.begin()
         self._workers = [
-            Worker(subscription, self._transport, self._tools, self._policy) for subscription in self.subscriptions
+            SubscriptionWorker(subscription, self._transport, self._tools, self._policy)
+            for subscription in self.subscriptions
         ]
         try:
             for worker in self._workers:
@@ -173,7 +174,7 @@ class Crew:
 class Subscribe(Generic[T]):
     """Subscribe a handler and return it unchanged: the decorator that `topic.subscribe` returns."""
 
-    def __init__(self, crew: Crew, topic: str, group: str, codec: Codec[T], options: Options) -> None:
+    def __init__(self, crew: WorkerPool, topic: str, group: str, codec: Codec[T], options: SubscriptionOptions) -> None:
         self._crew = crew
         self._place = (topic, check_name("group", group))
         self._codec = codec

@@ -5,7 +5,7 @@ It decides a number. The leasing is in `worker`, and the waiting messages are in
 
 from __future__ import annotations
 
-from lakelog.client.worker.options import Options
+from lakelog.client.worker.options import SubscriptionOptions
 
 AHEAD_SECONDS = 0.1
 PATIENCE_SECONDS = 0.5
@@ -20,7 +20,7 @@ class Prefetch:
     keeps messages that other workers could handle now.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SubscriptionOptions) -> None:
         self.is_automatic = options.prefetch is None and options.max_in_flight is None
         self._batch_size = options.batch_size
         self._concurrency = options.concurrency

@@ -12,16 +12,16 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.transport import Transport
 from lakelog.client.group_values import Answer, Answered
 from lakelog.client.loops import LoopThread
-from lakelog.client.worker.lease_extension import Source
-from lakelog.client.worker.lease_keeper import Keeper, ThreadKeeper
-from lakelog.client.worker.pool import Crew, Workshop
+from lakelog.client.worker.lease_extension import LeaseHolder
+from lakelog.client.worker.lease_keeper import LeaseKeeper, ThreadLeaseKeeper
+from lakelog.client.worker.pool import WorkerPool, WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
 
 
-class AsyncWorkers:
+class AsyncWorkerRunner:
     """The crew in the caller's event loop."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: WorkerPool) -> None:
         self._crew = crew
 
     async def run(self) -> None:
@@ -34,10 +34,10 @@ class AsyncWorkers:
         await self._crew.stop(seconds)
 
 
-class Workers:
+class WorkerRunner:
     """The crew in an event loop of its own: the main thread's for `run`, so that signals arrive; a thread's else."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: WorkerPool) -> None:
         self._crew = crew
         self._stop: Callable[[float], None] | None = None
 
@@ -81,23 +81,23 @@ class Workers:
             self._stop = None
 
 
-def async_default_workshop(transport: AsyncTransport) -> Workshop:
+def async_default_workshop(transport: AsyncTransport) -> WorkerSettings:
     """Over the client's own transport, with a thread that extends leases through the event loop."""
-    return Workshop(transport=lambda: transport, keeper=_loop_keeper, owns_transport=False)
+    return WorkerSettings(transport=lambda: transport, keeper=_loop_keeper, owns_transport=False)
 
 
-def default_workshop(transport: Transport) -> Workshop:
+def default_workshop(transport: Transport) -> WorkerSettings:
     def none() -> AsyncTransport:
         raise InvalidRequest("This client has no transport for workers; make it with `connect`.")
 
-    return Workshop(transport=none, keeper=_loop_keeper, owns_transport=False)
+    return WorkerSettings(transport=none, keeper=_loop_keeper, owns_transport=False)
 
 
-def _loop_keeper(transport: AsyncTransport) -> Keeper:
+def _loop_keeper(transport: AsyncTransport) -> LeaseKeeper:
     loop = asyncio.get_running_loop()
 
-    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         call = transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
         return asyncio.run_coroutine_threadsafe(call, loop).result()
 
-    return ThreadKeeper(send)
+    return ThreadLeaseKeeper(send)

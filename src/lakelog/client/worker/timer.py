@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Alarm:
+class DeadlineTimer:
     """Calls `ring` once at the earliest time that was set; `ring` sets the next one. Belongs to one event loop."""
 
     def __init__(self, ring: Callable[[], None]) -> None:

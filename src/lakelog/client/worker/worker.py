@@ -20,15 +20,15 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.retrying.backoff import Pauses, Policy, is_passing
+from lakelog.client.retrying.backoff import Backoff, RetryPolicy, is_passing
 from lakelog.client.retrying.outage import Outage
-from lakelog.client.worker.answers import Answerer, Said
-from lakelog.client.worker.lease_extension import Source
-from lakelog.client.worker.lease_keeper import Tools
+from lakelog.client.worker.answers import AnswerBatch, AnswerSender
+from lakelog.client.worker.lease_extension import LeaseHolder
+from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_runner import LeaseRunner
-from lakelog.client.worker.leased_message import Hand, Held
+from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.polling import Round, Rounds
+from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
 from lakelog.model.group import Order
 from lakelog.model.partitioner import murmur2
@@ -40,19 +40,21 @@ WAIT_SECONDS = 20.0
 _LONG_PAUSE_SECONDS = 5.0
 
 
-class Worker:
+class SubscriptionWorker:
     """Belongs to the event loop that runs it."""
 
-    def __init__(self, subscription: Subscription, transport: AsyncTransport, tools: Tools, policy: Policy) -> None:
+    def __init__(
+        self, subscription: Subscription, transport: AsyncTransport, tools: WorkerResources, policy: RetryPolicy
+    ) -> None:
         self.subscription = subscription
         self.owner = _owner()
         self._transport = transport
         self._tools = tools
         self._policy = policy
-        self._source = Source(subscription.topic, subscription.group, self.owner)
-        self._answerer = Answerer(self._send, self._changed)
+        self._source = LeaseHolder(subscription.topic, subscription.group, self.owner)
+        self._answerer = AnswerSender(self._send, self._changed)
         self._runner = LeaseRunner(subscription, self._answerer, tools, self._changed)
-        self._rounds = Rounds(self._runner, self._answerer, subscription.options.batch_size)
+        self._rounds = Poller(self._runner, self._answerer, subscription.options.batch_size)
         self._membership: Membership | None = None
         self._skipped: int | None = None
         """How many messages lie before the group's start, if this worker's first join gave the group its start."""
@@ -116,7 +118,7 @@ class Worker:
             wish=options.wish(),
         )
         groups = self._transport.groups
-        pauses = Pauses()
+        pauses = Backoff()
         while True:
             try:
                 self._membership = await groups.join(wish, self._policy.try_seconds)
@@ -206,7 +208,7 @@ class Worker:
         finally:
             self._rounds.close()
 
-    def _wish(self, due: Round) -> ConsumeWish:
+    def _wish(self, due: Poll) -> ConsumeWish:
         member, options = self._membership, self.subscription.options
         return ConsumeWish(
             topic=self.subscription.topic,
@@ -222,12 +224,12 @@ class Worker:
             wish=options.wish(),
         )
 
-    async def _consume(self, wish: ConsumeWish, said: Said | None) -> Consumed:
+    async def _consume(self, wish: ConsumeWish, said: AnswerBatch | None) -> Consumed:
         """Asks until there is an answer, with the same request id: leases whose answer was lost come again.
 
         What was said goes with the first try only, and by itself if that fails.
         """
-        pauses = Pauses()
+        pauses = Backoff()
         while True:
             try:
                 found = await self._call(wish, said)
@@ -248,7 +250,7 @@ class Worker:
             self._asking = wish = replace(wish, repeat=True)
             said = None
 
-    async def _call(self, wish: ConsumeWish, said: Said | None) -> Consumed:
+    async def _call(self, wish: ConsumeWish, said: AnswerBatch | None) -> Consumed:
         if said is not None:
             wish = replace(wish, answers=tuple(said.answers))
         try:
@@ -268,22 +270,24 @@ class Worker:
         if member is not None and found.head.generation is not None and found.head.generation > member.generation:
             self._membership = replace(member, generation=found.head.generation)
         payloads = iter(found.payloads)
-        taken: list[tuple[Hand, list[list[Held]]]] = []
+        taken: list[tuple[WorkerLease, list[list[LeasedMessage]]]] = []
         count = 0
         for lease in found.leases:
             hand = self._hand(lease)
             messages = self._messages(found, lease, [next(payloads) for _ in lease.pieces])
             count += len(messages)
-            taken.append((hand, _chains([Held(message, hand) for message in messages], self._order)))
+            taken.append((hand, _chains([LeasedMessage(message, hand) for message in messages], self._order)))
         # Before any of them runs: it may let nothing else run.
         self._tools.keeper.flush()
         for hand, chains in taken:
             self._runner.begin(hand, chains)
         return count
 
-    def _hand(self, lease: LeaseHead) -> Hand:
+    def _hand(self, lease: LeaseHead) -> WorkerLease:
         options = self.subscription.options
-        hand = Hand(lease, options.lease_ms, self._answerer, options.timeout_seconds, self._runner.deadlines.moved)
+        hand = WorkerLease(
+            lease, options.lease_ms, self._answerer, options.timeout_seconds, self._runner.deadlines.moved
+        )
         hand.until = time.monotonic() + options.timeout_seconds
         hand.kept = self._tools.keeper.keep(
             self._source, hand.partition, hand.token, options.lease_ms / 1000, hand.until
@@ -317,13 +321,13 @@ class Worker:
         )
 
 
-def _chains(helds: Sequence[Held], order: Order) -> list[list[Held]]:
+def _chains(helds: Sequence[LeasedMessage], order: Order) -> list[list[LeasedMessage]]:
     """What has to run one after another."""
     if order is Order.PARTITION:
         return [list(helds)]
     if order is Order.NONE:
         return [[held] for held in helds]
-    chains: dict[object, list[Held]] = {}
+    chains: dict[object, list[LeasedMessage]] = {}
     for held in helds:
         key = held.message.key
         # By the same hash as the server's: to it, two keys that share one are the same, and it wants them in order.

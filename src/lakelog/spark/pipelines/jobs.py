@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakelog.client.lake_values import TierWish
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
-from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered, explained, no_store, planned, tier
+from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary, explained, no_store, planned, tier
 from lakelog.spark.requirements import check_java, check_pyspark, starts_java
-from lakelog.spark.session import Connection, client
+from lakelog.spark.session import ConnectionSettings, client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ class TierJob:
 
 
 @dataclass(kw_only=True)
-class Sessions:
+class SparkSessions:
     """The Spark session of a program, made when first asked for. Without a master: as spark-submit says."""
 
     name: str
@@ -100,21 +100,23 @@ class Sessions:
             self.spark.stop()
 
 
-class Report:
+class JobListener:
     """What a job tells whoever watches. This one tells nobody."""
 
-    def begun(self, topic: str, plan: Tiered) -> None:
+    def begun(self, topic: str, plan: TierSummary) -> None:
         """There is something to do."""
 
-    def progress(self, done: Tiered) -> None: ...
+    def progress(self, done: TierSummary) -> None: ...
 
-    def ended(self, done: Tiered) -> None: ...
+    def ended(self, done: TierSummary) -> None: ...
 
     def passed(self, topic: str, error: LakelogError) -> None:
         """Left to the next time: another run goes on, or something cannot be reached."""
 
 
-def run_tier(connection: Connection, sessions: Sessions, job: TierJob, report: Report) -> list[Tiered]:
+def run_tier(
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener
+) -> list[TierSummary]:
     """Once, or until it is stopped; what each topic's last run did."""
     if job.every_seconds is None:
         return _tier_once(connection, sessions, job, report)
@@ -129,7 +131,9 @@ def run_tier(connection: Connection, sessions: Sessions, job: TierJob, report: R
         time.sleep(max(0.0, began + job.every_seconds - time.monotonic()))
 
 
-def _tier_once(connection: Connection, sessions: Sessions, job: TierJob, report: Report) -> list[Tiered]:
+def _tier_once(
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener
+) -> list[TierSummary]:
     log = client(connection)
     topics = [job.topic] if job.topic else [topic.name for topic in log.topics()]
     results = []
@@ -149,7 +153,9 @@ def _tier_once(connection: Connection, sessions: Sessions, job: TierJob, report:
     return results
 
 
-def _tier_topic(connection: Connection, sessions: Sessions, job: TierJob, topic: str, report: Report) -> Tiered:
+def _tier_topic(
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, topic: str, report: JobListener
+) -> TierSummary:
     log = client(connection)
     plan = planned(log, topic, job.wish)
     if job.dry_run or plan.is_nothing:

@@ -17,7 +17,7 @@ REPORT_SECONDS = 5.0
 """Much less than the time after which a silent run is taken for lost."""
 
 
-class Recorder:
+class RunRecorder:
     """How far the run is. Made by `recorded`."""
 
     def __init__(self, log: Lakelog, run: PipelineRun) -> None:
@@ -56,9 +56,9 @@ class Recorder:
 
 
 @contextmanager
-def recorded(log: Lakelog, pipeline: str, topic: str | None = None) -> Iterator[Recorder]:
+def recorded(log: Lakelog, pipeline: str, topic: str | None = None) -> Iterator[RunRecorder]:
     """A run that goes on within the block; `PipelineBusy` if another one does."""
-    recorder = Recorder(log, log.pipelines.begin(pipeline, topic))
+    recorder = RunRecorder(log, log.pipelines.begin(pipeline, topic))
     try:
         yield recorder
     except BaseException as error:
@@ -69,7 +69,7 @@ def recorded(log: Lakelog, pipeline: str, topic: str | None = None) -> Iterator[
     _end(log, recorder)
 
 
-def _end(log: Lakelog, recorder: Recorder, failed: str | None = None) -> None:
+def _end(log: Lakelog, recorder: RunRecorder, failed: str | None = None) -> None:
     try:
         log.pipelines.end(recorder.run, recorder.progress, failed=failed is not None, detail=failed or "")
     except LakelogError:

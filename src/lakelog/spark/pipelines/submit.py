@@ -12,14 +12,14 @@ import sys
 from datetime import timedelta
 
 from lakelog.errors import LakelogError
-from lakelog.spark.pipelines.jobs import Report, Sessions, TierJob, run_tier, stoppable
+from lakelog.spark.pipelines.jobs import JobListener, SparkSessions, TierJob, run_tier, stoppable
 from lakelog.spark.pipelines.sweeping import sweep
-from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, Tiered
-from lakelog.spark.session import Connection, connection_to
+from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary
+from lakelog.spark.session import ConnectionSettings, connection_to
 
 
-class _Lines(Report):
-    def ended(self, done: Tiered) -> None:
+class _PrintedProgress(JobListener):
+    def ended(self, done: TierSummary) -> None:
         _print({"topic": done.topic, "dry_run": done.dry_run, **done.figures()})
 
     def passed(self, topic: str, error: LakelogError) -> None:
@@ -29,14 +29,14 @@ class _Lines(Report):
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     given = _parsed(arguments)
-    sessions = Sessions(name=f"lakelog {given.pipeline} {given.topic or ''}".strip(), master=given.master)
+    sessions = SparkSessions(name=f"lakelog {given.pipeline} {given.topic or ''}".strip(), master=given.master)
     try:
         with stoppable():
             connection = connection_to(given.url, given.token)
             if given.pipeline == "sweep":
                 _sweep(connection, given.dry_run)
             else:
-                run_tier(connection, sessions, _job(given), _Lines())
+                run_tier(connection, sessions, _job(given), _PrintedProgress())
         return 0
     except LakelogError as error:
         _say(error.detail)
@@ -73,7 +73,7 @@ def _job(given: argparse.Namespace) -> TierJob:
     )
 
 
-def _sweep(connection: Connection, dry_run: bool) -> None:
+def _sweep(connection: ConnectionSettings, dry_run: bool) -> None:
     swept = sweep(dry_run=dry_run, url=connection.url, token=connection.token)
     _print({"dry_run": swept.dry_run, **swept.figures()})
 

@@ -28,7 +28,7 @@ PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class SweepSummary:
     """What a run found and deleted, or with `dry_run` would delete."""
 
     dry_run: bool = False
@@ -41,7 +41,7 @@ class Swept:
         return {"files": self.files, "deleted": self.deleted, "bytes": self.bytes}
 
 
-Watch = Callable[[Swept], None]
+Watch = Callable[[SweepSummary], None]
 
 
 def sweep(
@@ -51,7 +51,7 @@ def sweep(
     on_progress: Watch | None = None,
     url: str | None = None,
     token: str | None = None,
-) -> Swept:
+) -> SweepSummary:
     """Deletes what was found unused at least `min_age` ago, and still is. Run it daily.
 
     A dry run deletes nothing, but counts as a look.
@@ -62,15 +62,15 @@ def sweep(
         return _sweep(log, min_age, True, watch)
     with recorded(log, PIPELINE) as recorder:
 
-        def note(done: Swept) -> None:
+        def note(done: SweepSummary) -> None:
             watch(done)
             recorder.update(done.figures())
 
         return _sweep(log, min_age, False, note)
 
 
-def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swept:
-    done = Swept(dry_run=dry_run)
+def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> SweepSummary:
+    done = SweepSummary(dry_run=dry_run)
     topics = log.topics()
     if not topics:
         # Who has no topic has nothing to ask by where the files would be.

@@ -21,7 +21,7 @@ from lakelog import failpoints
 from lakelog.client.lake_values import Segment, TierRange
 from lakelog.errors import LakelogError, ObjectNotFound, SegmentDamaged
 from lakelog.segments import SegmentWriter, segment_path, verify
-from lakelog.spark.reading.piece_reader import Place, store_of
+from lakelog.spark.reading.range_reader import ReadTarget, store_of
 from lakelog.spark.session import client
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TierResult:
     """What became of one piece of work: a segment, or the reason why not."""
 
     segment: Segment | None = None
@@ -51,7 +51,7 @@ class Outcome:
         return json.dumps(plain)
 
     @classmethod
-    def of(cls, text: str) -> Outcome:
+    def of(cls, text: str) -> TierResult:
         plain = json.loads(text)
         found = plain["segment"]
         if found is not None:
@@ -60,17 +60,19 @@ class Outcome:
         return cls(**plain)
 
 
-def write_all(spark: SparkSession, place: Place, environment_id: int, ranges: Sequence[TierRange]) -> list[Outcome]:
+def write_all(
+    spark: SparkSession, place: ReadTarget, environment_id: int, ranges: Sequence[TierRange]
+) -> list[TierResult]:
     """Stores each range as a file, in tasks."""
     return _in_tasks(spark, ranges, partial(_write, place, environment_id))
 
 
-def verify_all(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> list[Outcome]:
+def verify_all(spark: SparkSession, place: ReadTarget, segments: Sequence[Segment]) -> list[TierResult]:
     """Reads each file again, in tasks."""
     return _in_tasks(spark, segments, partial(_verify, place))
 
 
-def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Outcome]) -> list[Outcome]:
+def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], TierResult]) -> list[TierResult]:
     """One item a task, answers in their order. By mapInArrow, which works on clusters without RDDs too."""
     if not items:
         return []
@@ -83,20 +85,20 @@ def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item],
 
     numbers = spark.range(0, len(items), 1, len(items))
     rows = numbers.mapInArrow(run, _SPARK_ANSWERS).collect()
-    return [Outcome.of(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
+    return [TierResult.of(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
 
 
-def _write(place: Place, environment_id: int, wanted: TierRange) -> Outcome:
+def _write(place: ReadTarget, environment_id: int, wanted: TierRange) -> TierResult:
     for attempt in range(1, _TRIES + 1):
         try:
-            return Outcome(segment=_written(place, environment_id, wanted))
+            return TierResult(segment=_written(place, environment_id, wanted))
         except LakelogError as error:
             if not error.retryable or attempt == _TRIES:
-                return Outcome(error=error.detail)
+                return TierResult(error=error.detail)
     raise AssertionError("unreachable")
 
 
-def _written(place: Place, environment_id: int, wanted: TierRange) -> Segment:
+def _written(place: ReadTarget, environment_id: int, wanted: TierRange) -> Segment:
     assert place.store is not None
     with tempfile.TemporaryDirectory(prefix="lakelog-tier-") as folder:
         file = Path(folder) / "segment.parquet"
@@ -114,17 +116,17 @@ def _written(place: Place, environment_id: int, wanted: TierRange) -> Segment:
         return sealed.segment(path)
 
 
-def _verify(place: Place, segment: Segment) -> Outcome:
+def _verify(place: ReadTarget, segment: Segment) -> TierResult:
     assert place.store is not None
     failpoints.hit("tier.before_verify")
     for attempt in range(1, _TRIES + 1):
         try:
             verify(store_of(place.store, place.store_options), segment)
-            return Outcome(segment=segment)
+            return TierResult(segment=segment)
         except (SegmentDamaged, ObjectNotFound) as error:
             # Once may be a faulty line: a store that gives the wrong bytes every time has the wrong bytes.
             if attempt == _TRIES:
-                return Outcome(segment=segment, error=error.detail, is_damaged=True)
+                return TierResult(segment=segment, error=error.detail, is_damaged=True)
         except LakelogError as error:
-            return Outcome(segment=segment, error=error.detail)
+            return TierResult(segment=segment, error=error.detail)
     raise AssertionError("unreachable")

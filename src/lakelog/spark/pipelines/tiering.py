@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from lakelog import failpoints
 from lakelog.client.lake_values import RegisterStatus, Segment, TierRange, TierWish
 from lakelog.errors import ConfigurationError, ObjectStoreUnavailable
-from lakelog.spark.pipelines.runs import Recorder, recorded
-from lakelog.spark.pipelines.tier_tasks import Outcome, verify_all, write_all
-from lakelog.spark.reading.piece_reader import Place
+from lakelog.spark.pipelines.runs import RunRecorder, recorded
+from lakelog.spark.pipelines.tier_tasks import TierResult, verify_all, write_all
+from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.session import client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ WAVE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiered:
+class TierSummary:
     """What a run did, or with `dry_run` would do."""
 
     topic: str
@@ -68,7 +68,7 @@ class Tiered:
         return {name: getattr(self, name) for name in names}
 
 
-Watch = Callable[[Tiered], None]
+Watch = Callable[[TierSummary], None]
 
 
 def tier(
@@ -82,7 +82,7 @@ def tier(
     on_progress: Watch | None = None,
     url: str | None = None,
     token: str | None = None,
-) -> Tiered:
+) -> TierSummary:
     """Tiers what the topic has: whole segments, and the rest if it is `min_bytes` large or its oldest `min_age` old.
 
     Refused while another run of the topic goes on. Repeat it after any failure: it goes on where it was.
@@ -97,7 +97,7 @@ def tier(
     plan = log.lake.plan(topic)
     if plan.store is None:
         raise no_store()
-    place = Place(
+    place = ReadTarget(
         connection=connection,
         topic=topic,
         incarnation=plan.incarnation,
@@ -105,16 +105,16 @@ def tier(
         store_options=store_options(spark),
     )
     with recorded(log, PIPELINE, topic) as recorder:
-        return _Tiering(spark, log, place, plan.environment_id, recorder, on_progress or _ignore).run(
+        return _TierRun(spark, log, place, plan.environment_id, recorder, on_progress or _ignore).run(
             wish, {each.partition: each.high_watermark for each in plan.partitions}
         )
 
 
-def planned(log: Lakelog, topic: str, wish: TierWish) -> Tiered:
+def planned(log: Lakelog, topic: str, wish: TierWish) -> TierSummary:
     """What a run would do."""
     ranges = tierable(log, topic, wish)
     messages = sum(each.end - each.first for each in ranges)
-    return Tiered(
+    return TierSummary(
         topic=topic,
         dry_run=True,
         messages=messages,
@@ -126,7 +126,7 @@ def planned(log: Lakelog, topic: str, wish: TierWish) -> Tiered:
     )
 
 
-def explained(log: Lakelog, done: Tiered) -> Tiered:
+def explained(log: Lakelog, done: TierSummary) -> TierSummary:
     """Return the same with `hot` and `total`, which say why there was nothing to tier."""
     partitions = log.lake.plan(done.topic).partitions
     return replace(
@@ -150,16 +150,16 @@ def no_store() -> ConfigurationError:
     )
 
 
-class _Tiering:
+class _TierRun:
     """One run over one topic."""
 
     def __init__(
         self,
         spark: SparkSession,
         log: Lakelog,
-        place: Place,
+        place: ReadTarget,
         environment_id: int,
-        recorder: Recorder,
+        recorder: RunRecorder,
         watch: Watch,
     ) -> None:
         self._spark = spark
@@ -169,10 +169,10 @@ class _Tiering:
         self._environment_id = environment_id
         self._recorder = recorder
         self._watch = watch
-        self._done = Tiered(topic=place.topic)
+        self._done = TierSummary(topic=place.topic)
         self._troubles: list[str] = []
 
-    def run(self, wish: TierWish, ends: Mapping[int, int]) -> Tiered:
+    def run(self, wish: TierWish, ends: Mapping[int, int]) -> TierSummary:
         """Tiers what begins below `ends`: what comes while it runs is left to the next run, or it would never end."""
         left = self._lake.unverified(self._place.topic)
         self._note(settled=self._settle(left))
@@ -244,7 +244,7 @@ class _Tiering:
         )
         return len(good)
 
-    def _trouble(self, outcomes: Iterable[Outcome]) -> None:
+    def _trouble(self, outcomes: Iterable[TierResult]) -> None:
         self._troubles += [outcome.error for outcome in outcomes if outcome.error]
 
     def _note(self, **figures: Any) -> None:
@@ -266,5 +266,5 @@ def waves(ranges: Iterable[TierRange], size: int) -> Iterator[list[TierRange]]:
         yield sorted(ordered[start : start + size], key=lambda each: (each.partition, each.first))
 
 
-def _ignore(done: Tiered) -> None:
+def _ignore(done: TierSummary) -> None:
     return None

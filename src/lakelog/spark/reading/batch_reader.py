@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.reading.piece_reader import Place
 from lakelog.spark.reading.planning import pieces_in, pieces_of, require_whole
-from lakelog.spark.reading.ranges import ReadWish, read_wish
+from lakelog.spark.reading.range_reader import ReadTarget
+from lakelog.spark.reading.ranges import ReadOptions, read_wish
 from lakelog.spark.reading.splits import read_split, split_partitions
-from lakelog.spark.session import Connection, announced, client, connection_of, short_errors
+from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 
 
 class BatchReader(DataSourceReader):
     """Planned in the driver's Python process; pickled, and its splits are read in the workers of executors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._wish: ReadWish = read_wish(options)
-        self._connection: Connection = connection_of(options)
+        self._wish: ReadOptions = read_wish(options)
+        self._connection: ConnectionSettings = connection_of(options)
 
     @short_errors()
     def partitions(self) -> list[Any]:
@@ -42,8 +42,8 @@ class BatchReader(DataSourceReader):
         with short_errors():
             yield from read_split(partition)
 
-    def _place(self, incarnation: int, store: str | None) -> Place:
-        return Place(
+    def _place(self, incarnation: int, store: str | None) -> ReadTarget:
+        return ReadTarget(
             connection=self._connection,
             topic=self._wish.topic,
             incarnation=incarnation,

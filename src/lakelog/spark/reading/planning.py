@@ -21,7 +21,7 @@ _OPENING, _CALLING = MiB, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ReadRange:
     """Offsets from `first` up to, not including, `end` of one partition.
 
     They are in one segment, or, without one, wherever the server finds them.
@@ -60,19 +60,19 @@ class SplitSizes:
     aim: int = 16
 
 
-Split = tuple[Piece, ...]
+Split = tuple[ReadRange, ...]
 
 
-def pieces_of(plan: Plan) -> list[Piece]:
+def pieces_of(plan: Plan) -> list[ReadRange]:
     """What the plan names, by partition and offset: pieces of segments, and then the hot rest."""
     return [piece for partition in plan.partitions for piece in _pieces_of(partition)]
 
 
-def splits_of(pieces: Iterable[Piece], sizes: SplitSizes | None = None) -> list[Split]:
+def splits_of(pieces: Iterable[ReadRange], sizes: SplitSizes | None = None) -> list[Split]:
     """The same offsets in splits of about equal weight: large pieces are cut, small ones share a task."""
     sizes = sizes or SplitSizes()
-    cold: list[Piece] = []
-    hot: list[Piece] = []
+    cold: list[ReadRange] = []
+    hot: list[ReadRange] = []
     for piece in pieces:
         (hot if piece.segment is None else cold).append(piece)
     return [
@@ -81,10 +81,10 @@ def splits_of(pieces: Iterable[Piece], sizes: SplitSizes | None = None) -> list[
     ]
 
 
-def pieces_in(ranges: Ranges) -> list[Piece]:
+def pieces_in(ranges: Ranges) -> list[ReadRange]:
     """Ranges to read from wherever the server finds them."""
     wanted = sorted(ranges.items())
-    return [Piece(partition=number, first=first, end=end) for number, (first, end) in wanted if first < end]
+    return [ReadRange(partition=number, first=first, end=end) for number, (first, end) in wanted if first < end]
 
 
 def require_whole(plan: Plan, starts: Mapping[int, int] | None, ends: Mapping[int, int] | None) -> None:
@@ -112,7 +112,7 @@ def out_of_range(topic: str, partition: PartitionPlan, offset: int) -> OffsetOut
     )
 
 
-def _pieces_of(plan: PartitionPlan) -> Iterator[Piece]:
+def _pieces_of(plan: PartitionPlan) -> Iterator[ReadRange]:
     at = plan.start
     for segment in sorted(plan.segments, key=lambda segment: segment.first):
         end = min(segment.end, plan.end)
@@ -120,12 +120,12 @@ def _pieces_of(plan: PartitionPlan) -> Iterator[Piece]:
             continue
         if segment.first > at:
             raise _hole(plan, at)
-        yield Piece(partition=plan.partition, first=at, end=end, segment=segment)
+        yield ReadRange(partition=plan.partition, first=at, end=end, segment=segment)
         at = end
     if at < min(plan.hot_from, plan.end):
         raise _hole(plan, at)
     if at < plan.end:
-        yield Piece(partition=plan.partition, first=at, end=plan.end)
+        yield ReadRange(partition=plan.partition, first=at, end=plan.end)
 
 
 def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
@@ -136,10 +136,12 @@ def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
     )
 
 
-def _spread(pieces: list[Piece], weigh: Callable[[Piece], int], least: int, most: int, aim: int) -> Iterator[Split]:
+def _spread(
+    pieces: list[ReadRange], weigh: Callable[[ReadRange], int], least: int, most: int, aim: int
+) -> Iterator[Split]:
     total = sum(map(weigh, pieces))
     target = max(1, min(most, max(least, total // aim)))
-    gathered: list[Piece] = []
+    gathered: list[ReadRange] = []
     weight = 0
     for part in (part for piece in pieces for part in _cut(piece, weigh(piece) // target)):
         if gathered and weight + weigh(part) > target:
@@ -151,7 +153,7 @@ def _spread(pieces: list[Piece], weigh: Callable[[Piece], int], least: int, most
         yield tuple(gathered)
 
 
-def _cut(piece: Piece, parts: int) -> Iterator[Piece]:
+def _cut(piece: ReadRange, parts: int) -> Iterator[ReadRange]:
     """So many pieces of about equal count, but none that is empty."""
     parts = max(1, min(parts, piece.count))
     edges = [piece.first + piece.count * number // parts for number in range(parts + 1)]

@@ -21,7 +21,7 @@ Time = str | datetime | timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class ResolvedRanges:
     """Exact ranges of one incarnation: whatever is appended later, this is what is read."""
 
     incarnation: int
@@ -32,27 +32,27 @@ class Pinned:
         return json.dumps({"incarnation": self.incarnation, "ranges": ranges})
 
     @classmethod
-    def of(cls, text: str) -> Pinned:
+    def of(cls, text: str) -> ResolvedRanges:
         found = json.loads(text)
         ranges = {int(partition): (first, end) for partition, (first, end) in found["ranges"].items()}
         return cls(incarnation=found["incarnation"], ranges=ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadWish:
+class ReadOptions:
     """What the options of a batch read say."""
 
     topic: str
     wish: PlanWish
-    pinned: Pinned | None = None
+    pinned: ResolvedRanges | None = None
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWish:
+def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadOptions:
     """Return what the options of `spark.read.format("lakelog")` say; names are the same in any case."""
     given, store = known_options(options, READ_OPTIONS, of="spark.read", besides=(PINNED,))
     pinned = given.get(PINNED)
-    return ReadWish(
+    return ReadOptions(
         topic=topic_of(given),
         wish=PlanWish(
             starts=offsets_of(given.get("startoffsets"), "startOffsets"),
@@ -60,7 +60,7 @@ def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadWi
             since=time_of(given.get("since"), "since", now),
             until=time_of(given.get("until"), "until", now),
         ),
-        pinned=None if pinned is None else Pinned.of(pinned),
+        pinned=None if pinned is None else ResolvedRanges.of(pinned),
         store=store,
     )
 

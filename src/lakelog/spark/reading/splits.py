@@ -8,20 +8,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from lakelog.spark.reading.columns import for_spark
-from lakelog.spark.reading.piece_reader import Place, read_piece
-from lakelog.spark.reading.planning import Piece, Split, splits_of
+from lakelog.spark.reading.planning import ReadRange, Split, splits_of
+from lakelog.spark.reading.range_reader import ReadTarget, read_piece
 
 
 class SplitPartition(InputPartition):
     """What one task reads, and from where."""
 
-    def __init__(self, place: Place, split: Split) -> None:
+    def __init__(self, place: ReadTarget, split: Split) -> None:
         super().__init__(None)
         self.place = place
         self.split = split
 
 
-def split_partitions(place: Place, pieces: Iterable[Piece]) -> list[SplitPartition]:
+def split_partitions(place: ReadTarget, pieces: Iterable[ReadRange]) -> list[SplitPartition]:
     """One for each task."""
     return [SplitPartition(place, split) for split in splits_of(pieces)]
 

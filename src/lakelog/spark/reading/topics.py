@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from lakelog.client.lake_values import Plan, PlanWish
 from lakelog.spark.options import PINNED
-from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
-from lakelog.spark.reading.ranges import Pinned, Time, offsets_of, time_of
-from lakelog.spark.session import Connection, announced, client, connection_to
+from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
+from lakelog.spark.reading.ranges import ResolvedRanges, Time, offsets_of, time_of
+from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def topic(
     return frame_of(spark, connection, plan)
 
 
-def frame_of(spark: SparkSession, connection: Connection, plan: Plan) -> DataFrame:
+def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) -> DataFrame:
     """The DataFrame of a plan: whole files, files that reach beyond the range, and the hot rest."""
-    whole: list[Piece] = []
-    partly: list[Piece] = []
-    rest: list[Piece] = []
+    whole: list[ReadRange] = []
+    partly: list[ReadRange] = []
+    rest: list[ReadRange] = []
     for piece in pieces_of(plan):
         if piece.segment is None or not _is_readable(plan.store):
             rest.append(piece)
@@ -87,24 +87,24 @@ def frame_of(spark: SparkSession, connection: Connection, plan: Plan) -> DataFra
     return reduce(lambda left, right: left.unionAll(right), frames)
 
 
-def _parquet(spark: SparkSession, plan: Plan, pieces: Iterable[Piece]) -> DataFrame:
+def _parquet(spark: SparkSession, plan: Plan, pieces: Iterable[ReadRange]) -> DataFrame:
     paths = sorted({_address(plan.store or "", piece.segment.path) for piece in pieces if piece.segment})
     # A session may be set to pass over missing files. Here that would be a silent gap.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
     return spark.read.options(**strict).schema(spark_schema()).parquet(*paths)
 
 
-def _hot(spark: SparkSession, connection: Connection, plan: Plan, pieces: Iterable[Piece]) -> DataFrame:
+def _hot(spark: SparkSession, connection: ConnectionSettings, plan: Plan, pieces: Iterable[ReadRange]) -> DataFrame:
     ranges: dict[int, tuple[int, int]] = {}
     for piece in pieces:
         first, _ = ranges.get(piece.partition, (piece.first, 0))
         ranges[piece.partition] = (first, piece.end)
-    pinned = Pinned(incarnation=plan.incarnation, ranges=ranges)
+    pinned = ResolvedRanges(incarnation=plan.incarnation, ranges=ranges)
     options = {**connection.options, "topic": plan.topic, PINNED: pinned.text()}
     return spark.read.format("lakelog").options(**options).load()
 
 
-def _again(connection: Connection, plan: Plan) -> Plan:
+def _again(connection: ConnectionSettings, plan: Plan) -> Plan:
     starts = {partition.partition: partition.start for partition in plan.partitions}
     ends = {partition.partition: partition.end for partition in plan.partitions}
     wish = PlanWish(starts=starts, ends=ends, incarnation=plan.incarnation)
@@ -114,7 +114,7 @@ def _again(connection: Connection, plan: Plan) -> Plan:
     return replace(found, partitions=tuple(one for one in found.partitions if one.partition in starts))
 
 
-def _within(piece: Piece) -> Column:
+def _within(piece: ReadRange) -> Column:
     return (F.col("partition") == piece.partition) & F.col("offset").between(piece.first, piece.end - 1)
 
 

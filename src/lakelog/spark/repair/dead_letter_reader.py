@@ -17,7 +17,7 @@ from lakelog.batches.schema import HEADERS, TIME
 from lakelog.client.group_values import DeadLetter
 from lakelog.model.names import check_name
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, known_options, topic_of
-from lakelog.spark.session import Connection, client, connection_of, require_topic, short_errors
+from lakelog.spark.session import ConnectionSettings, client, connection_of, require_topic, short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -77,7 +77,7 @@ class DeadLetterReader(DataSourceReader):
         given, _ = known_options(options, DEAD_LETTER_OPTIONS, of="a read of dead letters")
         self._topic = topic_of(given)
         self._group = check_name("group", given["deadletters"])
-        self._connection: Connection = connection_of(options)
+        self._connection: ConnectionSettings = connection_of(options)
 
     def check(self) -> None:
         """Raise an error if the topic does not exist."""

@@ -14,7 +14,7 @@ from lakelog.model.names import check_name
 from lakelog.model.rate import rate_of
 from lakelog.model.repair import Repair
 from lakelog.spark.repair.dead_letter_reader import fingerprint
-from lakelog.spark.session import Connection, client, connection_to, require_topic
+from lakelog.spark.session import ConnectionSettings, client, connection_to, require_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ _REFUSALS = (RedriveRefused, DeadLetterNotFound, TooLarge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redriven:
+class RedriveSummary:
     """What a redrive did, or, as a dry run, would do. `sample` are the first ids, `refusals` the first ids and why."""
 
     redriven: int = 0
@@ -40,7 +40,7 @@ class Redriven:
     dry_run: bool = False
 
 
-class Wanted(NamedTuple):
+class RedriveRow(NamedTuple):
     """One dead letter of the DataFrame, and what is to be changed about it."""
 
     topic: str
@@ -72,10 +72,10 @@ def redrive(
     dry_run: bool = False,
     max_loops: int = 3,
     force: bool = False,
-    on_progress: Callable[[Redriven], object] | None = None,
+    on_progress: Callable[[RedriveSummary], object] | None = None,
     url: str | None = None,
     token: str | None = None,
-) -> Redriven:
+) -> RedriveSummary:
     """Publishes the dead letters of the DataFrame again, for their group alone, with the values and headers it has.
 
     Each is redriven once, also if the call is repeated; lineage and key stay. One that was redriven `max_loops` times
@@ -86,7 +86,7 @@ def redrive(
         raise InvalidRequest(f"A redrive needs the columns {', '.join(_NEEDED)}; {', '.join(missing)} is missing.")
     connection = connection_to(url, token, df.sparkSession)
     names = [name for name in (*_NEEDED, *_CHANGED) if name in df.columns]
-    run = _Run(connection, max_loops=max_loops, force=force, dry_run=dry_run, per_second=parse_rate(rate))
+    run = _RedriveJob(connection, max_loops=max_loops, force=force, dry_run=dry_run, per_second=parse_rate(rate))
     # A partition at a time: what is not yet redriven need not be in the driver's memory.
     for page in pages(map(wanted_of, df.select(*names).toLocalIterator()), run.per_call):
         run.page(page)
@@ -95,13 +95,13 @@ def redrive(
     return run.total
 
 
-class _Run:
+class _RedriveJob:
     """A redrive under way."""
 
     def __init__(
-        self, connection: Connection, *, max_loops: int, force: bool, dry_run: bool, per_second: float | None
+        self, connection: ConnectionSettings, *, max_loops: int, force: bool, dry_run: bool, per_second: float | None
     ) -> None:
-        self.total = Redriven(dry_run=dry_run)
+        self.total = RedriveSummary(dry_run=dry_run)
         self._connection = connection
         self._options = {"max_redrives": max_loops, "force": force, "dry_run": dry_run}
         self._per_second = None if dry_run else per_second
@@ -112,7 +112,7 @@ class _Run:
         """At least one, and about four calls a second."""
         return _PER_CALL if self._per_second is None else max(1, min(_PER_CALL, int(self._per_second / 4)))
 
-    def page(self, page: list[Wanted]) -> None:
+    def page(self, page: list[RedriveRow]) -> None:
         if self._per_second is not None:
             time.sleep(max(0.0, self._begun + self.total.redriven / self._per_second - time.monotonic()))
         topic, group = page[0].topic, page[0].group
@@ -137,7 +137,7 @@ class _Run:
         )
 
 
-def wanted_of(row: Any) -> Wanted:
+def wanted_of(row: Any) -> RedriveRow:
     """What a row of the DataFrame asks for: repaired is what differs from what had died."""
     found = row.asDict()
     identity, key, value = found["id"], _bytes(found.get("key")), _bytes(found.get("value"))
@@ -151,16 +151,16 @@ def wanted_of(row: Any) -> Wanted:
                 "new message, and discard the dead letter."
             )
         if of_rest == rest_was:
-            return Wanted(found["topic"], found["group"], identity, None)
+            return RedriveRow(found["topic"], found["group"], identity, None)
     repair = Repair(value=value, headers=headers if "headers" in found else None)
     changes = repair.value is not None or repair.headers is not None
-    return Wanted(found["topic"], found["group"], identity, repair if changes else None)
+    return RedriveRow(found["topic"], found["group"], identity, repair if changes else None)
 
 
-def pages(wanted: Iterable[Wanted], per_call: int) -> Iterator[list[Wanted]]:
+def pages(wanted: Iterable[RedriveRow], per_call: int) -> Iterator[list[RedriveRow]]:
     """Cut where the topic or group changes, and so that each fits into one call; none twice in a page."""
     for _, some in groupby(wanted, key=lambda each: (each.topic, each.group)):
-        page: dict[str, Wanted] = {}
+        page: dict[str, RedriveRow] = {}
         size = 0
         for each in some:
             if len(page) == per_call or (page and size + each.size > _CALL_BYTES):

@@ -27,7 +27,7 @@ from lakelog.errors import (
     UnknownMember,
 )
 from lakelog.model.group import GroupKind, GroupWish, NoStart
-from lakelog.spark.streaming.options import StreamWish
+from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
 
 CLIENT = "spark"
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class StreamMember:
     """Made for one run of a query. All calls but those of its own thread come from one thread."""
 
-    def __init__(self, log: Lakelog, wish: StreamWish) -> None:
+    def __init__(self, log: Lakelog, wish: StreamOptions) -> None:
         assert wish.group is not None
         self.topic, self.name = wish.topic, wish.group
         self._group = log.group(wish.group)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lakelog.client.lake_values import Watermarks
-from lakelog.spark.streaming.options import StreamWish
+from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, wished_offsets
 
 
-def skipping(wish: StreamWish, begin: Offsets, marks: Watermarks) -> str | None:
+def skipping(wish: StreamOptions, begin: Offsets, marks: Watermarks) -> str | None:
     """Return the notice that a stream begins behind existing messages, unless its options say where to begin."""
     count = sum(offset - marks.starts.get(partition, offset) for partition, offset in begin.items())
     if wish.has_start or not count:
@@ -19,7 +19,7 @@ def skipping(wish: StreamWish, begin: Offsets, marks: Watermarks) -> str | None:
     )
 
 
-def ignoring(wish: StreamWish, positions: Offsets, marks: Watermarks) -> str | None:
+def ignoring(wish: StreamOptions, positions: Offsets, marks: Watermarks) -> str | None:
     """Return the notice that the group's position prevails over the options, if that makes a difference."""
     if not wish.has_start or wished_offsets(wish, marks) == positions:
         return None

@@ -15,7 +15,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWish:
+class StreamOptions:
     """`start` and `start_offsets` count where nothing is known yet: no checkpoint, and no position of the group."""
 
     topic: str
@@ -29,14 +29,14 @@ class StreamWish:
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def stream_wish(options: Mapping[str, str]) -> StreamWish:
+def stream_wish(options: Mapping[str, str]) -> StreamOptions:
     given, store = known_options(options, STREAM_OPTIONS, of="spark.readStream")
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
     start = given.get("start", LATEST).lower()
     if start not in (EARLIEST, LATEST):
         raise InvalidRequest(f"Option `start` is {EARLIEST} or {LATEST}, not {start!r}.")
     most = given.get("maxmessagespertrigger")
-    return StreamWish(
+    return StreamOptions(
         topic=topic_of(given),
         group=None if group is None else check_name("group", group),
         start=start,

@@ -13,7 +13,7 @@ from typing import Any
 from lakelog.client.group_values import Position
 from lakelog.client.lake_values import Watermarks
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PositionRefused
-from lakelog.spark.streaming.options import LATEST, StreamWish
+from lakelog.spark.streaming.options import LATEST, StreamOptions
 
 Offsets = Mapping[int, int]
 """By partition, the offset to read next."""
@@ -67,13 +67,13 @@ class StreamOffset:
         )
 
 
-def wished_offsets(wish: StreamWish, marks: Watermarks) -> dict[int, int]:
+def wished_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
     """Return where the options say that a new stream begins."""
     by_default = marks.ends if wish.start == LATEST else marks.starts
     return {**by_default, **wish.start_offsets}
 
 
-def first_offsets(wish: StreamWish, marks: Watermarks) -> dict[int, int]:
+def first_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
     """Return where a stream begins that has no checkpoint and no position of its group."""
     for partition, offset in wish.start_offsets.items():
         start, end = marks.starts.get(partition), marks.ends.get(partition)

@@ -23,13 +23,13 @@ from lakelog import Lakelog, failpoints
 from lakelog.client.group_values import Position
 from lakelog.client.lake_values import PlanWish, Watermarks
 from lakelog.errors import GroupNotFound, TopicNotFound
-from lakelog.spark.reading.piece_reader import Place
 from lakelog.spark.reading.planning import pieces_of, require_whole
+from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
-from lakelog.spark.session import Connection, client, connection_of, short_errors
+from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.notices import ignoring, skipping
-from lakelog.spark.streaming.options import StreamWish, stream_wish
+from lakelog.spark.streaming.options import StreamOptions, stream_wish
 from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, first_offsets, reconcile
 
 WAIT_SECONDS = 1.0
@@ -42,8 +42,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One in the driver's Python process plans; copies of it, which never join, read in the workers of executors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._wish: StreamWish = stream_wish(options)
-        self._connection: Connection = connection_of(options)
+        self._wish: StreamOptions = stream_wish(options)
+        self._connection: ConnectionSettings = connection_of(options)
         self._member: StreamMember | None = None
         self._begun: dict[int, Position] = {}
         self._is_reconciled = False
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wish = PlanWish(starts=until.begin, ends=until.end, incarnation=until.incarnation)
         plan = self._log.lake.plan(self._wish.topic, wish)
         require_whole(plan, until.begin, until.end)
-        place = Place(
+        place = ReadTarget(
             connection=self._connection,
             topic=self._wish.topic,
             incarnation=plan.incarnation,

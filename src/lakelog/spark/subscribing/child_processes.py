@@ -19,7 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakelog.errors import ConfigurationError
-from lakelog.spark.subscribing.handling import HEAD, LENGTH, Outcome, Recipe, Said, Task, outcome_of, serve_and_end
+from lakelog.spark.subscribing.handling import (
+    HEAD,
+    LENGTH,
+    ChildEvent,
+    HandlerOutcome,
+    HandlerTask,
+    PickledHandler,
+    outcome_of,
+    serve_and_end,
+)
 
 LOAD_SECONDS = 300.0
 """So long a child may take to load the handler and what it imports."""
@@ -31,10 +40,10 @@ _RECIPES_KEPT = 4
 _PR_SET_PDEATHSIG = 1
 
 
-class Child:
+class ChildProcess:
     """One process that runs one handler."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: PickledHandler) -> None:
         self.is_ready = False
         self.is_over = False
         self._rest = b""
@@ -50,7 +59,7 @@ class Child:
         os.close(inbox)
         os.close(outbox)
 
-    def send(self, tasks: Sequence[Task]) -> None:
+    def send(self, tasks: Sequence[HandlerTask]) -> None:
         body = pickle.dumps(tasks, protocol=pickle.HIGHEST_PROTOCOL)
         data = memoryview(LENGTH.pack(len(body)) + body)
         # A child that is gone says so by the end of its outbox.
@@ -58,7 +67,7 @@ class Child:
             while data:
                 data = data[os.write(self._inbox, data) :]
 
-    def heard(self) -> list[tuple[Said, int, str]]:
+    def heard(self) -> list[tuple[ChildEvent, int, str]]:
         """What it has said since; at the end of what it ever says, `is_over`."""
         data = os.read(self.outbox, _READ_BYTES)
         self.is_over = not data
@@ -69,7 +78,7 @@ class Child:
             end = at + HEAD.size + length
             if end > len(self._rest):
                 break
-            found.append((Said(said), number, self._rest[at + HEAD.size : end].decode(errors="replace")))
+            found.append((ChildEvent(said), number, self._rest[at + HEAD.size : end].decode(errors="replace")))
             at = end
         self._rest = self._rest[at:]
         return found
@@ -94,21 +103,21 @@ class Child:
         return os.waitpid(self.pid, 0)[1]
 
 
-class Children:
+class ChildPool:
     """Those of this process that wait for work, by handler."""
 
     def __init__(self) -> None:
-        self._idle: OrderedDict[str, list[Child]] = OrderedDict()
+        self._idle: OrderedDict[str, list[ChildProcess]] = OrderedDict()
         self._pid = os.getpid()
 
-    def take(self, recipe: Recipe) -> Child:
+    def take(self, recipe: PickledHandler) -> ChildProcess:
         if self._pid != os.getpid():
             # This process is a fork of the one whose children these are.
             self._idle, self._pid = OrderedDict(), os.getpid()
         kept = self._idle.get(recipe.digest)
-        return kept.pop() if kept else Child(recipe)
+        return kept.pop() if kept else ChildProcess(recipe)
 
-    def keep(self, recipe: Recipe, child: Child) -> None:
+    def keep(self, recipe: PickledHandler, child: ChildProcess) -> None:
         self._idle.setdefault(recipe.digest, []).append(child)
         self._idle.move_to_end(recipe.digest)
         while len(self._idle) > _RECIPES_KEPT:
@@ -117,36 +126,36 @@ class Children:
                 other.end()
 
     def close(self) -> None:
-        for children in self._idle.values():
-            for child in children:
+        for child_pool in self._idle.values():
+            for child in child_pool:
                 child.end()
         self._idle.clear()
 
 
-children = Children()
+child_pool = ChildPool()
 
 
 @dataclass(slots=True)
-class LaneResult:
+class SlotResult:
     """What became of a lane's messages, in their order."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[HandlerOutcome] = field(default_factory=list)
     crashed: int = 0
     timed_out: int = 0
 
 
-class _Lane:
+class _Slot:
     """A lane while it runs."""
 
-    def __init__(self, tasks: Sequence[Task], recipe: Recipe) -> None:
-        self.result = LaneResult()
-        self.child: Child | None = None
+    def __init__(self, tasks: Sequence[HandlerTask], recipe: PickledHandler) -> None:
+        self.result = SlotResult()
+        self.child: ChildProcess | None = None
         self.deadline = 0.0
         self._tasks = tasks
         self._recipe = recipe
         self._sent: list[int] = []
         """Which tasks the child has and has not answered, the next one last."""
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, HandlerOutcome] = {}
         self._blocked: set[int] = set()
 
     @property
@@ -158,10 +167,10 @@ class _Lane:
         left = [number for number in range(len(self._tasks)) if number not in self._outcomes]
         for number in left:
             if self._tasks[number].chain in self._blocked:
-                self._outcomes[number] = Outcome(Said.RELEASE)
+                self._outcomes[number] = HandlerOutcome(ChildEvent.RELEASE)
         self._sent = [number for number in reversed(left) if number not in self._outcomes]
         if self._sent:
-            child = self.child = children.take(self._recipe)
+            child = self.child = child_pool.take(self._recipe)
             self.deadline = time.monotonic() + (self._recipe.timeout_seconds if child.is_ready else LOAD_SECONDS)
             child.send([self._tasks[number] for number in reversed(self._sent)])
 
@@ -169,11 +178,11 @@ class _Lane:
         assert self.child is not None
         for said, number, text in self.child.heard():
             self.deadline = time.monotonic() + self._recipe.timeout_seconds
-            if said is Said.UNUSABLE:
+            if said is ChildEvent.UNUSABLE:
                 raise ConfigurationError(_unusable(self._recipe, text))
-            if said is Said.READY:
+            if said is ChildEvent.READY:
                 self.child.is_ready = True
-            elif said is Said.EXTEND:
+            elif said is ChildEvent.EXTEND:
                 self.deadline = time.monotonic() + number / 1000
             elif self._sent:
                 self._settle(outcome_of(said, text, number))
@@ -195,16 +204,16 @@ class _Lane:
         if child.is_over or not self.is_done:
             child.end()
         else:
-            children.keep(self._recipe, child)
+            child_pool.keep(self._recipe, child)
 
-    def finished(self) -> LaneResult:
+    def finished(self) -> SlotResult:
         self.result.outcomes = [self._outcomes[number] for number in range(len(self._tasks))]
         return self.result
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: HandlerOutcome) -> None:
         number = self._sent.pop()
         self._outcomes[number] = outcome
-        if outcome.said in (Said.NACK, Said.FAIL):
+        if outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
             self._blocked.add(self._tasks[number].chain)
 
     def _lost(self, timeout: str | None) -> None:
@@ -216,13 +225,13 @@ class _Lane:
             raise ConfigurationError(_unusable(self._recipe, timeout or f"the process that loads it {how}"))
         self.result.timed_out += timeout is not None
         self.result.crashed += timeout is None
-        self._settle(Outcome(Said.NACK, timeout or f"crash: the handler's process {how}"))
+        self._settle(HandlerOutcome(ChildEvent.NACK, timeout or f"crash: the handler's process {how}"))
         self.begin()
 
 
-def run_lanes(lanes: Sequence[Sequence[Task]], recipe: Recipe) -> list[LaneResult]:
+def run_slots(lanes: Sequence[Sequence[HandlerTask]], recipe: PickledHandler) -> list[SlotResult]:
     """Runs all lanes to their ends; `ConfigurationError` if the handler cannot be loaded."""
-    running = [_Lane(tasks, recipe) for tasks in lanes]
+    running = [_Slot(tasks, recipe) for tasks in lanes]
     try:
         for lane in running:
             lane.begin()
@@ -234,7 +243,7 @@ def run_lanes(lanes: Sequence[Sequence[Task]], recipe: Recipe) -> list[LaneResul
             lane.let_go()
 
 
-def _watch(lanes: Sequence[_Lane]) -> None:
+def _watch(lanes: Sequence[_Slot]) -> None:
     """Until one of them has said something, or has taken too long."""
     with selectors.DefaultSelector() as selector:
         for lane in lanes:
@@ -251,7 +260,7 @@ def _watch(lanes: Sequence[_Lane]) -> None:
         time.sleep(_REST_SECONDS)
 
 
-def _unusable(recipe: Recipe, why: str) -> str:
+def _unusable(recipe: PickledHandler, why: str) -> str:
     return (
         f"The handler {recipe.name} cannot be loaded on an executor: {why}. What it imports has to be installed there; "
         "no message was counted as failed."

@@ -17,16 +17,16 @@ import pyarrow as pa
 from lakelog.client import processes
 from lakelog.client.worker.leased_message import clipped
 from lakelog.errors import ConfigurationError, first_line
-from lakelog.spark.subscribing import child_processes as children
-from lakelog.spark.subscribing.handling import Outcome, Recipe, Said
+from lakelog.spark.subscribing import child_processes
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, PickledHandler
 from lakelog.spark.subscribing.rounds import (
-    LaneReport,
-    Round,
     Rows,
-    lanes_of,
+    SlotReport,
+    SparkRound,
     outcomes_of,
     read_report,
     report_of,
+    slots_of,
     tasks_of,
     work_of,
 )
@@ -43,35 +43,35 @@ _LOSSES = ("exited unexpectedly", "ExecutorLostFailure")
 
 
 @dataclass(slots=True)
-class Executed:
+class RoundOutcome:
     """What became of each row of a round."""
 
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    outcomes: dict[int, HandlerOutcome] = field(default_factory=dict)
     crashed: int = 0
     timed_out: int = 0
 
-    def add(self, rows: Rows, report: LaneReport) -> None:
+    def add(self, rows: Rows, report: SlotReport) -> None:
         self.outcomes.update(zip(rows.tolist(), outcomes_of(report), strict=True))
         self.crashed += report.crashed
         self.timed_out += report.timed_out
 
 
-class Executor:
+class RoundExecutor:
     """Runs rounds of one subscription; usable from several threads."""
 
-    def __init__(self, spark: SparkSession, recipe: Recipe, lanes: int) -> None:
+    def __init__(self, spark: SparkSession, recipe: PickledHandler, lanes: int) -> None:
         self._spark = spark
         self._recipe = recipe
         self._lanes = lanes
 
-    def run(self, found: Round) -> Executed:
+    def run(self, found: SparkRound) -> RoundOutcome:
         """`ConfigurationError` if the handler cannot be loaded on executors; then no message has failed."""
-        executed = Executed()
+        executed = RoundOutcome()
         self._run(found, np.arange(found.count), executed)
         return executed
 
-    def _run(self, found: Round, rows: Rows, executed: Executed) -> None:
-        lanes = [rows[lane] for lane in lanes_of(found.chains()[rows], self._lanes)]
+    def _run(self, found: SparkRound, rows: Rows, executed: RoundOutcome) -> None:
+        lanes = [rows[lane] for lane in slots_of(found.chains()[rows], self._lanes)]
         try:
             reports = self._job([work_of(found, lane) for lane in lanes])
         except Exception as error:
@@ -85,24 +85,28 @@ class Executor:
                 raise ConfigurationError(report.unusable)
             executed.add(lane, report)
 
-    def _run_parts(self, found: Round, rows: Rows, executed: Executed, error: Exception) -> None:
+    def _run_parts(self, found: SparkRound, rows: Rows, executed: RoundOutcome, error: Exception) -> None:
         if len(rows) == 1:
             reason = clipped(f"crash: the executor's process was lost with it: {first_line(error, _TOLD)}")
-            executed.outcomes[int(rows[0])] = Outcome(Said.NACK, reason)
+            executed.outcomes[int(rows[0])] = HandlerOutcome(ChildEvent.NACK, reason)
             executed.crashed += 1
             return
         chains = found.chains()
         for part in halves(chains[rows]):
             # What is behind a message of its key that has failed meanwhile goes back.
-            blocked = {chains[row] for row, each in executed.outcomes.items() if each.said in (Said.NACK, Said.FAIL)}
+            blocked = {
+                chains[row]
+                for row, each in executed.outcomes.items()
+                if each.said in (ChildEvent.NACK, ChildEvent.FAIL)
+            }
             left = [row for row in rows[part].tolist() if chains[row] not in blocked]
             executed.outcomes.update(
-                (row, Outcome(Said.RELEASE)) for row in rows[part].tolist() if chains[row] in blocked
+                (row, HandlerOutcome(ChildEvent.RELEASE)) for row in rows[part].tolist() if chains[row] in blocked
             )
             if left:
                 self._run(found, np.array(left, np.int64), executed)
 
-    def _job(self, works: Sequence[bytes]) -> list[LaneReport]:
+    def _job(self, works: Sequence[bytes]) -> list[SlotReport]:
         # A chunk for each lane: in one partition each where Spark makes partitions of chunks, and spread evenly over
         # the cores where it makes rows of them.
         rows = [{"lane": lane, "work": work} for lane, work in enumerate(works)]
@@ -133,7 +137,7 @@ def halves(chains: Rows) -> tuple[Rows, Rows]:
     return np.flatnonzero(first), np.flatnonzero(~first)
 
 
-def runner(recipe: Recipe) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def runner(recipe: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task runs: all lanes that it got beside one another, each in a child of its own."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -141,10 +145,10 @@ def runner(recipe: Recipe) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
         if not rows:
             return
         try:
-            results = children.run_lanes([tasks_of(row["work"]) for row in rows], recipe)
+            results = child_processes.run_slots([tasks_of(row["work"]) for row in rows], recipe)
             reports = [report_of(each.outcomes, each.crashed, each.timed_out) for each in results]
         except ConfigurationError as error:
-            reports = [msgspec.msgpack.encode(LaneReport(unusable=error.detail))] * len(rows)
+            reports = [msgspec.msgpack.encode(SlotReport(unusable=error.detail))] * len(rows)
         columns = [pa.array([row["lane"] for row in rows], pa.int32()), pa.array(reports, pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, names=["lane", "report"])
 

@@ -34,7 +34,7 @@ HEAD = struct.Struct("<BqI")
 LENGTH = struct.Struct("<Q")
 
 
-class Said(IntEnum):
+class ChildEvent(IntEnum):
     """What a child says: first whether it is ready, then one of the first five for each message."""
 
     ACK = 1
@@ -50,16 +50,16 @@ class Said(IntEnum):
     """The handler cannot be loaded here."""
 
 
-class Outcome(NamedTuple):
+class HandlerOutcome(NamedTuple):
     """What became of one message."""
 
-    said: Said
+    said: ChildEvent
     reason: str = ""
     delay_ms: int | None = None
     traceback: str | None = None
 
 
-class Task(NamedTuple):
+class HandlerTask(NamedTuple):
     """One message to run. Those of one chain run in order, and not behind one that failed."""
 
     message: ReceivedMessage[Any]
@@ -69,7 +69,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class PickledHandler:
     """The handler as it is sent to executors: pickled on the driver, loaded in the child alone."""
 
     body: bytes
@@ -82,12 +82,12 @@ class Recipe:
         return sha256(self.body).hexdigest()
 
 
-def recipe_of(
+def pickled_handler(
     function: Callable[..., Any],
     wanted: Callable[[Any], bool] | None,
     kind: type[Any] | None,
     timeout: timedelta | float,
-) -> Recipe:
+) -> PickledHandler:
     """Pickles the handler; what cannot be sent is refused here, before any message is taken."""
     from pyspark import cloudpickle
 
@@ -101,7 +101,9 @@ def recipe_of(
             f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections and the like "
             "inside the handler, or in a module that it imports."
         ) from exc
-    return Recipe(body=body, name=handler.name, timeout_seconds=check_positive_seconds("handler_timeout", timeout))
+    return PickledHandler(
+        body=body, name=handler.name, timeout_seconds=check_positive_seconds("handler_timeout", timeout)
+    )
 
 
 class TaskDelivery(Delivery[Any]):
@@ -109,39 +111,39 @@ class TaskDelivery(Delivery[Any]):
 
     __slots__ = ("_outbox", "_timeout", "outcome")
 
-    def __init__(self, task: Task, outbox: int, timeout_seconds: float) -> None:
+    def __init__(self, task: HandlerTask, outbox: int, timeout_seconds: float) -> None:
         super().__init__(task)  # type: ignore[arg-type]  # As much of a `Held` as the properties need.
-        self.outcome: Outcome | None = None
+        self.outcome: HandlerOutcome | None = None
         self._outbox = outbox
         self._timeout = timeout_seconds
 
     def ack(self) -> None:
-        self._settle(Outcome(Said.ACK))
+        self._settle(HandlerOutcome(ChildEvent.ACK))
 
     def nack(self, *, delay: timedelta | float | None = None, reason: str = "") -> None:
         delay_ms = None if delay is None else round(check_seconds("delay", delay) * 1000)
-        self._settle(Outcome(Said.NACK, reason, delay_ms, traceback_of(sys.exception())))
+        self._settle(HandlerOutcome(ChildEvent.NACK, reason, delay_ms, traceback_of(sys.exception())))
 
     def fail(self, reason: str = "") -> None:
-        self._settle(Outcome(Said.FAIL, reason, None, traceback_of(sys.exception())))
+        self._settle(HandlerOutcome(ChildEvent.FAIL, reason, None, traceback_of(sys.exception())))
 
     def discard(self, reason: str = "") -> None:
-        self._settle(Outcome(Said.DISCARD, reason))
+        self._settle(HandlerOutcome(ChildEvent.DISCARD, reason))
 
     def extend(self, seconds: timedelta | float | None = None) -> None:
         more = self._timeout if seconds is None else check_positive_seconds("seconds", seconds)
-        say(self._outbox, Said.EXTEND, number=round(more * 1000))
+        say(self._outbox, ChildEvent.EXTEND, number=round(more * 1000))
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: HandlerOutcome) -> None:
         if self.outcome is not None and self.outcome.said is not outcome.said:
             raise InvalidRequest(f"This message was answered already, with {self.outcome.said.name.lower()}.")
         self.outcome = self.outcome or outcome
 
 
-class Bench:
+class HandlerRunner:
     """The loaded handler, and where it says what it did."""
 
-    def __init__(self, recipe: Recipe, outbox: int) -> None:
+    def __init__(self, recipe: PickledHandler, outbox: int) -> None:
         function, self._wanted, kind = pickle.loads(recipe.body)
         self._function = function
         self._wants_delivery = Handler(function).wants_delivery
@@ -149,27 +151,27 @@ class Bench:
         self._timeout = recipe.timeout_seconds
         self._outbox = outbox
 
-    def run_all(self, tasks: Sequence[Task]) -> None:
+    def run_all(self, tasks: Sequence[HandlerTask]) -> None:
         blocked: set[int] = set()
         for task in tasks:
             if task.chain in blocked:
-                say(self._outbox, Said.RELEASE)
+                say(self._outbox, ChildEvent.RELEASE)
                 continue
             outcome = self.run(task)
-            if outcome.said in (Said.NACK, Said.FAIL):
+            if outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
                 blocked.add(task.chain)
             number = -1 if outcome.delay_ms is None else outcome.delay_ms
             say(self._outbox, outcome.said, text_of(outcome), number)
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: HandlerTask) -> HandlerOutcome:
         if self._codec is not None:
             task = task._replace(message=msgspec.structs.replace(task.message, _codec=self._codec))
         try:
             value = task.message.value
         except InvalidRequest as error:
-            return Outcome(Said.FAIL, error.detail)
+            return HandlerOutcome(ChildEvent.FAIL, error.detail)
         except Exception as error:
-            return Outcome(Said.FAIL, reason_of(error), None, traceback_of(error))
+            return HandlerOutcome(ChildEvent.FAIL, reason_of(error), None, traceback_of(error))
         delivery = TaskDelivery(task, self._outbox, self._timeout)
         try:
             if self._wanted is None or self._wanted(value):
@@ -178,24 +180,24 @@ class Bench:
                     asyncio.run(run_awaitable(result))
         except BaseException as error:
             # Also `sys.exit` in a handler: it ends the message, not the process.
-            return delivery.outcome or Outcome(Said.NACK, reason_of(error), None, traceback_of(error))
-        return delivery.outcome or Outcome(Said.ACK)
+            return delivery.outcome or HandlerOutcome(ChildEvent.NACK, reason_of(error), None, traceback_of(error))
+        return delivery.outcome or HandlerOutcome(ChildEvent.ACK)
 
 
-def serve(inbox: int, outbox: int, recipe: Recipe) -> None:
+def serve(inbox: int, outbox: int, recipe: PickledHandler) -> None:
     """The whole life of the process: until the inbox ends."""
     try:
-        bench = Bench(recipe, outbox)
+        bench = HandlerRunner(recipe, outbox)
     except BaseException as error:
-        say(outbox, Said.UNUSABLE, clipped(reason_of(error)))
+        say(outbox, ChildEvent.UNUSABLE, clipped(reason_of(error)))
         return
-    say(outbox, Said.READY)
+    say(outbox, ChildEvent.READY)
     with os.fdopen(inbox, "rb") as pipe:
         while len(head := pipe.read(LENGTH.size)) == LENGTH.size:
             bench.run_all(pickle.loads(pipe.read(LENGTH.unpack(head)[0])))
 
 
-def serve_and_end(inbox: int, outbox: int, recipe: Recipe) -> NoReturn:
+def serve_and_end(inbox: int, outbox: int, recipe: PickledHandler) -> NoReturn:
     """Nothing of the parent's may run at the end: its exit handlers, its buffers, its frames."""
     code = 1
     try:
@@ -205,19 +207,19 @@ def serve_and_end(inbox: int, outbox: int, recipe: Recipe) -> NoReturn:
         os._exit(code)
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: HandlerOutcome) -> str:
     """The reason and the traceback as one text: a NUL, which neither of them has, is between them."""
     reason = clipped(outcome.reason)
     return reason if outcome.traceback is None else f"{reason}\0{outcome.traceback}"
 
 
-def outcome_of(said: Said, text: str, number: int) -> Outcome:
+def outcome_of(said: ChildEvent, text: str, number: int) -> HandlerOutcome:
     """The same, read by the parent."""
     reason, _, traceback = text.partition("\0")
-    return Outcome(said, reason, number if number >= 0 else None, traceback or None)
+    return HandlerOutcome(said, reason, number if number >= 0 else None, traceback or None)
 
 
-def say(outbox: int, said: Said, text: str = "", number: int = -1) -> None:
+def say(outbox: int, said: ChildEvent, text: str = "", number: int = -1) -> None:
     raw = text.encode("utf-8", errors="replace")
     data = HEAD.pack(said, number, len(raw)) + raw
     while data:

@@ -17,10 +17,10 @@ from dataclasses import replace
 from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
-from lakelog.client.retrying.backoff import Pauses, is_passing, is_undecided
+from lakelog.client.retrying.backoff import Backoff, is_passing, is_undecided
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
-from lakelog.client.worker.lease_extension import Source
-from lakelog.client.worker.lease_keeper import ThreadKeeper
+from lakelog.client.worker.lease_extension import LeaseHolder
+from lakelog.client.worker.lease_keeper import ThreadLeaseKeeper
 from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
 from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
 
@@ -40,10 +40,10 @@ class LeaseMember:
         self._topic = topic
         self._wish = wish
         self._lease_ms = lease_ms
-        self._source = Source(topic, group, self.owner)
+        self._source = LeaseHolder(topic, group, self.owner)
         self._membership: Membership | None = None
         self._asking: ConsumeWish | None = None
-        self._keeper = ThreadKeeper(self._extend)
+        self._keeper = ThreadLeaseKeeper(self._extend)
         self._leaving = threading.Event()
         self._beating = threading.Thread(target=self._beat_all, name="lakelog-heartbeat", daemon=True)
 
@@ -111,7 +111,7 @@ class LeaseMember:
         """One result each. Repeated through outages, until it shall be given up."""
         results: dict[int, Answered | LakelogError] = {}
         left = list(range(len(answers)))
-        pauses = Pauses()
+        pauses = Backoff()
         while left:
             count = fitting([answers[each] for each in left[:MAX_ANSWERS]])
             some, left = left[:count], left[count:]
@@ -160,7 +160,7 @@ class LeaseMember:
                 log.warning("%s: the group has lost this member; joining again", self._group.name)
                 self._join()
 
-    def _extend(self, source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def _extend(self, source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         return self._group.answer(source.topic, source.owner, answers)
 
 

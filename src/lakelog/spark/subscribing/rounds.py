@@ -20,7 +20,7 @@ from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_columns, messages_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import Order
-from lakelog.spark.subscribing.handling import Outcome, Said, Task
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, HandlerTask
 
 Rows = npt.NDArray[np.int64]
 
@@ -31,17 +31,17 @@ _EXTRA = (
     pa.field("chain", pa.int64()),
 )
 _SCHEMA = pa.schema([*FETCH, *_EXTRA])
-_VERBS: dict[Said, Verb] = {
-    Said.ACK: "ack",
-    Said.NACK: "nack",
-    Said.FAIL: "fail",
-    Said.DISCARD: "discard",
-    Said.RELEASE: "release",
+_VERBS: dict[ChildEvent, Verb] = {
+    ChildEvent.ACK: "ack",
+    ChildEvent.NACK: "nack",
+    ChildEvent.FAIL: "fail",
+    ChildEvent.DISCARD: "discard",
+    ChildEvent.RELEASE: "release",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class SparkRound:
     """Leased messages, by row; `leases` has the partition and token of each number in the column `lease`."""
 
     topic: str
@@ -59,7 +59,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class RoundAnswers:
     """What is said about a round: what is done, then what failed, both by chain, and what was not run behind that.
 
     A failure sends what is behind it back by itself; but behind one that became a dead letter, it has to be given back.
@@ -80,7 +80,7 @@ class Answers:
         return [self.behind[chain] for chain in dead if chain in self.behind]
 
 
-class LaneWork(msgspec.Struct, frozen=True):
+class SlotWork(msgspec.Struct, frozen=True):
     """One lane as it travels to an executor: the columns of its messages as an Arrow stream."""
 
     topic: str
@@ -88,7 +88,7 @@ class LaneWork(msgspec.Struct, frozen=True):
     columns: bytes
 
 
-class LaneReport(msgspec.Struct, frozen=True):
+class SlotReport(msgspec.Struct, frozen=True):
     """What came of a lane: what was said about each of its messages, and more where there is more to say."""
 
     said: bytes = b""
@@ -98,7 +98,7 @@ class LaneReport(msgspec.Struct, frozen=True):
     unusable: str | None = None
 
 
-def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> Round:
+def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> SparkRound:
     """All leases of these calls together."""
     leases: list[tuple[int, int]] = []
     parts: list[pa.RecordBatch] = []
@@ -121,10 +121,10 @@ def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> Round:
     free = whole.column("chain").to_numpy() == 0
     chains = np.where(free, -1 - np.arange(whole.num_rows), whole.column("chain").to_numpy())
     batch = whole.set_column(_SCHEMA.get_field_index("chain"), "chain", pa.array(chains))
-    return Round(topic=topic, incarnation=taken[0].head.incarnation, leases=leases, batch=batch)
+    return SparkRound(topic=topic, incarnation=taken[0].head.incarnation, leases=leases, batch=batch)
 
 
-def lanes_of(chains: Rows, count: int) -> list[Rows]:
+def slots_of(chains: Rows, count: int) -> list[Rows]:
     """The rows of each of at most so many lanes: a chain is in one of them, in its order, and all are about as long."""
     _, places, sizes = np.unique(chains, return_inverse=True, return_counts=True)
     loads = [0] * min(count, len(sizes))
@@ -140,51 +140,51 @@ def lanes_of(chains: Rows, count: int) -> list[Rows]:
     return [rows for lane in range(len(loads)) if len(rows := np.flatnonzero(lanes == lane))]
 
 
-def work_of(found: Round, rows: Rows) -> bytes:
+def work_of(found: SparkRound, rows: Rows) -> bytes:
     """A lane as it is sent to an executor."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as stream:
         stream.write_batch(found.batch.take(pa.array(rows)))
-    return msgspec.msgpack.encode(LaneWork(found.topic, found.incarnation, sink.getvalue().to_pybytes()))
+    return msgspec.msgpack.encode(SlotWork(found.topic, found.incarnation, sink.getvalue().to_pybytes()))
 
 
-def tasks_of(work: bytes) -> list[Task]:
+def tasks_of(work: bytes) -> list[HandlerTask]:
     """The same on the executor."""
-    lane = msgspec.msgpack.decode(work, type=LaneWork)
+    lane = msgspec.msgpack.decode(work, type=SlotWork)
     codec: Codec[Any] = Codec()
     with pa.ipc.open_stream(lane.columns) as stream:
         batch = stream.read_next_batch()
     messages = messages_of(batch, lane.topic, codec, lane.incarnation)
     numbers = [batch.column(name).to_pylist() for name in ("attempt", "failures", "chain")]
-    return [Task(*each) for each in zip(messages, *numbers, strict=True)]
+    return [HandlerTask(*each) for each in zip(messages, *numbers, strict=True)]
 
 
-def report_of(outcomes: Sequence[Outcome], crashed: int, timed_out: int) -> bytes:
+def report_of(outcomes: Sequence[HandlerOutcome], crashed: int, timed_out: int) -> bytes:
     more = {number: each[1:] for number, each in enumerate(outcomes) if each[1:] != ("", None, None)}
     said = bytes(each.said for each in outcomes)
-    return msgspec.msgpack.encode(LaneReport(said, more, crashed, timed_out))
+    return msgspec.msgpack.encode(SlotReport(said, more, crashed, timed_out))
 
 
-def read_report(report: bytes) -> LaneReport:
-    return msgspec.msgpack.decode(report, type=LaneReport)
+def read_report(report: bytes) -> SlotReport:
+    return msgspec.msgpack.decode(report, type=SlotReport)
 
 
-def outcomes_of(report: LaneReport) -> list[Outcome]:
-    return [Outcome(Said(said), *report.more.get(number, ())) for number, said in enumerate(report.said)]
+def outcomes_of(report: SlotReport) -> list[HandlerOutcome]:
+    return [HandlerOutcome(ChildEvent(said), *report.more.get(number, ())) for number, said in enumerate(report.said)]
 
 
-def answers_of(found: Round, outcomes: Mapping[int, Outcome]) -> Answers:
+def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> RoundAnswers:
     """What to say to the server about the rows, in an order in which it can be said: of a key, the first first."""
     leases, offsets = found.batch.column("lease").to_pylist(), found.batch.column("offset").to_pylist()
     chains = found.batch.column("chain").to_pylist()
-    done: dict[int, list[tuple[Outcome, list[int]]]] = {}
+    done: dict[int, list[tuple[HandlerOutcome, list[int]]]] = {}
     failed: dict[int, Answer] = {}
     behind: dict[int, tuple[int, list[int]]] = {}
     for row, outcome in sorted(outcomes.items()):
         lease, offset = leases[row], offsets[row]
-        if outcome.said is Said.RELEASE:
+        if outcome.said is ChildEvent.RELEASE:
             behind.setdefault(chains[row], (lease, []))[1].append(offset)
-        elif outcome.said in (Said.NACK, Said.FAIL):
+        elif outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
             failed[chains[row]] = _answer(found, lease, outcome, [offset])
         else:
             runs = done.setdefault(lease, [])
@@ -192,11 +192,14 @@ def answers_of(found: Round, outcomes: Mapping[int, Outcome]) -> Answers:
                 runs.append((outcome, []))
             runs[-1][1].append(offset)
     told = [_answer(found, lease, *run) for lease, runs in done.items() for run in runs]
-    releases = {chain: _answer(found, lease, Outcome(Said.RELEASE), some) for chain, (lease, some) in behind.items()}
-    return Answers(done=told, failed=failed, behind=releases)
+    releases = {
+        chain: _answer(found, lease, HandlerOutcome(ChildEvent.RELEASE), some)
+        for chain, (lease, some) in behind.items()
+    }
+    return RoundAnswers(done=told, failed=failed, behind=releases)
 
 
-def _answer(found: Round, lease: int, outcome: Outcome, offsets: Sequence[int]) -> Answer:
+def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Sequence[int]) -> Answer:
     partition, token = found.leases[lease]
     return Answer(
         verb=_VERBS[outcome.said],

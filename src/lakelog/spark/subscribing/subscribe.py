@@ -21,17 +21,17 @@ from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered, Consumed
 from lakelog.client.worker.failures import one_line
 from lakelog.client.worker.handler_types import Filter
-from lakelog.client.worker.options import Options, Retries, StartFrom
+from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.errors import LakelogError, OutcomeForgotten
 from lakelog.model.arguments import check_whole
 from lakelog.model.group import Order
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
 from lakelog.spark.session import client, connection_to, parallelism
-from lakelog.spark.subscribing.executor import Executed, Executor
-from lakelog.spark.subscribing.handling import recipe_of
+from lakelog.spark.subscribing.executor import RoundExecutor, RoundOutcome
+from lakelog.spark.subscribing.handling import pickled_handler
 from lakelog.spark.subscribing.lease_member import LeaseMember, giving_back
-from lakelog.spark.subscribing.rounds import Round, answers_of, round_of
+from lakelog.spark.subscribing.rounds import SparkRound, answers_of, round_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ _COUNTED = {"ack": "acked", "discard": "discarded"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class SubscriptionSummary:
     """What a subscription has done: messages by outcome, each counted for every time that it was delivered."""
 
     rounds: int = 0
@@ -66,7 +66,7 @@ class Summary:
     timed_out: int = 0
     seconds: float = 0.0
 
-    def plus(self, other: Summary) -> Summary:
+    def plus(self, other: SubscriptionSummary) -> SubscriptionSummary:
         names = [each.name for each in fields(self) if each.name != "seconds"]
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
@@ -89,10 +89,10 @@ def subscribe(
     lease: timedelta | float = 30.0,
     until_empty: bool = False,
     stop: threading.Event | None = None,
-    on_progress: Callable[[Summary], object] | None = None,
+    on_progress: Callable[[SubscriptionSummary], object] | None = None,
     url: str | None = None,
     token: str | None = None,
-) -> Summary:
+) -> SubscriptionSummary:
     """Gives each message of the topic to the handler, on executors, until SIGTERM, SIGINT or `stop`; or until the group
     has nothing left.
 
@@ -106,7 +106,7 @@ def subscribe(
     check_whole("batch", batch, 1, MAX_BATCH_MESSAGES)
     if concurrency is not None:
         check_whole("concurrency", concurrency, 1)
-    settings = Options(
+    settings = SubscriptionOptions(
         filter=filter,
         retries=retries,
         dead_letter=dead_letter,
@@ -115,16 +115,16 @@ def subscribe(
         ack_timeout=handler_timeout,
         lease=lease,
     )
-    recipe = recipe_of(handler, filter if callable(filter) else None, type, handler_timeout)
+    recipe = pickled_handler(handler, filter if callable(filter) else None, type, handler_timeout)
     member = LeaseMember(client(connection_to(url, token, spark)), topic, group, settings.wish(), settings.lease_ms)
     lanes = concurrency or parallelism(spark)
-    loop = Loop(member, Executor(spark, recipe, lanes), topic, Pace(lanes, batch))
+    loop = SubscriptionLoop(member, RoundExecutor(spark, recipe, lanes), topic, RoundSizer(lanes, batch))
     loop.on_progress = on_progress
     with _stopping(stop or threading.Event()) as stopping:
         return loop.run(stopping, until_empty=until_empty)
 
 
-class Pace:
+class RoundSizer:
     """How many messages the next round gets, by how long the last ones took."""
 
     def __init__(self, lanes: int, most: int) -> None:
@@ -137,24 +137,24 @@ class Pace:
             self.size = max(self._least, min(self._most, fitting, self.size * 4))
 
 
-class Loop:
+class SubscriptionLoop:
     """The driver's side of one subscription."""
 
-    def __init__(self, member: LeaseMember, executor: Executor, topic: str, pace: Pace) -> None:
-        self.on_progress: Callable[[Summary], object] | None = None
+    def __init__(self, member: LeaseMember, executor: RoundExecutor, topic: str, pace: RoundSizer) -> None:
+        self.on_progress: Callable[[SubscriptionSummary], object] | None = None
         self._member = member
         self._executor = executor
         self._topic = topic
         self._pace = pace
-        self._summary = Summary()
+        self._summary = SubscriptionSummary()
         self._begun = time.monotonic()
         self._ending = threading.Event()
         self._last_reason = ""
 
-    def run(self, stop: threading.Event, *, until_empty: bool) -> Summary:
+    def run(self, stop: threading.Event, *, until_empty: bool) -> SubscriptionSummary:
         self._member.join()
         log.info("%s: started on Spark as %s", self._topic, self._member.owner)
-        running: set[Future[Summary]] = set()
+        running: set[Future[SubscriptionSummary]] = set()
         pool = ThreadPoolExecutor(_ROUNDS, "lakelog-round")
         try:
             while not stop.is_set():
@@ -189,7 +189,9 @@ class Loop:
             size += sum(len(payload) for payload in found.payloads)
         return taken
 
-    def _settle(self, running: set[Future[Summary]], *, most: int, stop: threading.Event | None = None) -> None:
+    def _settle(
+        self, running: set[Future[SubscriptionSummary]], *, most: int, stop: threading.Event | None = None
+    ) -> None:
         """Returns when at most so many rounds run; what ended one of them is raised."""
         while True:
             done, _ = wait(running, timeout=_POLL_SECONDS if len(running) > most else 0, return_when=FIRST_COMPLETED)
@@ -199,12 +201,12 @@ class Loop:
             if len(running) <= most or (stop is not None and stop.is_set()):
                 return
 
-    def _count(self, done: Summary) -> None:
+    def _count(self, done: SubscriptionSummary) -> None:
         self._summary = replace(self._summary.plus(done), seconds=time.monotonic() - self._begun)
         if self.on_progress is not None:
             self.on_progress(self._summary)
 
-    def _round(self, taken: Sequence[Consumed]) -> Summary:
+    def _round(self, taken: Sequence[Consumed]) -> SubscriptionSummary:
         """Runs it to its end. If it cannot be run, its messages go back uncounted."""
         found = round_of(self._topic, taken, self._member.order)
         kept = [self._member.keep(partition, token) for partition, token in found.leases]
@@ -220,7 +222,7 @@ class Loop:
         finally:
             self._member.drop(kept)
 
-    def _answer(self, found: Round, executed: Executed) -> Summary:
+    def _answer(self, found: SparkRound, executed: RoundOutcome) -> SubscriptionSummary:
         answers = answers_of(found, executed.outcomes)
         results = self._say(answers.first)
         behind = answers.then([result for _, result in results])
@@ -236,7 +238,7 @@ class Loop:
         if answers.failed:
             self._log_failed(list(answers.failed.values()), found.count, counts["dead"])
         released = sum(len(answer.offsets) for answer in answers.behind.values())
-        return Summary(
+        return SubscriptionSummary(
             rounds=1,
             delivered=found.count,
             released=released,

@@ -19,11 +19,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakelog import failpoints
-from lakelog.client.publishing.staging import Cutter
+from lakelog.client.publishing.staging import StagingEncoder
 from lakelog.errors import EpochChanged, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.write import DecideWish, StagePiece, StageWish, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
-from lakelog.spark.session import Connection, announced, client, connection_of, short_errors
+from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 from lakelog.spark.writing.columns import written_columns
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ _DECIDE_TRIES = 4
 """Each with all the repeats of the client. A write of very many partitions may take longer than one."""
 
 _log = logging.getLogger(__name__)
-_found: set[tuple[Connection, str]] = set()
+_found: set[tuple[ConnectionSettings, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """The topic as it was when partitions were chosen."""
 
     topic: str
@@ -53,20 +53,20 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged(WriterCommitMessage):
+class StagedTask(WriterCommitMessage):
     """What one attempt of a task has staged; without rows, nothing."""
 
     write_id: str
     attempt: str
     count: int
-    target: Target | None
+    target: WriteTarget | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class SinkSettings:
     """Where rows go, and which of their columns are written."""
 
-    connection: Connection
+    connection: ConnectionSettings
     topic: str
     columns: Sequence[str]
 
@@ -89,12 +89,12 @@ class BatchWriter(DataSourceArrowWriter):
             sys.stderr.write(f"lakelog: the writeId of this write is {self._write_id}\n")
 
     @short_errors()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         return _stage(self._to, self._info, self._write_id, iterator)
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _decide(self._to, [each for each in messages if isinstance(each, Staged)])
+        _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: what nobody decides about never becomes visible, and attempts that died are not among these."""
@@ -113,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _require_once(self._to)
 
     @short_errors()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if not query or not batch:
@@ -124,22 +124,22 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _decide(self._to, [each for each in messages if isinstance(each, Staged)])
+        _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing, as in a batch."""
 
 
-def _destination(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Destination:
+def _destination(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
     if overwrite:
         raise InvalidRequest(
             "A topic is append-only. Write with .mode('append'), or a stream with .outputMode('append') or 'update'."
         )
     topic = topic_of(given)
-    return Destination(connection=connection_of(given), topic=topic, columns=written_columns(schema))
+    return SinkSettings(connection=connection_of(given), topic=topic, columns=written_columns(schema))
 
 
-def _require_once(to: Destination) -> None:
+def _require_once(to: SinkSettings) -> None:
     """Raise `TopicNotFound` before any task runs.
 
     Spark makes the writer twice in each micro-batch. The processes that do so are used again, and ask only once.
@@ -150,28 +150,28 @@ def _require_once(to: Destination) -> None:
         _found.add(place)
 
 
-def _stage(to: Destination, info: TopicInfo, write_id: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[pa.RecordBatch]) -> StagedTask:
     """Stages all rows of a task under a name that no other attempt has."""
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     attempt = f"{task}-{secrets.token_hex(8)}"
     wish = StageWish(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
-    cutter = Cutter(info)
-    with _Sender(to.connection, info.name, wish) as sender:
+    cutter = StagingEncoder(info)
+    with _StagingSender(to.connection, info.name, wish) as sender:
         for batch in batches:
             for share in cutter.add(batch.select(to.columns)):
                 sender.send(share)
         for share in cutter.rest():
             sender.send(share)
     failpoints.hit("spark.after_staging")
-    target = Target(info.name, info.incarnation, info.epoch)
-    return Staged(write_id, attempt, cutter.count, target if cutter.count else None)
+    target = WriteTarget(info.name, info.incarnation, info.epoch)
+    return StagedTask(write_id, attempt, cutter.count, target if cutter.count else None)
 
 
-class _Sender:
+class _StagingSender:
     """Sends shares in a thread, so that the next is cut and encoded meanwhile."""
 
-    def __init__(self, connection: Connection, topic: str, wish: StageWish) -> None:
+    def __init__(self, connection: ConnectionSettings, topic: str, wish: StageWish) -> None:
         self._writes = client(connection).writes
         self._topic, self._wish = topic, wish
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakelog-stage")
@@ -182,7 +182,7 @@ class _Sender:
             self._ahead.pop(0).result()
         self._ahead.append(self._pool.submit(self._writes.stage, self._topic, self._wish, share))
 
-    def __enter__(self) -> _Sender:
+    def __enter__(self) -> _StagingSender:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -192,7 +192,7 @@ class _Sender:
                 sent.result()
 
 
-def _decide(to: Destination, messages: Sequence[Staged]) -> Written | None:
+def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     topic = to.topic
     failpoints.hit("spark.before_commit")
     staged = [message for message in messages if message.count]
@@ -209,7 +209,7 @@ def _decide(to: Destination, messages: Sequence[Staged]) -> Written | None:
     log = client(to.connection)
     if target is None:
         info = to.describe()
-        target = Target(topic, info.incarnation, info.epoch)
+        target = WriteTarget(topic, info.incarnation, info.epoch)
     wish = DecideWish(
         write_id=messages[0].write_id,
         attempts=[message.attempt for message in staged],

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from lakelog.batches import decode, partition_of, to_messages, validate
 from lakelog.client.publishing.columns import (
     MAX_BATCH_BYTES,
-    Columns,
-    Extra,
-    Piece,
-    Rows,
-    Spread,
+    ColumnBuffer,
+    KeylessPartitioner,
+    PartitionBatch,
+    PublishRows,
+    RareFields,
     moved,
     pieces_of,
     rows_of_messages,
@@ -43,7 +43,7 @@ def topic(partitions: int, epoch: int = 0) -> TopicInfo:
     )
 
 
-def placed(pieces: list[Piece]) -> list[tuple[int, int, bytes | None]]:
+def placed(pieces: list[PartitionBatch]) -> list[tuple[int, int, bytes | None]]:
     found = []
     for piece in pieces:
         messages = to_messages(decode(piece.payload))
@@ -68,10 +68,10 @@ def test_every_message_is_in_one_piece_of_its_partition(
         Message(value=b"%d" % n, key=key, partition=named)
         for n, (key, named) in enumerate(zip(keys, chosen, strict=False))
     ]
-    pieces = pieces_of(rows_of_messages(messages), topic(partitions), Spread())
+    pieces = pieces_of(rows_of_messages(messages), topic(partitions), KeylessPartitioner())
     found = placed(pieces)
     assert [value for _, _, value in found] == [message.value for message in messages]
-    again = placed(moved(pieces, topic(partitions + 3, epoch=1), Spread()))
+    again = placed(moved(pieces, topic(partitions + 3, epoch=1), KeylessPartitioner()))
     assert [value for _, _, value in again] == [message.value for message in messages]
     for count, result in ((partitions, found), (partitions + 3, again)):
         for message, (_, partition, _) in zip(messages, result, strict=True):
@@ -84,13 +84,13 @@ def test_every_message_is_in_one_piece_of_its_partition(
 
 
 def test_columns_carry_all_fields() -> None:
-    columns = Columns()
+    columns = ColumnBuffer()
     columns.opened_at = 1_700_000_000.25
     expires = datetime(2030, 1, 1, tzinfo=UTC)
     columns.values += [b"a", None, b"c"]
     columns.keys += [b"k", None, None]
     columns.content_types += [None, None, "text/plain"]
-    columns.extras.append(Extra(1, {"h": "1"}, "c-1", expires, 2))
+    columns.extras.append(RareFields(1, {"h": "1"}, "c-1", expires, 2))
     rows = columns.batch()
     first, second, third = to_messages(rows.batch)
     assert first == Message(value=b"a", key=b"k", created_at=datetime.fromtimestamp(1_700_000_000.25, UTC))
@@ -113,12 +113,12 @@ def test_columns_carry_all_fields() -> None:
 
 def test_what_compresses_too_well_is_sent_as_it_is() -> None:
     rows = rows_of_messages([Message(value=b"x" * 500)] * 5_000)
-    [piece] = pieces_of(rows, topic(1), Spread())
+    [piece] = pieces_of(rows, topic(1), KeylessPartitioner())
     assert validate(piece.payload).num_rows == 5_000
 
 
 def test_keyless_messages_go_in_blocks() -> None:
-    spread = Spread()
+    spread = KeylessPartitioner()
     assert len(set(spread.many(500, 8).tolist())) == 1
     partitions = spread.many(10_000, 4)
     assert sorted((partitions == n).sum() for n in range(4)) == [2500] * 4
@@ -143,6 +143,6 @@ def test_a_table_is_checked() -> None:
     with pytest.raises(InvalidRequest):
         list(rows_of_table(pa.table({"value": ["a"], "partition": [70_000]})))
     [rows] = rows_of_table(pa.table({"value": ["a", "b"], "partition": pa.array([None, None], pa.int64())}))
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, PublishRows)
     assert rows.chosen is not None
     assert rows.chosen.tolist() == [-1, -1]

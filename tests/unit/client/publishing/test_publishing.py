@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelog.client.publishing import sessions as lanes
-from lakelog.client.publishing.sessions import Lane, Lanes
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.publishing.sessions import ProducerSession, SessionPool
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.errors import NotAllowed, OutcomeUnknown, PartlyPublished, SequenceRefused, Unavailable
 from tests.kit.waiting import eventually_async
 from tests.unit.client.faulty import QUICK, Fault, FaultyTransport, client_of
@@ -194,8 +194,8 @@ async def test_publish_many_tells_the_truth(faults: list[Fault]) -> None:
 
 
 def test_lanes_are_reused_newest_first_and_not_when_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Lanes()
-    first, second = Lane(), Lane()
+    pool = SessionPool()
+    first, second = ProducerSession(), ProducerSession()
     pool.give(first)
     pool.give(second)
     assert pool.take() is second
@@ -228,7 +228,7 @@ async def test_creating_is_repeated_only_where_it_is_safe() -> None:
 
 async def test_a_producer_that_gives_up_says_so_and_goes_on() -> None:
     transport = FaultyTransport([Fault.LOST_ANSWER] * 1000)
-    async with client_of(transport, Policy(first_pause_seconds=0.001, longest_pause_seconds=0.002)) as log:
+    async with client_of(transport, RetryPolicy(first_pause_seconds=0.001, longest_pause_seconds=0.002)) as log:
         topic = log.topic("t")
         await topic.create()
         producer = topic.producer(give_up_after=0.05, linger=3600)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog.batches import decode, partition_of, to_messages, validate
-from lakelog.client.publishing.staging import REQUEST_BYTES, Cutter
+from lakelog.client.publishing.staging import REQUEST_BYTES, StagingEncoder
 from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, TooLarge
 from lakelog.model.limits import MAX_BATCH_MESSAGES
@@ -35,7 +35,7 @@ def topic(partitions: int) -> TopicInfo:
     )
 
 
-def cut(cutter: Cutter, batches: Iterable[pa.RecordBatch]) -> list[list[StagePiece]]:
+def cut(cutter: StagingEncoder, batches: Iterable[pa.RecordBatch]) -> list[list[StagePiece]]:
     return [share for batch in batches for share in cutter.add(batch)] + list(cutter.rest())
 
 
@@ -53,7 +53,7 @@ def messages(shares: list[list[StagePiece]]) -> dict[int, list[Message]]:
 
 
 def test_rows_go_where_their_keys_belong_and_keep_their_order() -> None:
-    cutter = Cutter(topic(4))
+    cutter = StagingEncoder(topic(4))
     shares = cut(cutter, [rows(start, 7000) for start in range(0, 70_000, 7000)])
     found = messages(shares)
     assert cutter.count == sum(map(len, found.values())) == 70_000
@@ -67,33 +67,33 @@ def test_rows_go_where_their_keys_belong_and_keep_their_order() -> None:
 
 
 def test_what_is_gathered_is_bounded_and_so_are_requests() -> None:
-    cutter = Cutter(topic(3), gathered_bytes=3 << 20)
+    cutter = StagingEncoder(topic(3), gathered_bytes=3 << 20)
     batch = pa.record_batch({"value": [os.urandom(900_000) for _ in range(4)]})
     ready = [len(list(cutter.add(batch))) for _ in range(3)]
     assert ready == [1, 1, 1]
-    shares = cut(Cutter(topic(3)), [batch] * 8)
+    shares = cut(StagingEncoder(topic(3)), [batch] * 8)
     assert len(shares) > 1
     assert all(sum(len(piece.payload) for piece in share) <= REQUEST_BYTES for share in shares)
     assert sum(piece.count for share in shares for piece in share) == 32
 
 
 def test_rows_without_a_key_are_spread_and_a_named_partition_comes_first() -> None:
-    shares = cut(Cutter(topic(4)), [pa.record_batch({"value": ["x"] * 8000})])
+    shares = cut(StagingEncoder(topic(4)), [pa.record_batch({"value": ["x"] * 8000})])
     assert Counter(piece.partition for share in shares for piece in share).keys() == {0, 1, 2, 3}
     named = rows(0, 4, partition=pa.array([3, None, 9, 3], pa.int64()))
-    found = messages(cut(Cutter(topic(4)), [named]))
+    found = messages(cut(StagingEncoder(topic(4)), [named]))
     assert [message.value for message in found[9]] == [b"2"]  # That there is none is for the server to say.
     assert [message.value for message in found[3]][:1] == [b"0"]
     assert b"1" in [message.value for message in found[partition_of(b"k1", 4)]]
 
 
 def test_equal_values_are_sent_so_that_a_server_takes_them() -> None:
-    found = messages(cut(Cutter(topic(1)), [pa.record_batch({"value": ["x" * 500] * 9000})]))
+    found = messages(cut(StagingEncoder(topic(1)), [pa.record_batch({"value": ["x" * 500] * 9000})]))
     assert len(found[0]) == 9000
 
 
 def test_nothing_makes_nothing() -> None:
-    cutter = Cutter(topic(1))
+    cutter = StagingEncoder(topic(1))
     assert cut(cutter, []) == cut(cutter, [rows(0, 0)]) == []
     assert cutter.count == 0
 
@@ -110,4 +110,4 @@ def test_nothing_makes_nothing() -> None:
 )
 def test_what_is_no_message_is_refused_here(columns: dict[str, list[object]], error: type[Exception]) -> None:
     with pytest.raises(error):
-        cut(Cutter(topic(1)), [pa.record_batch(columns)])
+        cut(StagingEncoder(topic(1)), [pa.record_batch(columns)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.client.retrying.backoff import Policy, Tries, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_passing, may_be_written
 from lakelog.errors import (
     EpochChanged,
     InvalidRequest,
@@ -26,25 +26,26 @@ class Clock:
 
 def test_pauses_grow_and_have_a_longest() -> None:
     clock = Clock()
-    tries = Tries(Policy(first_pause_seconds=0.1, longest_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
+    tries = Attempts(RetryPolicy(first_pause_seconds=0.1, longest_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
     assert [tries.pause(Unavailable()) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_pauses_are_spread() -> None:
     pauses = [
-        Tries(Policy(first_pause_seconds=1.0), chance=lambda c=c: c).pause(Unavailable()) for c in (0.0, 0.5, 1.0)
+        Attempts(RetryPolicy(first_pause_seconds=1.0), chance=lambda c=c: c).pause(Unavailable())
+        for c in (0.0, 0.5, 1.0)
     ]
     assert pauses == [0.5, 0.75, 1.0]
 
 
 def test_a_server_may_ask_for_a_longer_pause() -> None:
-    tries = Tries(Policy(), clock=Clock())
+    tries = Attempts(RetryPolicy(), clock=Clock())
     assert tries.pause(Overloaded(retry_after=7)) == 7.0
 
 
 def test_no_pause_that_outlasts_the_limit() -> None:
     clock = Clock()
-    tries = Tries(Policy(limit_seconds=10.0, first_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
+    tries = Attempts(RetryPolicy(limit_seconds=10.0, first_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
     assert tries.pause(Unavailable()) == 1.0
     clock.now = 8.5
     assert tries.pause(Unavailable()) is None
@@ -53,7 +54,7 @@ def test_no_pause_that_outlasts_the_limit() -> None:
 
 def test_a_try_gets_its_share_and_no_more_than_is_left() -> None:
     clock = Clock()
-    tries = Tries(Policy(limit_seconds=30.0, try_seconds=10.0), clock=clock)
+    tries = Attempts(RetryPolicy(limit_seconds=30.0, try_seconds=10.0), clock=clock)
     assert tries.seconds() == 10.0
     assert tries.seconds(wait=5.0) == 15.0
     clock.now = 26.0

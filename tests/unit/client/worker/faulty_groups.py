@@ -13,7 +13,7 @@ from lakelog.client.embedded import AsyncEmbeddedTransport
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, GroupDescription, JoinWish, Membership
 from lakelog.client.hub import HubSettings
-from lakelog.client.retrying.backoff import Policy
+from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 
 LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
@@ -104,4 +104,4 @@ class FaultyTransport(AsyncEmbeddedTransport):
 
 def faulty_client() -> tuple[AsyncLakelog, FaultyGroups]:
     transport = FaultyTransport()
-    return AsyncLakelog(transport, Policy(limit_seconds=5.0, try_seconds=5.0)), transport.faulty
+    return AsyncLakelog(transport, RetryPolicy(limit_seconds=5.0, try_seconds=5.0)), transport.faulty

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from lakelog.client.worker.threads import HandlerThreads
-from lakelog.client.worker.timer import Alarm
+from lakelog.client.worker.timer import DeadlineTimer
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.test_worker import finished, topic
 
 
 async def test_an_alarm_rings_at_the_earliest_time_and_once() -> None:
     rung: list[float] = []
-    alarm = Alarm(lambda: rung.append(time.monotonic()))
+    alarm = DeadlineTimer(lambda: rung.append(time.monotonic()))
     begun = time.monotonic()
     for later in (5.0, 0.05, 3.0):
         alarm.set(begun + later)

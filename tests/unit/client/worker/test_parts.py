@@ -18,28 +18,28 @@ import pytest
 
 from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.retrying.backoff import Pauses
+from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.worker import answers
 from lakelog.client.worker.handlers import Handler, reason_of
-from lakelog.client.worker.isolation import Quarantine
-from lakelog.client.worker.keeper_process import Lines, Parent, keep, note
-from lakelog.client.worker.lease_extension import Extender, Kept, Source, send_due
-from lakelog.client.worker.lease_keeper import ProcessKeeper
+from lakelog.client.worker.isolation import IsolationLock
+from lakelog.client.worker.keeper_process import JsonLines, ParentProcess, keep, note
+from lakelog.client.worker.lease_extension import ExtensionSchedule, KeptLease, LeaseHolder, send_due
+from lakelog.client.worker.lease_keeper import ProcessLeaseKeeper
 from lakelog.client.worker.leased_message import clipped
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.filter import parse
 from tests.kit.waiting import eventually, eventually_async
 
-SOURCE = Source("t", "g", "o")
+SOURCE = LeaseHolder("t", "g", "o")
 
 
-def kept(*, token: int = 1, until: float = 100.0, due: float = 10.0, source: Source = SOURCE) -> Kept:
-    return Kept(source, 0, token, 30.0, until, due)
+def kept(*, token: int = 1, until: float = 100.0, due: float = 10.0, source: LeaseHolder = SOURCE) -> KeptLease:
+    return KeptLease(source, 0, token, 30.0, until, due)
 
 
 def test_a_lease_is_extended_every_third_of_it_until_its_time_is_over() -> None:
-    extender = Extender()
+    extender = ExtensionSchedule()
     extender.keep(1, kept())
     assert extender.due(9.9) == [] and extender.next_due() == 10.0
     (extends,) = extender.due(10.0)
@@ -54,10 +54,10 @@ def test_a_lease_is_extended_every_third_of_it_until_its_time_is_over() -> None:
 
 
 def test_a_lost_lease_is_dropped_and_a_failed_call_is_repeated_soon() -> None:
-    extender = Extender()
+    extender = ExtensionSchedule()
     extender.keep(1, kept(token=1))
     extender.keep(2, kept(token=2))
-    extender.keep(3, kept(token=3, source=Source("t", "g2", "o")))
+    extender.keep(3, kept(token=3, source=LeaseHolder("t", "g2", "o")))
     extends, other = extender.due(10.0)
     extender.settle(extends, [LeaseLost("over"), Unavailable("away")], 10.0)
     extender.settle(other, [Answered()], 10.0)
@@ -66,10 +66,10 @@ def test_a_lost_lease_is_dropped_and_a_failed_call_is_repeated_soon() -> None:
 
 def test_sending_holds_up_nobody_and_survives_errors() -> None:
     guard = threading.Lock()
-    extender = Extender()
+    extender = ExtensionSchedule()
     extender.keep(1, kept(until=float("inf"), due=0.0))
 
-    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         assert not guard.locked() and seconds == 5.0
         raise Unavailable("away")
 
@@ -77,7 +77,7 @@ def test_sending_holds_up_nobody_and_survives_errors() -> None:
     assert len(extender) == 1
 
 
-class _Parent(Parent):
+class _Parent(ParentProcess):
     def __init__(self, runs: bool, turns: int) -> None:
         super().__init__(os.getpid())
         self._answer, self._turns = runs, turns
@@ -96,14 +96,14 @@ class _Parent(Parent):
 def test_the_keeper_extends_only_while_its_parent_runs(runs: bool) -> None:
     sent: list[int | None] = []
 
-    def send(source: Source, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         sent.extend(answer.token for answer in answers)
         return [Answered() for _ in answers]
 
     reader, writer = os.pipe()
     line = [1, "t", "g", "o", 0, 7, 0.03, 1e12, 0.0]
     os.write(writer, (json.dumps(line) + "\n").encode())
-    keep(Lines(reader), _Parent(runs, 5), send)
+    keep(JsonLines(reader), _Parent(runs, 5), send)
     assert (7 in sent) is runs
     os.close(writer)
     os.close(reader)
@@ -111,10 +111,10 @@ def test_the_keeper_extends_only_while_its_parent_runs(runs: bool) -> None:
 
 def test_the_state_of_a_process_is_what_the_kernel_says() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    parent = Parent(child.pid)
-    parent_gone = Parent.gone
+    parent = ParentProcess(child.pid)
+    parent_gone = ParentProcess.gone
     try:
-        Parent.gone = property(lambda self: False)  # type: ignore[assignment,misc]
+        ParentProcess.gone = property(lambda self: False)  # type: ignore[assignment,misc]
         assert parent.runs
         child.send_signal(signal.SIGSTOP)
         eventually(lambda: not parent.runs, what="stopped")
@@ -125,14 +125,14 @@ def test_the_state_of_a_process_is_what_the_kernel_says() -> None:
         child.wait()
         assert not parent.runs
     finally:
-        Parent.gone = parent_gone  # type: ignore[method-assign]
+        ParentProcess.gone = parent_gone  # type: ignore[method-assign]
         child.kill()
         child.communicate()
-    assert Parent(os.getppid()).runs and not Parent(os.getppid()).gone and Parent(1 << 22).gone
+    assert ParentProcess(os.getppid()).runs and not ParentProcess(os.getppid()).gone and ParentProcess(1 << 22).gone
 
 
 def test_what_the_keeper_is_told() -> None:
-    extender = Extender()
+    extender = ExtensionSchedule()
     note(extender, [1, "t", "g", "o", 0, 7, 30.0, 50.0, 10.0])
     note(extender, [1, 99.0])
     assert len(extender.due(98.0)) == 1
@@ -142,7 +142,7 @@ def test_what_the_keeper_is_told() -> None:
 
 async def test_a_keeper_process_gets_its_secrets_by_its_pipe_alone() -> None:
     """Nothing of them stands in its arguments or its environment; it is gone when it is closed."""
-    keeper = ProcessKeeper({"url": "http://127.0.0.1:1", "token": "secret-token", "project": "p"})
+    keeper = ProcessLeaseKeeper({"url": "http://127.0.0.1:1", "token": "secret-token", "project": "p"})
     keeper.begin()
     await keeper.ready()
     (pid,) = [keeper._process.pid] if keeper._process else [0]
@@ -156,7 +156,7 @@ async def test_a_keeper_process_gets_its_secrets_by_its_pipe_alone() -> None:
 
 
 async def test_a_suspect_waits_for_the_others_and_goes_before_new_ones() -> None:
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     await quarantine.enter()
     await quarantine.enter()
     alone = asyncio.create_task(quarantine.enter_alone(10))
@@ -173,7 +173,7 @@ async def test_a_suspect_waits_for_the_others_and_goes_before_new_ones() -> None
 
 
 async def test_a_suspect_that_cannot_be_alone_in_time_lets_the_others_go_on() -> None:
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     await quarantine.enter()
     assert not await quarantine.enter_alone(0.01)
     await asyncio.wait_for(quarantine.enter(), 1)
@@ -245,7 +245,7 @@ def test_reasons_fit_into_what_is_stored() -> None:
 
 
 def test_pauses_grow_have_an_end_and_heed_the_server() -> None:
-    pauses = Pauses(chance=lambda: 1.0)
+    pauses = Backoff(chance=lambda: 1.0)
     assert [pauses.next() for _ in range(9)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert pauses.next(Overloaded("full", retry_after=30)) == 30.0
 
@@ -267,7 +267,7 @@ def test_filters_of_dead_letters(given: tuple[str | None, ...], expected: str | 
 
 
 async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "Pauses", functools.partial(Pauses, first_seconds=30.0, longest_seconds=30.0))
+    monkeypatch.setattr(answers, "Backoff", functools.partial(Backoff, first_seconds=30.0, longest_seconds=30.0))
     said: list[list[int]] = []
 
     async def send(some: Sequence[Answer]) -> list[Answered | LakelogError]:
@@ -276,7 +276,7 @@ async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monke
             raise Unavailable("away")
         return [Unavailable("away") if each.partition == 0 else Answered() for each in some]
 
-    answerer = answers.Answerer(send)
+    answerer = answers.AnswerSender(send)
     stuck = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(0,)))
     await eventually_async(lambda: said == [[0]], what="it was said once")
     await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(0,))), 5.0)
@@ -297,7 +297,7 @@ async def test_S11_an_ack_of_unknown_outcome_is_not_merged_with_a_later_one() ->
             raise OutcomeUnknown("lost")
         return [Answered() if answer.offsets == (0, 1) else LeaseLost() for answer in said]
 
-    answerer = answers.Answerer(send)
+    answerer = answers.AnswerSender(send)
     first = [answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
     await eventually_async(lambda: bool(calls), what="they were sent once")
     later = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(2,)))

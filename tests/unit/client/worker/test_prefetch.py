@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakelog.client.worker.options import Options
+from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.client.worker.prefetch import PATIENCE_SECONDS, Prefetch
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.test_worker import finished, topic
@@ -21,7 +21,7 @@ def handled(prefetch: Prefetch, seconds: float, times: int) -> int:
 
 
 def test_it_grows_with_fast_handlers_and_shrinks_with_the_first_slow_one() -> None:
-    prefetch = Prefetch(Options())
+    prefetch = Prefetch(SubscriptionOptions())
     assert prefetch.size == 0 and prefetch.capacity == 1
     assert handled(prefetch, 0.0001, 1) == 0, "one fast handler says little"
     assert handled(prefetch, 0.0001, 40) == 50, "the default batch_size"
@@ -41,7 +41,7 @@ def test_it_grows_with_fast_handlers_and_shrinks_with_the_first_slow_one() -> No
     ],
 )
 def test_a_number_from_the_caller_is_kept(options: dict[str, int], capacity: int) -> None:
-    prefetch = Prefetch(Options(**options))  # type: ignore[arg-type]
+    prefetch = Prefetch(SubscriptionOptions(**options))  # type: ignore[arg-type]
     assert prefetch.capacity == capacity and prefetch.patience_seconds is None
     assert str(prefetch).endswith(f"prefetch {max(0, capacity - options['concurrency'])}")
     handled(prefetch, 0.0001, 40)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.client.lake_values import Segment, TierRange
-from lakelog.spark.pipelines.tier_tasks import Outcome
+from lakelog.spark.pipelines.tier_tasks import TierResult
 from lakelog.spark.pipelines.tiering import waves
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
@@ -29,21 +29,21 @@ def segment(partition: int, first: int) -> Segment:
     )
 
 
-def ok(partition: int, first: int) -> Outcome:
-    return Outcome(segment=segment(partition, first))
+def ok(partition: int, first: int) -> TierResult:
+    return TierResult(segment=segment(partition, first))
 
 
-def damaged(partition: int, first: int) -> Outcome:
-    return Outcome(segment=segment(partition, first), error="It is damaged.", is_damaged=True)
+def damaged(partition: int, first: int) -> TierResult:
+    return TierResult(segment=segment(partition, first), error="It is damaged.", is_damaged=True)
 
 
-def unread(partition: int, first: int) -> Outcome:
-    return Outcome(segment=segment(partition, first), error="The store is away.")
+def unread(partition: int, first: int) -> TierResult:
+    return TierResult(segment=segment(partition, first), error="The store is away.")
 
 
 def test_an_outcome_comes_back_from_a_task_as_it_was() -> None:
-    for outcome in (ok(3, 10), damaged(0, 0), unread(1, 5), Outcome(error="ä: no range")):
-        assert Outcome.of(outcome.text()) == outcome
+    for outcome in (ok(3, 10), damaged(0, 0), unread(1, 5), TierResult(error="ä: no range")):
+        assert TierResult.of(outcome.text()) == outcome
 
 
 @given(st.lists(st.integers(0, 6), max_size=8), st.integers(1, 9))

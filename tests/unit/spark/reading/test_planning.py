@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakelog.client.lake_values import PartitionPlan, Plan, Segment
 from lakelog.errors import OffsetOutOfRange, Unavailable
-from lakelog.spark.reading.planning import Piece, SplitSizes, pieces_in, pieces_of, require_whole, splits_of
+from lakelog.spark.reading.planning import ReadRange, SplitSizes, pieces_in, pieces_of, require_whole, splits_of
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -77,7 +77,7 @@ sizes = st.builds(
 
 @given(plan=plans(), sizes=sizes)
 def test_every_offset_is_in_one_split_s22(plan: Plan, sizes: SplitSizes) -> None:
-    read: dict[int, list[Piece]] = defaultdict(list)
+    read: dict[int, list[ReadRange]] = defaultdict(list)
     for split in splits_of(pieces_of(plan), sizes):
         assert split, "an empty split is a task for nothing"
         for piece in split:
@@ -139,4 +139,4 @@ def test_named_offsets_are_there_or_it_is_an_error() -> None:
 
 
 def test_ranges_become_pieces_without_a_segment() -> None:
-    assert pieces_in({1: (4, 9), 0: (3, 3)}) == [Piece(partition=1, first=4, end=9)]
+    assert pieces_in({1: (4, 9), 0: (3, 3)}) == [ReadRange(partition=1, first=4, end=9)]

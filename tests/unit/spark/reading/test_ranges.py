@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakelog.errors import InvalidRequest
 from lakelog.spark.configuring import SETTINGS
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
-from lakelog.spark.reading.ranges import Pinned, offsets_of, read_wish, time_of
+from lakelog.spark.reading.ranges import ResolvedRanges, offsets_of, read_wish, time_of
 
 _REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "spark.md"
 _NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)
@@ -91,8 +91,8 @@ def test_a_wrong_option_is_never_ignored(options: dict[str, str], said: str) -> 
     ranges=st.dictionaries(st.integers(0, 99), st.tuples(st.integers(0), st.integers(0))),
 )
 def test_pinned_ranges_come_back_as_they_were(incarnation: int, ranges: dict[int, tuple[int, int]]) -> None:
-    pinned = Pinned(incarnation=incarnation, ranges=ranges)
-    assert Pinned.of(pinned.text()) == pinned
+    pinned = ResolvedRanges(incarnation=incarnation, ranges=ranges)
+    assert ResolvedRanges.of(pinned.text()) == pinned
 
 
 def test_the_reference_names_every_option_and_setting() -> None:

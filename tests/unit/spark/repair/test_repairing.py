@@ -11,7 +11,7 @@ from lakelog.client.group_values import DeadLetter
 from lakelog.errors import InvalidRequest
 from lakelog.model.repair import Repair
 from lakelog.spark.repair.dead_letter_reader import DEAD_LETTERS, columns_of, fingerprint
-from lakelog.spark.repair.repairing import Wanted, pages, parse_rate, wanted_of
+from lakelog.spark.repair.repairing import RedriveRow, pages, parse_rate, wanted_of
 
 LETTER = DeadLetter(
     id="1-0-3",
@@ -66,7 +66,7 @@ def test_letters_become_rows_of_the_schema() -> None:
     ],
 )
 def test_repaired_is_what_differs(changes: dict[str, Any], repair: Repair | None) -> None:
-    assert wanted_of(row(**changes)) == Wanted("orders", "billing", "1-0-3", repair)
+    assert wanted_of(row(**changes)) == RedriveRow("orders", "billing", "1-0-3", repair)
 
 
 def test_a_key_cannot_be_repaired_nor_a_value_be_a_number() -> None:
@@ -82,9 +82,9 @@ def test_no_headers_and_empty_headers_are_the_same() -> None:
 
 
 def test_pages_are_of_one_group_fit_into_a_call_and_name_each_once() -> None:
-    small = [Wanted("orders", "billing", f"1-0-{n % 25}", None) for n in range(50)]
-    other = [Wanted("orders", "shipping", "1-0-0", None)]
-    large = [Wanted("orders", "shipping", f"1-1-{n}", Repair(value=b"x" * (1 << 20))) for n in range(3)]
+    small = [RedriveRow("orders", "billing", f"1-0-{n % 25}", None) for n in range(50)]
+    other = [RedriveRow("orders", "shipping", "1-0-0", None)]
+    large = [RedriveRow("orders", "shipping", f"1-1-{n}", Repair(value=b"x" * (1 << 20))) for n in range(3)]
     found = list(pages([*small, *other, *large], per_call=20))
     assert len(found) >= 4
     for page in found:

@@ -13,11 +13,11 @@ from lakelog.client.group_values import JoinWish, Position
 from lakelog.errors import GroupNotFound, PositionRefused, StaleGeneration
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.spark.streaming.member import StreamMember
-from lakelog.spark.streaming.options import StreamWish
+from lakelog.spark.streaming.options import StreamOptions
 from tests.kit.waiting import eventually
 
 _names = itertools.count()
-WISH = StreamWish(topic="orders", group="features", session_ms=1000)
+WISH = StreamOptions(topic="orders", group="features", session_ms=1000)
 AT = {0: 0, 1: 0}
 CURSOR = GroupWish(kind=GroupKind.CURSOR)
 

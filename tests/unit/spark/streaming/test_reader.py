@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import lakelog
 from lakelog.errors import GroupNotFound, OffsetOutOfRange
-from lakelog.spark.session import Connection, client
+from lakelog.spark.session import ConnectionSettings, client
 from lakelog.spark.streaming.planning import StreamOffset
 from lakelog.spark.streaming.reader import StreamReader
 
@@ -45,7 +45,7 @@ class Stream:
 @pytest.fixture
 def stream() -> Iterator[Stream]:
     url = f"memory://stream-reader-{next(_names)}"
-    with client(Connection(url=url)) as log:
+    with client(ConnectionSettings(url=url)) as log:
         log.topic("orders").create(2)
         made = Stream(url=url, log=log)
         made.publish(20)

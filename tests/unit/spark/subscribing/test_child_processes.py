@@ -18,34 +18,34 @@ import pytest
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.errors import ConfigurationError, InvalidRequest
-from lakelog.spark.subscribing import child_processes as children
-from lakelog.spark.subscribing.child_processes import LaneResult, run_lanes
-from lakelog.spark.subscribing.handling import Outcome, Said, Task, recipe_of
+from lakelog.spark.subscribing import child_processes
+from lakelog.spark.subscribing.child_processes import SlotResult, run_slots
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, HandlerTask, pickled_handler
 
 
 @pytest.fixture(autouse=True)
 def no_child_is_left() -> Iterator[None]:
     yield
-    children.children.close()
+    child_processes.child_pool.close()
 
 
 CODEC: Codec[Any] = Codec()
 NOW = datetime.now(UTC)
 
 
-def task(offset: int, value: str, chain: int | None = None) -> Task:
+def task(offset: int, value: str, chain: int | None = None) -> HandlerTask:
     raw = value.encode()
     message: ReceivedMessage[Any] = ReceivedMessage(
         "orders", 0, offset, b"k", raw, MappingProxyType({}), "text/plain", None, None, NOW, None, None, 7, CODEC
     )
-    return Task(message, attempt=2, failures=1, chain=-offset - 1 if chain is None else chain)
+    return HandlerTask(message, attempt=2, failures=1, chain=-offset - 1 if chain is None else chain)
 
 
-def run(handler: Callable[..., Any], *lanes: list[Task], timeout: float = 10.0) -> list[LaneResult]:
-    return run_lanes(lanes, recipe_of(handler, None, None, timeout))
+def run(handler: Callable[..., Any], *lanes: list[HandlerTask], timeout: float = 10.0) -> list[SlotResult]:
+    return run_slots(lanes, pickled_handler(handler, None, None, timeout))
 
 
-def said(result: LaneResult) -> str:
+def said(result: SlotResult) -> str:
     return " ".join(outcome.said.name for outcome in result.outcomes)
 
 
@@ -147,11 +147,11 @@ def test_what_a_handler_says_itself_counts() -> None:
 
     (result,) = run(handler, [task(number, f"{verb}{number}") for number, verb in enumerate("nfdax")])
     assert result.outcomes == [
-        Outcome(Said.NACK, "later", 1500),
-        Outcome(Said.FAIL, "never"),
-        Outcome(Said.DISCARD, "unwanted"),
-        Outcome(Said.ACK),
-        Outcome(Said.NACK, "SystemExit: 4", None, result.outcomes[-1].traceback),
+        HandlerOutcome(ChildEvent.NACK, "later", 1500),
+        HandlerOutcome(ChildEvent.FAIL, "never"),
+        HandlerOutcome(ChildEvent.DISCARD, "unwanted"),
+        HandlerOutcome(ChildEvent.ACK),
+        HandlerOutcome(ChildEvent.NACK, "SystemExit: 4", None, result.outcomes[-1].traceback),
     ]
 
 
@@ -176,7 +176,7 @@ def test_values_have_the_type_that_was_asked_for_and_others_fail_for_good() -> N
     def handler(value: int) -> None:
         assert value == 12
 
-    (result,) = run_lanes([[task(0, "12"), task(1, "x")]], recipe_of(handler, None, int, 5))
+    (result,) = run_slots([[task(0, "12"), task(1, "x")]], pickled_handler(handler, None, int, 5))
     assert said(result) == "ACK FAIL" and "not valid as int" in result.outcomes[1].reason
 
 
@@ -184,7 +184,7 @@ def test_a_filter_runs_in_the_child_and_what_it_refuses_is_acked() -> None:
     def handler(value: str) -> None:
         assert value == "a"
 
-    (result,) = run_lanes([[task(0, "a"), task(1, "b")]], recipe_of(handler, lambda value: value == "a", None, 5))
+    (result,) = run_slots([[task(0, "a"), task(1, "b")]], pickled_handler(handler, lambda value: value == "a", None, 5))
     assert said(result) == "ACK ACK"
 
 
@@ -192,8 +192,8 @@ def test_children_are_kept_for_the_next_task() -> None:
     def handler(value: str, delivery: Any) -> None:
         delivery.nack(reason=str(os.getpid()))
 
-    recipe = recipe_of(handler, None, None, 5)
-    reasons = [run_lanes([[task(0, "a")]], recipe)[0].outcomes[0].reason for _ in range(3)]
+    recipe = pickled_handler(handler, None, None, 5)
+    reasons = [run_slots([[task(0, "a")]], recipe)[0].outcomes[0].reason for _ in range(3)]
     assert len(set(reasons)) == 1 and reasons[0] != str(os.getpid())
 
 
@@ -219,20 +219,20 @@ def _leave() -> None:
 
 @pytest.mark.parametrize("how, why", [(_raise, "No module named 'torch'"), (_leave, "ended with code 9")])
 def test_a_handler_that_cannot_be_loaded_fails_no_message(how: Callable[[], None], why: str) -> None:
-    recipe = recipe_of(_Unloadable(how), None, None, 5)
+    recipe = pickled_handler(_Unloadable(how), None, None, 5)
     with pytest.raises(ConfigurationError, match=why):
-        run_lanes([[task(0, "a")], [task(1, "b")]], recipe)
+        run_slots([[task(0, "a")], [task(1, "b")]], recipe)
 
 
 def test_a_handler_that_cannot_be_pickled_is_refused_at_once() -> None:
     lock = threading.Lock()
     with pytest.raises(InvalidRequest, match="cannot be sent to executors"):
-        recipe_of(lambda value: lock.acquire(), None, None, 5)
+        pickled_handler(lambda value: lock.acquire(), None, None, 5)
 
     async def handler(value: str) -> None: ...
 
     with pytest.raises(InvalidRequest, match="plain function"):
-        recipe_of(handler, None, None, 5)
+        pickled_handler(handler, None, None, 5)
 
 
 def test_an_awaitable_that_a_handler_returns_is_awaited() -> None:
@@ -249,7 +249,7 @@ def test_generators_are_refused_and_fail_the_message() -> None:
         yield value
 
     with pytest.raises(InvalidRequest, match="yield"):
-        recipe_of(handler, None, None, 5)
+        pickled_handler(handler, None, None, 5)
     (result,) = run(lambda value: handler(value), [task(0, "a")])
     assert said(result) == "NACK" and "returned a generator" in result.outcomes[0].reason
 

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 import lakelog
 from lakelog import Lakelog
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
-from lakelog.client.worker.options import Options
+from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.model.group import Order
 from lakelog.spark.subscribing.executor import halves
-from lakelog.spark.subscribing.handling import Outcome, Said
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome
 from lakelog.spark.subscribing.rounds import (
-    Round,
+    SparkRound,
     answers_of,
-    lanes_of,
     outcomes_of,
     read_report,
     report_of,
     round_of,
+    slots_of,
     tasks_of,
     work_of,
 )
-from lakelog.spark.subscribing.subscribe import Loop, Pace
+from lakelog.spark.subscribing.subscribe import RoundSizer, SubscriptionLoop
 
 OWNER, GROUP = "spark-1", "scoring"
 
@@ -49,7 +49,7 @@ def take(log: Lakelog, **wish: Any) -> Consumed:
             owner=OWNER,
             request_id=uuid.uuid4().hex,
             max_messages=1000,
-            wish=Options(start_from="earliest", **wish).wish(),
+            wish=SubscriptionOptions(start_from="earliest", **wish).wish(),
         )
     )
 
@@ -60,7 +60,7 @@ def publish(log: Lakelog, count: int, keys: int) -> None:
         orders.publish({"n": number}, key=f"k{number % keys}" if keys else None, headers={"h": str(number)})
 
 
-def answered(log: Lakelog, found: Round, outcomes: Mapping[int, Outcome]) -> int:
+def answered(log: Lakelog, found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> int:
     """Says all of it; how many were given back behind dead letters. Nothing may be refused."""
     answers = answers_of(found, outcomes)
     results = log.group(GROUP).answer("orders", OWNER, answers.first)
@@ -73,7 +73,7 @@ def answered(log: Lakelog, found: Round, outcomes: Mapping[int, Outcome]) -> int
 def test_a_lane_travels_with_all_that_a_handler_may_ask_for(log: Lakelog) -> None:
     publish(log, 40, keys=5)
     found = round_of("orders", [take(log)], Order.KEY)
-    lanes = lanes_of(found.chains(), 3)
+    lanes = slots_of(found.chains(), 3)
     tasks = [task for lane in lanes for task in tasks_of(work_of(found, lane))]
     assert sorted(task.message.value["n"] for task in tasks) == list(range(40))
     for task in tasks:
@@ -104,7 +104,7 @@ def test_every_order_has_its_chains(log: Lakelog) -> None:
 @given(st.lists(st.integers(-3, 5), min_size=1, max_size=60), st.integers(1, 8))
 def test_lanes_keep_chains_together_and_in_order(chains: list[int], count: int) -> None:
     """S15: and no row is lost."""
-    lanes = lanes_of(np.array(chains), count)
+    lanes = slots_of(np.array(chains), count)
     assert sorted(row for lane in lanes for row in lane) == list(range(len(chains)))
     assert len(lanes) <= count and all(list(lane) == sorted(lane) for lane in lanes)
     homes = [{chains[row] for row in lane} for lane in lanes]
@@ -113,7 +113,7 @@ def test_lanes_keep_chains_together_and_in_order(chains: list[int], count: int) 
 
 def test_lanes_are_about_as_long_as_one_another() -> None:
     chains = np.array([1] * 10 + [2] * 4 + [*range(-1, -27, -1)])
-    assert sorted(len(lane) for lane in lanes_of(chains, 4)) == [10, 10, 10, 10]
+    assert sorted(len(lane) for lane in slots_of(chains, 4)) == [10, 10, 10, 10]
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=20))
@@ -125,8 +125,13 @@ def test_halves_are_all_and_none_is_empty(chains: list[int]) -> None:
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
-    outcomes = [Outcome(Said.ACK), Outcome(Said.NACK, "no", 20), Outcome(Said.RELEASE), Outcome(Said.FAIL, "bad")]
-    outcomes += [Outcome(Said.NACK, "", 0), Outcome(Said.NACK, "no", None, "in pay")]
+    outcomes = [
+        HandlerOutcome(ChildEvent.ACK),
+        HandlerOutcome(ChildEvent.NACK, "no", 20),
+        HandlerOutcome(ChildEvent.RELEASE),
+        HandlerOutcome(ChildEvent.FAIL, "bad"),
+    ]
+    outcomes += [HandlerOutcome(ChildEvent.NACK, "", 0), HandlerOutcome(ChildEvent.NACK, "no", None, "in pay")]
     report = read_report(report_of(outcomes, 1, 2))
     assert outcomes_of(report) == outcomes and (report.crashed, report.timed_out) == (1, 2)
 
@@ -136,14 +141,18 @@ def test_answers_are_accepted_whatever_became_of_the_messages(log: Lakelog) -> N
     publish(log, 60, keys=6)
     found = round_of("orders", [take(log, retries=0)], Order.KEY)
     chains, chance = found.chains().tolist(), np.random.default_rng(3)
-    blocked: dict[int, Said] = {}
+    blocked: dict[int, ChildEvent] = {}
     outcomes = {}
     for row, chain in enumerate(chains):
-        said = Said.RELEASE if chain in blocked else [Said.ACK, Said.ACK, Said.DISCARD, Said.NACK][chance.integers(4)]
-        outcomes[row] = Outcome(said, "x" if said is Said.NACK else "")
-        if said is Said.NACK:
+        said = (
+            ChildEvent.RELEASE
+            if chain in blocked
+            else [ChildEvent.ACK, ChildEvent.ACK, ChildEvent.DISCARD, ChildEvent.NACK][chance.integers(4)]
+        )
+        outcomes[row] = HandlerOutcome(said, "x" if said is ChildEvent.NACK else "")
+        if said is ChildEvent.NACK:
             blocked[chain] = said
-    released = sum(each.said is Said.RELEASE for each in outcomes.values())
+    released = sum(each.said is ChildEvent.RELEASE for each in outcomes.values())
     assert answered(log, found, outcomes) == released > 0, "each failure is the last, and frees its key"
     progress = log.group(GROUP).progress("orders")
     assert sum(each.leased for each in progress) == 0
@@ -154,7 +163,11 @@ def test_answers_are_accepted_whatever_became_of_the_messages(log: Lakelog) -> N
 def test_what_is_behind_a_failure_is_not_given_back_twice(log: Lakelog) -> None:
     publish(log, 6, keys=1)
     found = round_of("orders", [take(log, retries=3)], Order.KEY)
-    outcomes = {0: Outcome(Said.ACK), 1: Outcome(Said.NACK, "x"), **{row: Outcome(Said.RELEASE) for row in range(2, 6)}}
+    outcomes = {
+        0: HandlerOutcome(ChildEvent.ACK),
+        1: HandlerOutcome(ChildEvent.NACK, "x"),
+        **{row: HandlerOutcome(ChildEvent.RELEASE) for row in range(2, 6)},
+    }
     assert answered(log, found, outcomes) == 0
     progress = log.group(GROUP).progress("orders")
     assert (sum(each.leased for each in progress), sum(each.lag for each in progress)) == (0, 5)
@@ -163,7 +176,7 @@ def test_what_is_behind_a_failure_is_not_given_back_twice(log: Lakelog) -> None:
 def test_the_failures_of_a_round_are_one_line_and_the_traceback_of_a_new_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    loop = Loop(None, None, "orders", Pace(2, 10))  # type: ignore[arg-type]
+    loop = SubscriptionLoop(None, None, "orders", RoundSizer(2, 10))  # type: ignore[arg-type]
     failed = [
         Answer(verb="nack", partition=1, token=1, offsets=(offset,), reason="ValueError: no", traceback="in pay\n")
         for offset in (5, 6)
@@ -175,7 +188,7 @@ def test_the_failures_of_a_round_are_one_line_and_the_traceback_of_a_new_error(
 
 
 def test_rounds_grow_with_fast_handlers_and_shrink_with_slow_ones() -> None:
-    pace = Pace(lanes=4, most=5000)
+    pace = RoundSizer(lanes=4, most=5000)
     assert pace.size == 128
     pace.took(128, 0.2)
     assert pace.size == 512

@@ -14,10 +14,10 @@ from lakelog.client.lake_values import PartitionPlan, Plan, PlanWish, Segment
 from lakelog.errors import LakelogError, OffsetOutOfRange, SegmentDamaged, Unavailable
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import SegmentWriter
-from lakelog.spark.reading import piece_reader
-from lakelog.spark.reading.piece_reader import Place, read_piece
-from lakelog.spark.reading.planning import Piece
-from lakelog.spark.session import Connection
+from lakelog.spark.reading import range_reader as piece_reader
+from lakelog.spark.reading.planning import ReadRange
+from lakelog.spark.reading.range_reader import ReadTarget, read_piece
+from lakelog.spark.session import ConnectionSettings
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -84,15 +84,15 @@ def sealed(store: ObjectStore, first: int, end: int, name: str) -> Segment:
     return done.segment(name)
 
 
-def read(monkeypatch: pytest.MonkeyPatch, store: ObjectStore, log: Log, piece: Piece) -> list[int]:
+def read(monkeypatch: pytest.MonkeyPatch, store: ObjectStore, log: Log, piece: ReadRange) -> list[int]:
     monkeypatch.setattr(piece_reader, "client", lambda _: log)
-    place = Place(connection=Connection(url="http://x"), topic="t", incarnation=7, store=store.url)
+    place = ReadTarget(connection=ConnectionSettings(url="http://x"), topic="t", incarnation=7, store=store.url)
     return [offset for found in read_piece(place, piece) for offset in found.column("offset").to_pylist()]
 
 
 def test_a_part_of_a_segment(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
     segment = sealed(store, 10, 50, "a")
-    piece = Piece(partition=0, first=20, end=30, segment=segment)
+    piece = ReadRange(partition=0, first=20, end=30, segment=segment)
     assert read(monkeypatch, store, Log(), piece) == list(range(20, 30))
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_was_replaced_is_planned_again(monkeypatch: pytest.MonkeyPat
     old = sealed(store, 0, 50, "old")
     store.delete("old")
     log = Log(sealed(store, 0, 20, "a"), sealed(store, 20, 40, "b"))
-    assert read(monkeypatch, store, log, Piece(partition=0, first=5, end=50, segment=old)) == list(range(5, 50))
+    assert read(monkeypatch, store, log, ReadRange(partition=0, first=5, end=50, segment=old)) == list(range(5, 50))
     assert log.asked == [(5, 50)]
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_goes_while_it_is_read_is_planned_again(
     log = Log(new)
     whole = piece_reader._batches
 
-    def breaks_off(place: Place, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def breaks_off(place: ReadTarget, piece: ReadRange) -> Iterator[pa.RecordBatch]:
         if piece.segment == old:
             yield batch(0, 30)
             store.delete("old")
@@ -120,7 +120,7 @@ def test_a_file_that_goes_while_it_is_read_is_planned_again(
         yield from whole(place, piece)
 
     monkeypatch.setattr(piece_reader, "_batches", breaks_off)
-    assert read(monkeypatch, store, log, Piece(partition=0, first=0, end=50, segment=old)) == list(range(50))
+    assert read(monkeypatch, store, log, ReadRange(partition=0, first=0, end=50, segment=old)) == list(range(50))
     assert log.asked == [(30, 50)]
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_nobody_replaced_is_an_error(monkeypatch: pytest.MonkeyPatch
     segment = sealed(store, 0, 50, "a")
     store.delete("a")
     with pytest.raises(Unavailable, match="the same object store"):
-        read(monkeypatch, store, Log(segment), Piece(partition=0, first=0, end=50, segment=segment))
+        read(monkeypatch, store, Log(segment), ReadRange(partition=0, first=0, end=50, segment=segment))
 
 
 def test_what_retention_took_is_an_error_and_no_short_read(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
@@ -136,7 +136,7 @@ def test_what_retention_took_is_an_error_and_no_short_read(monkeypatch: pytest.M
     store.delete("a")
     log = Log(log_start=20)
     with pytest.raises(OffsetOutOfRange, match="holds offsets 20 up to"):
-        read(monkeypatch, store, log, Piece(partition=0, first=0, end=50, segment=segment))
+        read(monkeypatch, store, log, ReadRange(partition=0, first=0, end=50, segment=segment))
 
 
 def test_another_file_of_the_same_name_is_damage(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
@@ -144,11 +144,11 @@ def test_another_file_of_the_same_name_is_damage(monkeypatch: pytest.MonkeyPatch
     store.delete("a")
     sealed(store, 0, 40, "a")
     with pytest.raises(SegmentDamaged):
-        read(monkeypatch, store, Log(), Piece(partition=0, first=0, end=50, segment=segment))
+        read(monkeypatch, store, Log(), ReadRange(partition=0, first=0, end=50, segment=segment))
 
 
 def test_a_server_that_skips_is_noticed(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
     log = Log()
     monkeypatch.setattr(log, "read_range", lambda *_, **__: iter([batch(0, 10), batch(11, 20)]))
     with pytest.raises(LakelogError, match="where 10 should follow"):
-        read(monkeypatch, store, log, Piece(partition=0, first=0, end=20))
+        read(monkeypatch, store, log, ReadRange(partition=0, first=0, end=20))

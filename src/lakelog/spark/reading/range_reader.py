@@ -16,15 +16,15 @@ from lakelog.client.lake_values import PlanWish
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import opened
-from lakelog.spark.reading.planning import Piece, pieces_of, require_whole
-from lakelog.spark.session import Connection, client
+from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
+from lakelog.spark.session import ConnectionSettings, client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ReadTarget:
     """Where the pieces of one topic are read from. Plain data: Spark sends it to tasks."""
 
-    connection: Connection
+    connection: ConnectionSettings
     topic: str
     incarnation: int
     store: str | None = None
@@ -35,7 +35,7 @@ class Place:
 _stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
 
 
-def read_piece(place: Place, wanted: Piece) -> Iterator[pa.RecordBatch]:
+def read_piece(place: ReadTarget, wanted: ReadRange) -> Iterator[pa.RecordBatch]:
     """Every message of the piece in order, as columns of a segment."""
     pending = deque([wanted])
     missing: set[str] = set()
@@ -53,7 +53,7 @@ def read_piece(place: Place, wanted: Piece) -> Iterator[pa.RecordBatch]:
             pending.extendleft(reversed(_again(place, piece, at, missing, cause)))
 
 
-def _batches(place: Place, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _batches(place: ReadTarget, piece: ReadRange) -> Iterator[pa.RecordBatch]:
     if piece.segment is None or place.store is None:
         lake = client(place.connection).lake
         yield from lake.read_range(place.topic, piece.partition, piece.first, piece.end, incarnation=place.incarnation)
@@ -62,7 +62,7 @@ def _batches(place: Place, piece: Piece) -> Iterator[pa.RecordBatch]:
         yield from file.read(piece.first, piece.end)
 
 
-def _expect(place: Place, piece: Piece, at: int, batch: pa.RecordBatch) -> None:
+def _expect(place: ReadTarget, piece: ReadRange, at: int, batch: pa.RecordBatch) -> None:
     """The offsets of a batch go on where the one before ended; looking at the edges costs nothing."""
     if not batch.num_rows:
         return
@@ -77,7 +77,9 @@ def _expect(place: Place, piece: Piece, at: int, batch: pa.RecordBatch) -> None:
         )
 
 
-def _again(place: Place, piece: Piece, at: int, missing: set[str], cause: LakelogError | None) -> list[Piece]:
+def _again(
+    place: ReadTarget, piece: ReadRange, at: int, missing: set[str], cause: LakelogError | None
+) -> list[ReadRange]:
     """What to read instead of the rest of a piece that is not where the plan said."""
     path = piece.segment.path if piece.segment else ""
     if path in missing:
