@@ -1,4 +1,4 @@
-"""The engine inside an asyncio program, without a server: over memory, or with LAKELOG_URL=postgresql://… a database.
+"""Run the engine inside an asyncio program, without a server: in memory, or on the database LAKELOG_URL=postgresql://….
 
 python examples/embedded.py
 """
@@ -17,7 +17,7 @@ async def publish(topic: lakelog.AsyncTopic[str]) -> None:
 
 
 async def follow(topic: lakelog.AsyncTopic[str], offset: int) -> None:
-    """Waits for messages as they come; the position is the program's own to keep."""
+    """Print messages as they arrive. The program keeps its own position."""
     end = offset + COUNT
     while offset < end:
         page = await topic.fetch(partition=0, offset=offset, wait=5.0)

@@ -1,4 +1,4 @@
-"""Publish many messages in the background: batched, bounded, nothing twice, nothing lost in silence.
+"""Publish many messages in the background: batched, with bounded memory, without duplicates or silent losses.
 
 python examples/producer.py [COUNT]
 """

@@ -1,4 +1,4 @@
-"""Publish a few messages, read them back. Needs nothing; with LAKELOG_URL set it talks to a server or a database.
+"""Publish a few messages and read them back. It runs in memory, or with LAKELOG_URL on a server or a database.
 
 python examples/publish_and_read.py
 """

@@ -1,4 +1,4 @@
-"""Subscribe a handler, publish, and work. With LAKELOG_URL it talks to a server or a database.
+"""Subscribe a handler, publish messages, and handle them. With LAKELOG_URL it uses a server or a database.
 
 python examples/worker.py
 """
@@ -22,7 +22,7 @@ def look_at(delivery: lakelog.Delivery[dict[str, int]], error: Exception) -> Non
 @orders.subscribe(group="billing", concurrency=8, start_from="earliest", retries=1, on_dead=look_at)
 def bill(order: dict[str, int], delivery: lakelog.Delivery[dict[str, int]]) -> None:
     if order["total"] < 0:
-        raise ValueError("a negative total")  # tried again, then a dead letter
+        raise ValueError("a negative total")  # retried, then a dead letter
     print(f"billed {order['total']}, attempt {delivery.attempt}")
 
 

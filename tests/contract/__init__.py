@@ -1,1 +1,1 @@
-"""The contract of the storage seams: every implementation passes all of it."""
+"""The contract of the storage protocols, which every implementation has to pass."""

@@ -1,4 +1,4 @@
-"""Runs each test of the contract once per implementation: `pytest tests/contract -k memory` takes one of them."""
+"""Runs each test of the contract once per implementation: `pytest tests/contract -k memory` selects one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contract tests of groups write and ask for: fresh group ids, entries that are always in time, short forms."""
+"""Values for contract tests of groups: new group ids, entries that are always in time, short forms."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def commit_one(groups: GroupStore, new: JournalEntry) -> CommitResult:
 async def write(
     groups: GroupStore, group_id: int, pid: int, versions: Sequence[int], *, snapshots: Sequence[int] = ()
 ) -> None:
-    """Commits these versions, one after another."""
+    """Commit these versions, one after another."""
     for version in versions:
         statuses = await commit(groups, entry(group_id, pid, version, snapshot=version in snapshots))
         assert statuses == [CommitStatus.OK], f"version {version}"

@@ -1,7 +1,7 @@
-"""The implementations that the contract suite runs over. A new one is a class here and a name in `conftest.NAMES`.
+"""The implementations that the contract suite tests. A new one is a class here and a name in `conftest.NAMES`.
 
-Tests share one database per implementation, so they use fresh pids and scopes (see `values`), and `empty_store_pair`
-only where what other tests left behind would be in the way.
+Tests share one database per implementation. They use new pids and scopes (see `values`), and `empty_store_pair` only if
+data of other tests would interfere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AgingStore = tuple[PartitionStore, PassBy]
 
 
 class Backing(Protocol):
-    """Where a test gets its stores from. A pair is two handles to the same data, as two servers have them."""
+    """A source of stores for a test. A pair is two handles to the same data, as two servers have them."""
 
     name: str
 
@@ -35,7 +35,7 @@ class Backing(Protocol):
     def empty_store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
 
     def aging_store(self) -> AbstractAsyncContextManager[AgingStore]:
-        """An empty store, and a call after which what groups have in it is so many seconds older."""
+        """Return an empty store, and a function that ages the data of groups in it by a number of seconds."""
         ...
 
     def catalog_pair(self) -> AbstractAsyncContextManager[CatalogPair]: ...
@@ -77,7 +77,7 @@ class MemoryBacking:
 
 
 class PostgresBacking:
-    """One migrated database for all tests, and copies of a migrated one where a test needs it empty."""
+    """One migrated database for all tests, and copies of a migrated one for tests that need an empty database."""
 
     name = "postgres"
 

@@ -1,4 +1,4 @@
-"""Announcements, and what a store says of itself."""
+"""Announcements, and what a store reports about itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.contract.values import new_pids
 
 
 async def hear(announcements: AsyncIterator[set[int]], wanted: set[int]) -> None:
-    """Until all wanted partitions were announced; the empty set of a reconnect is passed over."""
+    """Wait until all wanted partitions were announced; ignore the empty set of a reconnect."""
     while wanted:
         wanted = wanted - await anext(announcements)
 
@@ -20,7 +20,7 @@ async def test_announcements_reach_every_reader_of_the_other_server(backing: Bac
         pids = set(new_pids(3))
         readers = [asyncio.create_task(hear(other.announcements(), pids)) for _ in range(2)]
         async with asyncio.timeout(20):
-            # Announced again until heard: one that is sent before the reader listens may be lost.
+            # Repeat the announcement until it arrives: one that is sent before the reader listens may be lost.
             while (await asyncio.wait(readers, timeout=0.05))[1]:
                 await one.announce(pids)
         await asyncio.gather(*readers)

@@ -1,4 +1,4 @@
-"""Appends: dense offsets, all or nothing, one answer each in the order given."""
+"""Appends: dense offsets, all or nothing, one result each in the given order."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_missing_head_can_be_made_and_the_append_repeated(backing: Backi
 
 
 async def test_offsets_are_dense_under_many_concurrent_appends(backing: Backing) -> None:
-    """Two servers, many tasks, several partitions a commit in any order: every answer is where it says, once."""
+    """Two servers, tasks, several partitions per commit in any order: each result is stored once, at its offset."""
     async with backing.store_pair() as handles:
         pids = await create(handles[0], 5)
         placed: dict[int, dict[int, list[bytes]]] = {pid: {} for pid in pids}

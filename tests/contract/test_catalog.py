@@ -1,4 +1,4 @@
-"""The catalog: scopes that never meet, topics and their incarnations, tokens."""
+"""The catalog: isolated scopes, topics and their incarnations, tokens."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_same_names_in_two_environments_never_meet(backing: Backing) -> No
 async def test_topics_are_listed_by_name_in_pages(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, _):
         scope, elsewhere = await new_scope(one), await new_scope(one)
-        # Signs and digits, so that an order other than that of the bytes would show.
+        # Punctuation and digits, so that any order other than byte order would show.
         wanted = ["b.a", "a_c", "a", "a-b", "ab", "a.b", "a0", "-z"]
         for name in wanted:
             await one.topic_create(scope, name, SETTINGS, [0])

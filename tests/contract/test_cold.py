@@ -1,4 +1,4 @@
-"""Cold segments: what may become one, registration, verification, reads, drops and trims (S3, S20, S23)."""
+"""Cold segments: tierable ranges, registration, verification, reads, drops and trims (S3, S20, S23)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refused(reason: str) -> Registered:
 
 
 async def segment(store: PartitionStore, pid: int, first: int, end: int) -> Segment:
-    """What a segment of this range would be; hot batches have to be there."""
+    """Return the segment for this range, whose hot batches have to exist."""
     head, tail = await _batch(store, pid, first), await _batch(store, pid, end - 1)
     return Segment(
         partition=partition_of_id(pid),
@@ -49,7 +49,7 @@ async def _batch(store: PartitionStore, pid: int, offset: int) -> HotBatch:
 
 
 async def filled(store: PartitionStore, *counts: int) -> int:
-    """A partition with batches of so many messages and 16 bytes each, every one appended by itself."""
+    """Create a partition with batches of these numbers of messages and 16 bytes each, each one appended separately."""
     pid = await create_one(store)
     for count in counts:
         await appended(store, plain(pid, count))
@@ -61,7 +61,7 @@ async def register(store: PartitionStore, pid: int, *segments: Segment) -> list[
 
 
 async def tiered(store: PartitionStore, pid: int, *ends: int, first: int = 0) -> list[Segment]:
-    """Verified segments that end there."""
+    """Register verified segments with these ends."""
     made = []
     for end in ends:
         made.append(await segment(store, pid, first, end))
@@ -117,19 +117,19 @@ async def test_ranges_begin_with_the_log_start_if_it_is_within_a_batch(backing: 
         pid = await filled(store, 5, 5, 5)
         await store.log_start_raise([(pid, 7)])
         assert await ranges(store, pid, 1000) == [(7, 15, 32)]
-        # What is below cannot be read any more.
+        # Messages below it can no longer be read.
         assert await register(store, pid, await segment(store, pid, 7, 15)) == [REGISTERED]
         assert await ranges(store, pid, 1000) == []
 
 
 async def segment_from(store: PartitionStore, pid: int, first: int, end: int) -> Segment:
-    """As `segment`, where the first offset is below the log start already."""
+    """Like `segment`, but the first offset is already below the log start."""
     made = await segment(store, pid, end - 1, end)
     return replace(made, first=first)
 
 
 async def test_segments_follow_one_another(backing: Backing) -> None:
-    """S20: no gap, no overlap, whole batches, nothing that the log does not have."""
+    """S20: no gap, no overlap, only whole batches that are in the log."""
     async with backing.store() as store:
         pid = await filled(store, 3, 3, 3, 3)
         assert await register(store, pid, await segment(store, pid, 3, 6)) == [refused("gap")]
@@ -144,7 +144,7 @@ async def test_segments_follow_one_another(backing: Backing) -> None:
         assert await register(store, pid, other) == [refused("other")]
         missing = await segment(store, pid, 6, 12)
         assert await store.cold.register([(new_pids(1)[0], missing)]) == [refused("missing")]
-        # Given in any order, they are taken in that of the log.
+        # Given in any order, they are registered in the order of the log.
         parts = [await segment(store, pid, 9, 12), await segment(store, pid, 6, 9)]
         assert await register(store, pid, *parts) == [REGISTERED, REGISTERED]
 
@@ -229,7 +229,7 @@ async def _hot(store: PartitionStore, pid: int, offset: int) -> list[HotBatch]:
 
 
 async def test_a_hot_table_goes_when_segments_hold_all_of_it(backing: Backing) -> None:
-    """S3, S20: and not before the grace is over."""
+    """S3, S20: hot tables are not dropped before the grace period has passed."""
     async with backing.empty_store_pair() as (one, other):
         pids = await create(one, 2)
         await one.append([plain(pid, 4, 4) for pid in pids])
@@ -291,7 +291,7 @@ async def test_plans_show_head_and_segments_together(backing: Backing) -> None:
 
 
 async def test_times_are_found_through_segments(backing: Backing) -> None:
-    """S22: a segment counts as a whole, and is named where the offset is inside of it."""
+    """S22: a segment counts as a whole, and is named if the offset is inside it."""
     async with backing.store() as store:
         pid = await filled(store, 3, 3, 3, 3)
         times = [each.appended_at for each in await read_all(store, pid)]
@@ -313,7 +313,7 @@ async def test_times_are_found_through_segments(backing: Backing) -> None:
 
 
 async def test_bytes_are_counted_by_whole_segments(backing: Backing) -> None:
-    """S23: never more goes out of reach than the limit asks for."""
+    """S23: retention never removes more than the limit requires."""
     async with backing.store() as store:
         pid = await filled(store, 3, 3, 3, 3)
         await tiered(store, pid, 6, 9)

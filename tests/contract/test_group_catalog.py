@@ -1,4 +1,4 @@
-"""Groups in the catalog, what they read, and the servers that are alive."""
+"""Groups in the catalog, the topics they read, and the servers that are alive."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_deleted_group_is_listed_until_no_server_can_write_for_it(backin
 
 
 async def test_the_first_reading_holds(backing: Backing) -> None:
-    """S16: where a group begins is decided once, for all partitions, whoever comes second."""
+    """S16: the start position of a group is decided once for all partitions; a second caller gets the first one."""
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         group, topic = await create(one, scope), await new_topic(one, scope)

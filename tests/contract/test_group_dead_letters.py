@@ -1,4 +1,4 @@
-"""Dead letters: listed, found, discarded and redriven, each to its end exactly once (S14)."""
+"""Dead letters: listed, found, discarded and redriven, each exactly once (S14)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_dead_letter_is_kept_as_it_was_written(backing: Backing) -> None
         await bury(one.groups, group, pid, new, letter(5, payload=None))
         found, kept = await other.groups.dead_list(group, [pid])
         assert (found.key, found.payload, found.traceback) == (key(pid, 5), None, None)
-        # By the database's clock, whatever a server takes for the time.
+        # The time is the database's, independent of the server's clock.
         assert int(before.timestamp() * 1000) <= kept.at_ms <= (await other.clock()).timestamp() * 1000
         assert kept == StoredDeadLetter(
             group_id=group,
@@ -125,7 +125,7 @@ async def test_discarding_counts_those_that_were_dead(backing: Backing) -> None:
 
 
 async def test_a_redrive_appends_and_marks(backing: Backing) -> None:
-    """S14: in one write."""
+    """S14: both changes are one write."""
     async with backing.store_pair() as (one, other):
         group, pid = new_group(), await create_one(one)
         await one.append([plain(pid, 10)])
@@ -154,7 +154,7 @@ async def test_a_redrive_of_what_is_not_dead_does_nothing(backing: Backing) -> N
 
 
 async def test_two_redrives_at_once_append_once(backing: Backing) -> None:
-    """S14: redrive moves each dead letter exactly once."""
+    """S14: a redrive moves each dead letter exactly once."""
     async with backing.store_pair() as (one, other):
         group, pid = new_group(), await create_one(one)
         await bury(one.groups, group, pid, *(letter(offset) for offset in range(30)))

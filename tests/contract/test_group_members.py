@@ -1,4 +1,4 @@
-"""Memberships, written one behind the other, and heartbeats, which change nothing but a time (S17)."""
+"""Memberships, written in sequence by version, and heartbeats, which change only a time (S17)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_membership_is_written_behind_the_last_only(backing: Backing) ->
 
 
 async def test_of_two_writers_of_one_membership_exactly_one_wins(backing: Backing) -> None:
-    """S17: two servers that both rebalance do it one after the other."""
+    """S17: two servers that rebalance at the same time do it one after the other."""
     async with backing.store_pair() as (one, other):
         group = new_group()
         for version in range(1, 11):

@@ -1,4 +1,4 @@
-"""Heads: created once, closed for good, epochs that only rise."""
+"""Heads: created once, closed permanently, with epochs that only increase."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_a_lower_epoch_is_refused_after_it_was_raised(backing: Backing) ->
 
 
 async def test_the_epochs_of_batches_never_fall(backing: Backing) -> None:
-    """A server that learnt of new partitions first may append before the head was told."""
+    """A server that learnt about new partitions early may append before the head has the new epoch."""
     async with backing.store_pair() as (one, other):
         pid = await create_one(one)
         await appended(one, plain(pid, 1, epoch=1))

@@ -1,4 +1,4 @@
-"""Idempotency keys: the first reservation holds, and a key goes into its partition once."""
+"""Idempotency keys: the first reservation wins, and a key is appended to its partition once."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_duplicate_keys_beside_new_ones_write_nothing_and_the_rest_goes_in
 
 
 async def test_a_key_that_stands_twice_in_one_append_goes_in_once(backing: Backing) -> None:
-    """Two callers with one key may meet in one commit; the second has no offset before the first is written."""
+    """Two calls with one key may be in one commit; the second has no offset before the first is written."""
     async with backing.store() as store:
         pid, key = await create_one(store), new_hash()
         answer = await refused(store, with_keys(pid, key, key))
@@ -135,7 +135,7 @@ async def test_one_key_from_both_servers_at_once_goes_in_once(backing: Backing) 
 
 
 async def test_a_trim_keeps_the_keys_of_topics_that_remember_longer(backing: Backing) -> None:
-    """Also of those whose reservations lie in another cell, so that this store has none of them."""
+    """Also keys whose reservations are in another cell, so that this store has none of them."""
     async with backing.store() as store:
         (short,), (long,), (usual,) = await create(store), await create(store), await create(store)
         key = new_hash()

@@ -1,4 +1,4 @@
-"""What a trim of journals may forget, and that no writer from before it comes back."""
+"""What a trim of journals may remove, and that an earlier writer cannot write after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_rows_below_an_old_snapshot_go_and_a_reader_begins_at_it(backing: 
 
 
 async def test_a_young_snapshot_makes_nothing_superfluous(backing: Backing) -> None:
-    """A statement that began before the snapshot may still be under way, and must find the version taken."""
+    """A statement that began before the snapshot may still be running, and must find the version taken."""
     async with backing.aging_store() as (store, pass_by):
         group, (pid,) = new_group(), new_pids(1)
         await write(store.groups, group, pid, range(1, 5), snapshots=[1])
@@ -67,7 +67,7 @@ async def test_a_journal_without_a_snapshot_is_kept(backing: Backing) -> None:
 
 
 async def test_a_writer_that_slept_through_a_trim_is_refused(backing: Backing) -> None:
-    """S9: asleep at version v, it wakes up when v + 1 is gone from the table, and must not write it."""
+    """S9: a writer suspended at version v resumes when v + 1 was removed from the table, and must not write it."""
     async with backing.aging_store() as (store, pass_by):
         group, (pid,) = new_group(), new_pids(1)
         await write(store.groups, group, pid, range(1, 7), snapshots=[6])

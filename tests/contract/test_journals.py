@@ -1,4 +1,4 @@
-"""Journals: a version is written once, behind the last, in time; nobody is held up by another's refusal (S8, S9)."""
+"""Journals: a version is written once, after the last, in time; a refusal does not affect other writers (S8, S9)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_version_that_does_not_follow_the_last_is_a_conflict(backing: Ba
 
 
 async def test_of_two_writers_of_one_version_exactly_one_wins(backing: Backing) -> None:
-    """S9: both decided against the same state; the loser's decision is not written."""
+    """S9: both writers decided against the same state; the second decision is not written."""
     async with backing.store_pair() as (one, other):
         group, (pid,) = new_group(), new_pids(1)
         for version in range(1, 21):
@@ -108,7 +108,7 @@ async def test_groups_and_partitions_have_journals_of_their_own(backing: Backing
 
 
 async def test_the_clock_decides_with_both_bounds_included(backing: Backing) -> None:
-    """S8: a lease is over, or not, by the clock of the database at the moment of the write."""
+    """S8: the clock of the database at the moment of the write determines whether a lease has expired."""
     async with backing.store() as store:
         group, (pid,) = new_group(), new_pids(1)
         (read,) = await store.groups.journals_read([JournalRequest(group_id=group, pid=pid)])
@@ -124,7 +124,7 @@ async def test_the_clock_decides_with_both_bounds_included(backing: Backing) -> 
 
 
 async def test_a_refused_entry_leaves_no_dead_letter(backing: Backing) -> None:
-    """S14: the dead letter and the row that gives its message up are one write."""
+    """S14: the dead letter and the row that ends its message are one write."""
     async with backing.store() as store:
         group, pids = new_group(), new_pids(3)
         entries = [
@@ -144,7 +144,7 @@ async def test_nothing_asked_is_nothing_answered(backing: Backing) -> None:
 
 
 async def test_a_journal_that_does_not_reach_to_the_asker_is_read_from_its_snapshot(backing: Backing) -> None:
-    """After a failover an asker may know more than the store does; an empty answer would tell it that all is well."""
+    """After a failover a caller may know more than the store; an empty result would tell it that it is up to date."""
     async with backing.store() as store:
         group, (pid,) = new_group(), new_pids(1)
         await write(store.groups, group, pid, [1, 2, 3], snapshots=[2])

@@ -1,4 +1,4 @@
-"""What only the memory twins can show: a clock in the test's hand."""
+"""What only the stores in memory can show: a clock that the test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of verbs against a model that is a plain list of messages per partition."""
+"""Any sequence of operations against a model that is a plain list of messages per partition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _step = st.one_of(
 
 @dataclass(kw_only=True)
 class Model:
-    """Per partition: for each offset the batch that holds it, as (base, bytes); the log start; the producer."""
+    """Per partition: for each offset the batch that contains it, as (base, bytes); the log start; the producer."""
 
     pid: int
     log: list[tuple[int, bytes]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Model:
     bases: list[int] = field(default_factory=list)
 
     def append(self, counts: Sequence[int]) -> Append:
-        """The append of the next batches; the log takes it at once, as it must go in."""
+        """Return the append of the next batches, and add them to the model's log."""
         self.bases.append(len(self.log))
         payloads = []
         for count in counts:

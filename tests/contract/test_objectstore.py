@@ -1,4 +1,4 @@
-"""What every object store does alike: a folder, memory, and a real S3 server."""
+"""Common behaviour of every object store: a folder, memory, and a real S3 server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "memory":
         return open_store("memory://")
     server: S3Server = request.getfixturevalue("s3")
-    # A folder of its own for each test, as environments share a bucket.
+    # Each test has its own folder, as environments share a bucket.
     return open_store(f"{server.url}/{tmp_path.name}", server.options)
 
 
@@ -60,7 +60,7 @@ def test_an_object_is_written_once(store: ObjectStore) -> None:
 
 
 def test_the_same_bytes_again_are_a_success(store: ObjectStore) -> None:
-    """A repeat whose first answer was lost."""
+    """A repeat whose first response was lost."""
     store.put("a/one", b"first")
     store.put("a/one", b"first")
 
@@ -126,7 +126,7 @@ def test_listing(store: ObjectStore) -> None:
 
 
 def test_many_objects_are_listed_whole(store: ObjectStore) -> None:
-    """S3 answers a listing in pages of a thousand."""
+    """S3 returns a listing in pages of a thousand."""
     if store.url.startswith("s3"):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: store.put(f"many/{n:05d}", b"x"), range(1100)))
@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: py
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=rf"{tmp_path}/file is a file"):
         check_shared(f"file://{tmp_path}/file/objects")
-    # Permissions do not stop root, who may run the tests.
+    # Permissions do not restrict root, which may run the tests.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ConfigurationError, match=f"may not read and write {tmp_path}"):
         check_shared(f"file://{tmp_path}/objects")

@@ -1,4 +1,4 @@
-"""Runs of pipelines in the catalog: one at a time, lost when not heard of, remembered."""
+"""Runs of pipelines in the catalog: one at a time, lost without reports, and remembered."""
 
 from __future__ import annotations
 

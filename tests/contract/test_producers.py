@@ -1,4 +1,4 @@
-"""Producer sequences: a retry is recognised, also by another server; what does not continue is refused."""
+"""Producer sequences: a retry is recognised, also by another server; a number that does not continue is refused."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_gap_inside_an_append_refuses_what_follows_too(backing: Backing)
 
 
 async def test_runs_that_overtook_each_other_are_not_put_right(backing: Backing) -> None:
-    """Their messages are in the payload in the order given: accepted, they would stand in the log in the wrong one."""
+    """Their messages are in the payload in the given order: if accepted, the log would have the wrong order."""
     async with backing.store() as store:
         pid, producer = await create_one(store), new_producer()
         answer = await refused(store, numbered(pid, run(producer, 1), run(producer, 0, 1)))
@@ -135,7 +135,7 @@ async def test_duplicates_beside_new_runs_write_nothing_and_the_rest_goes_in_aga
 
 
 async def test_a_run_that_stands_twice_in_one_append_goes_in_once(backing: Backing) -> None:
-    """A retry may catch up with its first try; the second has no offset before the first is written."""
+    """A retry may overtake its first attempt; the second has no offset before the first is written."""
     async with backing.store() as store:
         pid, producer = await create_one(store), new_producer()
         answer = await refused(store, numbered(pid, run(producer, 0), run(producer, 0, 1)))
@@ -156,7 +156,7 @@ async def test_a_run_may_share_its_append_with_messages_that_are_not_numbered(ba
 
 
 async def test_a_sequence_goes_on_when_the_epoch_is_raised(backing: Backing) -> None:
-    """Or a batch of unknown outcome, repeated after partitions were added, would go in twice."""
+    """Otherwise a batch of unknown outcome, repeated after partitions were added, would be stored twice."""
     async with backing.store_pair() as (one, other):
         pid, producer = await create_one(one), new_producer()
         await appended(one, numbered(pid, run(producer, 0)))

@@ -26,7 +26,7 @@ async def bases(store: PartitionStore, pid: int, offset: int, **limits: int) -> 
 
 
 async def tens(store: PartitionStore, batches: int = 4) -> int:
-    """A partition of batches with ten messages and 100 bytes each, one commit each."""
+    """Create a partition of batches with ten messages and 100 bytes each, one commit each."""
     pid = await create_one(store)
     for _ in range(batches):
         await appended(store, Append(pid=pid, epoch=0, payloads=[batch(10, size=100)]))
@@ -65,7 +65,7 @@ async def test_a_read_begins_with_the_batch_that_holds_the_offset(
 async def test_a_read_stops_after_the_batch_that_reaches_the_messages(
     backing: Backing, offset: int, max_messages: int, expected: list[int]
 ) -> None:
-    """Whole batches are counted, also what the first holds before the offset."""
+    """Whole batches are counted, including the part of the first batch before the offset."""
     async with backing.store() as store:
         assert await bases(store, await tens(store), offset, max_messages=max_messages) == expected
 
@@ -122,7 +122,7 @@ async def test_offset_at_time(backing: Backing) -> None:
         assert await store.offset_at_time(pid, first) == 0
         assert await store.offset_at_time(pid, third + instant) == 30
         assert await store.offset_at_time(pid, third + timedelta(days=1)) == 30
-        # Two appends may have the same time; then the first of them is the answer.
+        # Two appends may have the same time; then the result is the first of them.
         assert await store.offset_at_time(pid, second) == (10 if second > first else 0)
         assert await store.offset_at_time(pid, first + instant) == (
             10 if second > first else 20 if third > first else 30
@@ -165,7 +165,7 @@ async def test_offsets_of_an_empty_partition(backing: Backing) -> None:
 
 
 async def test_many_reads_at_once_answer_what_each_would(backing: Backing) -> None:
-    """In the order asked, also where there is nothing, where it is in another roll, and where it is out of range."""
+    """Results are in the requested order, also for empty partitions, other rolls and offsets out of range."""
     async with backing.store() as store:
         old = await tens(store)
         await store.roll()
@@ -180,7 +180,9 @@ async def test_many_reads_at_once_answer_what_each_would(backing: Backing) -> No
 
 
 async def test_the_times_of_many_messages_are_told_at_once(backing: Backing) -> None:
-    """In the order asked; of one partition several; unknown where there is nothing, or retention went past it."""
+    """Results are in the requested order, also several for one partition; unknown if there is no message, or if
+    retention removed it.
+    """
     async with backing.store() as store:
         old = await tens(store)
         await store.roll()

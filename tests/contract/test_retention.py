@@ -1,4 +1,4 @@
-"""The log start: raised, counted, never lowered; and what a trim may forget."""
+"""The log start: raised, counted, never lowered; and what a trim may remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rolls: a new hot table under way, reads across them, drops of what is retired."""
+"""Rolls: a new hot table during appends, reads across hot tables, drops of retired ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_read_goes_across_three_rolls(backing: Backing) -> None:
         data = [payload.data for append in appends for payload in append.payloads]
         for store in (one, other):
             assert [each.payload for each in await read_all(store, pid)] == data
-        # A read may end where a roll ends, never before the batch that was asked for.
+        # A read may end where a roll ends, but never before the requested batch.
         for offset in range(18):
             assert (await read_batches(one, pid, offset))[0].base == offset // 3 * 3
         assert await read_batches(one, pid, 18) == []

@@ -1,4 +1,4 @@
-"""Staged messages: nobody sees them, one decision counts, promoting twice is promoting once (S20)."""
+"""Staged messages: invisible to readers, one decision counts, a second promotion changes nothing (S20)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_s20_promoting_twice_is_promoting_once(backing: Backing) -> None:
         await one.staging.stage([staged(pid)])
         results = await asyncio.gather(*(store.staging.promote(pid, "w", ["a"]) for store in (one, other) * 3))
         assert set(results) == {results[0]}
-        # What was on its way all the time, and lands only now.
+        # A call that was delayed all the time, and arrives only now.
         await one.staging.stage([staged(pid)])
         assert await other.staging.promote(pid, "w", ["a"]) == results[0]
         assert (await head_of(one, pid)).next_offset == 2
@@ -163,7 +163,7 @@ async def test_one_that_slept_through_rolls_and_drops_can_stage(backing: Backing
 
 
 async def test_promoting_goes_on_after_the_epoch_was_raised(backing: Backing) -> None:
-    """The decision stands; the head's epoch is written, because epochs never fall within a partition."""
+    """The decision is final; the epoch of the head is written, because epochs never decrease within a partition."""
     async with backing.store() as store:
         pid = await create_one(store)
         await store.staging.stage([staged(pid)])

@@ -1,4 +1,4 @@
-"""What contract tests append and ask for: fresh ids, batches whose bytes say where they belong, short forms."""
+"""Values for contract tests: new ids, batches whose bytes identify them, short forms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new_hash() -> bytes:
 
 
 async def create(store: PartitionStore, count: int = 1) -> list[int]:
-    """Fresh partitions with heads."""
+    """Return new partitions with heads."""
     pids = new_pids(count)
     await store.heads_create(pids, 0)
     return pids
@@ -51,7 +51,7 @@ async def create_one(store: PartitionStore) -> int:
 
 
 def batch(count: int, size: int = 0) -> Payload:
-    """A payload like no other, of 16 bytes or `size`."""
+    """Return a unique payload of 16 bytes or `size`."""
     return Payload(data=os.urandom(size or 16), count=count)
 
 
@@ -104,7 +104,7 @@ async def read_batches(
 
 
 async def read_all(store: PartitionStore, pid: int) -> list[HotBatch]:
-    """Everything from the log start, by as many reads as it takes; proves that there is no gap on the way."""
+    """Read everything from the log start, in as many reads as needed; assert that there is no gap."""
     head = await head_of(store, pid)
     found: list[HotBatch] = []
     offset = head.log_start

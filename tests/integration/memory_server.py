@@ -1,7 +1,7 @@
-"""A server over stores in memory, as a process of its own: `python -m tests.integration.memory_server`.
+"""A server over stores in memory, as a separate process: `python -m tests.integration.memory_server`.
 
 Settings come from LAKELOG_ variables. LAKELOG_TEST_TOKEN becomes a token with all rights in default/default, and
-LAKELOG_TEST_OTHER_TOKEN one in other/default. LAKELOG_TEST_WEAK makes the store say that it is not durable.
+LAKELOG_TEST_OTHER_TOKEN one in other/default. LAKELOG_TEST_WEAK makes the store report that it is not durable.
 """
 
 from __future__ import annotations

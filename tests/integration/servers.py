@@ -1,4 +1,4 @@
-"""Starts `memory_server` for tests that want real HTTP, real processes and real signals."""
+"""Starts `memory_server` for tests that need real HTTP, real processes and real signals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Running:
 
     def client(self, token: str | None = TOKEN) -> httpx.Client:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        # Without TLS there are no certificates to load, which would take most of a test's time.
+        # Without TLS no certificates are loaded, which would take most of a test's time.
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
 
 @contextmanager
 def running(**settings: object) -> Iterator[Running]:
-    """A server with these settings: `drain_seconds=5` is LAKELOG_DRAIN_SECONDS."""
+    """Start a server with these settings: `drain_seconds=5` is LAKELOG_DRAIN_SECONDS."""
     port = free_port()
     given = {"port": port, "test_token": TOKEN, "test_other_token": OTHER_TOKEN, **settings}
     env = {f"LAKELOG_{name.upper()}": str(value) for name, value in given.items()}

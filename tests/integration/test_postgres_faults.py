@@ -1,4 +1,4 @@
-"""What the partition store says when PostgreSQL is lost, stopped, or held up by a reader."""
+"""The partition store's errors when PostgreSQL is lost, stopped, or blocked by a reader."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ async def lose_answers(cluster: Cluster, database: str) -> None:
 def test_a_lost_answer_is_unknown_and_a_closed_door_is_unavailable(cluster: Cluster, database: str) -> None:
     asyncio.run(lose_answers(cluster, database))
     with warnings.catch_warnings():
-        # asyncpg leaves the socket of a connection that was cut in mid-handshake to the garbage collector.
+        # asyncpg leaves the socket of a connection that was cut during the handshake to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 async def test_a_drop_gives_way_to_a_reader_and_comes_back(database: str) -> None:
-    """A hot table that somebody has read in an open transaction stays, and nobody waits for it."""
+    """A hot table that was read in an open transaction stays, and no caller waits for it."""
     await migrate(database)
     store = await open_store(database)
     reader = await asyncpg.connect(database)
@@ -127,7 +127,7 @@ async def test_weak_settings_are_named(cluster: Cluster, database: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_callers_who_give_up_while_postgresql_is_killed_harm_nobody_else() -> None:
-    """A connection that breaks as it is given back is nobody's, and never two callers' at once."""
+    """A connection that breaks while it is released is dropped, and never used by two callers."""
     with Cluster() as own:
         url = own.create_database()
         await migrate(url)
@@ -167,7 +167,7 @@ async def test_callers_who_give_up_while_postgresql_is_killed_harm_nobody_else()
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Cluster]:
-    """A cluster that asks the user `svc` for the password `right`."""
+    """Start a cluster that requires the password `right` from the user `svc`."""
     with Cluster() as own:
         own.execute("create role svc login superuser password 'right'")
         rules = own.folder / "data" / "pg_hba.conf"

@@ -1,4 +1,4 @@
-"""The list of a thousand groups on PostgreSQL takes as many statements as that of one, and one row of each journal."""
+"""Listing a thousand groups on PostgreSQL takes as many statements as listing one, and one row of each journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKER, WISH = "host-12345-ab12cd34", GroupWish(start=Earliest())
 
 
 async def work(engine: Engine, scope: Scope) -> None:
-    """A group with a member: most messages acked, one dead in each partition, some leased, some not read."""
+    """Create a group with a member: most messages acked, one dead in each partition, some leased, some not read."""
     join = JoinAsk(group="g0000", topics=["orders"], member_id=WORKER, session_ms=1_800_000, wish=WISH)
     await engine.members.join(scope, join)
     for n in range(16):
@@ -39,7 +39,7 @@ async def work(engine: Engine, scope: Scope) -> None:
 
 
 async def copy_group(admin: asyncpg.Connection, count: int) -> None:
-    """Make so many more groups, each with a copy of all that the first one has."""
+    """Create this number of further groups, each with a copy of all data of the first one."""
     await admin.execute(
         "insert into lakelog.consumer_group (environment_id, name, kind, settings, cell) "
         "select environment_id, 'g' || lpad(n::text, 4, '0'), kind, settings, cell "

@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do to groups: lose an answer, hold up a writer, choose another plan, keep deleted rows."""
+"""What only PostgreSQL can do to groups: lose a response, block a writer, choose another plan, keep deleted rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INSERT = (
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[tuple[PartitionStore, asyncpg.Connection]]:
-    """A migrated database, by its store and by a connection of our own."""
+    """Yield a migrated database, by its store and by a direct connection."""
     await migrate(url)
     store, admin = await open_store(url), await asyncpg.connect(url)
     try:
@@ -60,7 +60,7 @@ async def lose_answers(cluster: Cluster, database: str) -> None:
     with FaultProxy("127.0.0.1", cluster.port) as proxy:
         store = await open_store(database.replace(f":{cluster.port}/", f":{proxy.port}/"))
         pid = await create_one(store)
-        # A statement that a connection has not met is prepared first: the answer to be lost is the next one's.
+        # A connection prepares an unknown statement first: the response to lose is the next one.
         assert await commit(store.groups, entry(GROUP, pid, 1, dead=[letter(3)])) == [OK]
         proxy.drop_answers(1)
         with pytest.raises(OutcomeUnknown):
@@ -81,7 +81,7 @@ async def lose_answers(cluster: Cluster, database: str) -> None:
 
 
 def test_after_a_lost_answer_the_store_tells_what_was_written(cluster: Cluster, database: str) -> None:
-    """S9, S14: the row, its dead letter and a redrive are there once, and a repeat says so."""
+    """S9, S14: the row, its dead letter and a redrive are stored once, and a repeat reports that."""
     asyncio.run(lose_answers(cluster, database))
     with warnings.catch_warnings():
         # asyncpg leaves the socket of a connection that was cut to the garbage collector.
@@ -106,7 +106,7 @@ async def test_a_writer_waits_for_another_of_the_same_version(database: str, oth
 
 
 async def test_who_waited_beyond_the_bound_is_too_late(database: str) -> None:
-    """S8: the clock counts when the row is written, not when the call began."""
+    """S8: the clock is read when the row is written, not when the call begins."""
     async with opened(database) as (store, admin), asyncio.timeout(20):
         other = await asyncpg.connect(database)
         transaction = other.transaction()
@@ -150,7 +150,7 @@ async def test_calls_cancelled_in_mid_commit_leave_the_store_usable(database: st
 
 
 async def every_verb(store: PartitionStore, version: int) -> None:
-    """What a server does all the time, on one small journal."""
+    """Run the statements that a server runs all the time, on one small journal."""
     key, offset = DeadLetterKey(pid=PID, offset=version, epoch=0), version
     assert await commit(store.groups, entry(GROUP, PID, version, dead=[letter(offset), letter(offset + 1)])) == [OK]
     await versions_of(store.groups, GROUP, PID, version - 2)
@@ -168,7 +168,7 @@ async def every_verb(store: PartitionStore, version: int) -> None:
 
 
 async def test_a_plan_made_for_a_tiny_table_is_right_for_a_large_one(database: str) -> None:
-    """An ANALYZE of a table of three rows makes reading all of it look cheap; it must not be chosen."""
+    """After an ANALYZE of a table with three rows, reading all of it looks cheap; that plan must not be chosen."""
     await migrate(database)
     admin = await asyncpg.connect(database)
     tables = ("journal", "members", "heartbeat", "dead_letter")
@@ -190,7 +190,7 @@ async def test_a_plan_made_for_a_tiny_table_is_right_for_a_large_one(database: s
     await every_verb(store, 3)
     await store.close()
     counts = f"from pg_stat_user_tables where relname in {tables}"
-    # A session tells its counts when it ends.
+    # A session reports its counts when it ends.
     await comes_true(admin, f"bool_and(idx_scan > 0) {counts}")
     assert await admin.fetch(f"select relname, seq_scan {counts} and seq_scan > 0") == []
     read = "select indexrelname, idx_tup_read from pg_stat_user_indexes where idx_tup_read > 50"
@@ -199,7 +199,7 @@ async def test_a_plan_made_for_a_tiny_table_is_right_for_a_large_one(database: s
 
 
 async def test_under_a_held_snapshot_a_trim_does_not_meet_the_trimmed_again(database: str) -> None:
-    """Rows that somebody's snapshot keeps cannot be removed: commits, reads and trims must not scan them."""
+    """Rows that an old snapshot keeps cannot be removed: commits, reads and trims must not scan them."""
     async with opened(database) as (store, admin):
         holder = await asyncpg.connect(database)
         await write(store.groups, GROUP, PID, [1])
@@ -245,7 +245,9 @@ async def test_one_trim_at_a_time(database: str) -> None:
 
 
 def test_no_statement_outlives_a_third_of_the_grace() -> None:
-    """A writer whose snapshot misses a row must find it in the key: the row may not go while the statement runs."""
+    """A writer whose snapshot misses a row must find it in the key: the row may not be removed while the statement
+    runs.
+    """
     assert SETTINGS["statement_timeout"] == "20s"
     assert JOURNAL_GRACE_SECONDS >= 3 * 20
 
@@ -284,7 +286,7 @@ async def test_settings_of_another_version_are_read(database: str) -> None:
 
 
 async def test_a_reading_waits_for_a_delete_of_its_group(database: str) -> None:
-    """Else it would outlive the group: nobody lists it, and nobody deletes it."""
+    """Otherwise it would outlive the group: no call lists it, and no call deletes it."""
     await migrate(database)
     catalog, admin = await open_catalog(database), await asyncpg.connect(database)
     other = await asyncpg.connect(database)

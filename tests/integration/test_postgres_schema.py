@@ -1,4 +1,4 @@
-"""The schema: migrations are the path, schema.sql is the present, the service's role owns nothing."""
+"""The schema: migrations lead to it, schema.sql is its current state, and the service's role owns nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = Path(lakelog.storage.postgres.__file__).with_name("schema.sql")
 
 
 def present(url: str) -> str:
-    """The schema as pg_dump tells it, without what differs between versions of pg_dump."""
+    """Return the schema as pg_dump prints it, without the parts that differ between versions of pg_dump."""
     dump = subprocess.run(
         [_binary("pg_dump"), "--schema-only", "--schema=lakelog", "--no-owner", "--no-comments", url],
         check=True,
@@ -39,7 +39,7 @@ def present(url: str) -> str:
 
 
 async def test_schema_sql_is_what_the_migrations_make(database: str) -> None:
-    """Made again by running this test with UPDATE_SCHEMA=1."""
+    """Run this test with UPDATE_SCHEMA=1 to write the file again."""
     await migrate(database)
     found = present(database)
     if os.environ.get("UPDATE_SCHEMA"):
@@ -87,7 +87,7 @@ async def test_a_cell_of_another_installation_is_refused(cluster: Cluster, datab
 
 
 async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
-    """Every verb of groups, once."""
+    """Run every operation of groups once."""
     scope = await catalog.scope_create("default", "default")
     topic = await catalog.topic_create(scope, "orders", TopicSettings(), [0])
     group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
@@ -121,7 +121,7 @@ async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
 
 
 async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, database: str) -> None:
-    """A login that is only a member of lakelog_service can do every verb, and no DDL of its own."""
+    """A login that is only a member of lakelog_service can run every operation, and no DDL of its own."""
     await migrate(database)
     admin = await asyncpg.connect(database)
     await admin.execute("drop role if exists app_login")
@@ -163,7 +163,7 @@ async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, databas
 
 
 async def test_a_server_of_the_version_before_tracebacks_writes_dead_letters_without(database: str) -> None:
-    """Servers run while the schema is migrated under them."""
+    """Servers run while the schema is migrated."""
     await migrate(database)
     connection = await asyncpg.connect(database)
     entry = [[1], [1 << 16], [1], [True], [b"state"], [0], [1 << 60]]
@@ -182,7 +182,7 @@ async def test_a_server_of_the_version_before_tracebacks_writes_dead_letters_wit
 
 
 async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database: str) -> None:
-    """The journal's own threshold is for rows; what PostgreSQL stores beside them is in pieces of 2 KiB."""
+    """The journal's own threshold is for rows; PostgreSQL stores large values in chunks of 2 KiB beside them."""
     await migrate(database)
     options = (
         "select t.reloptions from pg_class c join pg_class t on t.oid = c.reltoastrelid where c.oid = $1::regclass"
@@ -206,7 +206,7 @@ async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database
 async def test_what_is_old_is_found_without_reading_everything(
     database: str, statement: str, given: list[object], tables: list[str]
 ) -> None:
-    """Every server asks for it every few seconds, and a day's keys are many."""
+    """Every server runs it every few seconds, and a day has many keys."""
     rows = {
         "reservation": "7, int8send(n), ''::bytea, 0, now()",
         "keyed_append": "7 << 16, int8send(n), 0, now()",

@@ -1,4 +1,4 @@
-"""SIGTERM, several workers, and what stops a server from starting: with real processes."""
+"""SIGTERM, several workers, and what prevents a server from starting: with real processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_sigterm_lets_running_calls_finish() -> None:
             assert idle.get("/readyz").status_code == 200
             os.kill(server.process.pid, signal.SIGTERM)
             thread.join(10)
-            # The idle connection still gets an answer, which is its last.
+            # The idle connection still gets one last response.
             ready = idle.get("/readyz")
         began = time.monotonic()
         assert server.process.wait(timeout=20) == 0

@@ -1,4 +1,4 @@
-"""The server over real HTTP: what a unit test of the app cannot see."""
+"""The server over real HTTP: behaviour that a unit test of the app cannot show."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_publish_and_fetch(server: Running) -> None:
 
 
 def test_a_publish_does_not_wait_for_pandas(server: Running) -> None:
-    """Arrow would load it, where it is installed, in the middle of the first publish after a start."""
+    """Arrow would import it, if it is installed, during the first publish after a start."""
     assert importlib.util.find_spec("pandas")
     with server.client() as client:
         messages = [{"value": number, "partition": 1} for number in range(2)]

@@ -1,4 +1,4 @@
-"""Generated calls against the API's own description: documented answers only, and never a 5xx.
+"""Generated calls against the OpenAPI description: only documented responses, and never a 5xx.
 
 The last test sends mutated bodies that keep their content type, which a description cannot generate.
 """
@@ -46,7 +46,7 @@ CHECKS = [
     unsupported_method,
     ignored_auth,
 ]
-# Written as the check of ignored authentication takes it away again: by exactly this name.
+# The check for ignored authentication removes the header by exactly this name.
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -64,7 +64,7 @@ def _create(server: Running, topic: str) -> None:
 
 @pytest.fixture
 def orders(server: Running) -> None:
-    """The topic of the examples, also after a generated call deleted it."""
+    """The topic of the examples, created again after a generated call deleted it."""
     _create(server, "orders")
 
 
@@ -73,8 +73,7 @@ def _as_bytes(context: object, value: object) -> bytes:
     return value if isinstance(value, bytes) else repr(value).encode()
 
 
-# A pushed stream ends only when the caller hangs up, and none of these does.
-# A copy: what is handed over is changed.
+# A pushed stream ends only when the caller disconnects, and these callers do not. A copy, because it is changed.
 schema = schemathesis.openapi.from_dict(copy.deepcopy(describe(ROUTES, VERSION))).exclude(operation_id="push")
 
 
@@ -84,7 +83,7 @@ schema = schemathesis.openapi.from_dict(copy.deepcopy(describe(ROUTES, VERSION))
 )
 def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:
     if "wait_ms" in (case.query or {}) and case.path.endswith("/messages"):
-        # Nowhere else: a parameter that a route does not have is what makes such a call wrong.
+        # Nowhere else: a parameter that a route does not have makes such a call wrong.
         del case.query["wait_ms"]
     if isinstance(case.body, dict) and case.body.get("wait_ms") in range(1, 30_001):
         case.body["wait_ms"] = 0
@@ -113,7 +112,7 @@ def _seeds() -> dict[str, bytes]:
 
 def _mutate(body: bytes, chance: random.Random) -> bytes:
     if body.startswith(b"{") and chance.random() < 0.7:
-        # By whole values: changed bytes alone are hardly ever JSON any more.
+        # Whole values are replaced: changed bytes alone are hardly ever valid JSON.
         parts = re.split(rb'((?<=:)(?:"[^"]*"|\d+|\[[^\]]*\]))', body)
         parts[chance.randrange(1, len(parts), 2)] = chance.choice(_VALUES)
         return b"".join(parts)
@@ -147,7 +146,7 @@ def test_mutated_bodies_never_break_the_server(server: Running, size: Size) -> N
             if reply.status_code >= 400:
                 assert reply.headers["content-type"] == "application/problem+json"
         for partition in range(4):
-            # What got in comes out again, in each form.
+            # Every accepted message can be read again, in each format.
             for accept in ("application/json", ARROW_MEDIA_TYPE, MEDIA_TYPE):
                 fetched = client.get(
                     f"/v1/topics/mutated/partitions/{partition}/messages",

@@ -1,1 +1,1 @@
-"""What tests stand on: real PostgreSQL clusters, real processes, a faulty network, histories and their checkers."""
+"""Test infrastructure: real PostgreSQL clusters, real processes, a faulty network, histories and their checkers."""

@@ -1,4 +1,4 @@
-"""JSON over one kept-alive HTTP connection, as little as possible: many clients of a scenario share a small machine."""
+"""A minimal JSON client over one kept-alive HTTP connection: many clients of a scenario share a small machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """An answer that is not a 2xx."""
+    """A response that is not a 2xx."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         super().__init__(status, problem.get("code"), problem.get("detail"))
@@ -18,14 +18,14 @@ class Refused(Exception):
 
 
 class JsonConnection:
-    """One call at a time."""
+    """A connection that makes one call at a time."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The decoded answer; `Refused` for anything but a 2xx."""
+        """Return the decoded response. Raise `Refused` for anything but a 2xx."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
         reader, writer = self._streams

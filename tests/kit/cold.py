@@ -1,4 +1,4 @@
-"""Moves messages to the object store by hand, without Spark: for tests and benchmarks that need cold history."""
+"""Moves messages to the object store without Spark, for tests and benchmarks that need cold history."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lakelog.segments import SegmentWriter, segment_path, verify
 def tier_by_hand(
     log: Lakelog, topic: str, *, segment_bytes: int = 128 << 20, options: Mapping[str, str] | None = None
 ) -> list[Segment]:
-    """Everything that may be tiered: written, registered, verified. The hot batches stay where they are.
+    """Write, register and verify every range that may be tiered. The hot batches stay.
 
-    `options` are the object store's.
+    `options` configure the object store.
     """
     plan = log.lake.plan(topic)
     assert plan.store is not None, "the server has no object store"

@@ -25,12 +25,12 @@ from tests.kit.proxy import FaultProxy
 
 Row = dict[str, int]
 READER = "final-read"
-"""The process that the final read is of."""
+"""The process name of the final read."""
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 
 
 async def new_token(url: str) -> str:
-    """A token with every right in the default environment."""
+    """Return a token with every right in the default environment."""
     catalog = await open_catalog(url)
     try:
         secret = new_secret()
@@ -82,7 +82,9 @@ class Fleet:
         self._supervisor.close()
 
     def request(self, method: str, path: str, body: Any = None, *, server: int = 0) -> Any:
-        """One call to a server, past its proxy; the decoded answer. Anything but a 2xx fails the test."""
+        """Call a server directly, without its proxy, and return the decoded response. Anything but a 2xx fails the
+        test.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[server], timeout=30)
         try:
             payload = None if body is None else json.dumps(body)
@@ -101,7 +103,7 @@ class Fleet:
         self.request("POST", "/v1/topics", {"name": name, "partitions": partitions, **settings})
 
     def read_all(self, topic: str, *, server: int = 0) -> Tables:
-        """Every message of the topic, as a fresh reader sees it: `seen`, and `read` for each partition."""
+        """Read every message of the topic as a new reader: record `seen`, and `read` for each partition."""
         described = self.request("GET", f"/v1/topics/{topic}", server=server)
         seen: list[Row] = []
         read: list[Row] = []
@@ -138,7 +140,7 @@ class Fleet:
 
 
 def _read(topic: str, part: Mapping[str, int], found: Sequence[Row], began: int) -> Row:
-    """The whole read of a partition as one row."""
+    """Return one row for the whole read of a partition."""
     return {
         "process": text_id(READER),
         "counter": part["partition"],

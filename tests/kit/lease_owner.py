@@ -1,7 +1,7 @@
-"""An owner that speaks plain HTTP and writes its history: consume, and what it says about what it holds.
+"""A lease owner that uses plain HTTP and writes its history: it consumes, and answers for the messages that it holds.
 
-It takes no decisions and repeats nothing by itself; a call of unknown outcome is told as such, and the next one goes to
-the next server.
+It makes no decisions and repeats nothing by itself. It reports a call of unknown outcome as such, and sends the next
+call to the next server.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class DeadSeen:
 
 
 class Unknown(Exception):
-    """The call may have happened or not."""
+    """The call may or may not have taken effect."""
 
 
 class HttpOwner:
-    """`settings` are what its consumes say of the group; `ports` the servers, of which one is used until it fails."""
+    """`settings` are the group settings in its consumes. It uses one of the servers in `ports` until that one fails."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class HttpOwner:
     def consume(
         self, max_messages: int, lease_ms: int, *, wait_ms: int = 0, request_id: str | None = None, **more: Any
     ) -> list[SeenLease]:
-        """Leases; `Unknown` when nobody said whether there are any."""
+        """Return leases. Raise `Unknown` if it is not known whether any were granted."""
         first = self.recorder.invoke(self._line("consume", lease_ms=lease_ms))
         body = {
             "topic": self.topic,
@@ -93,7 +93,7 @@ class HttpOwner:
         return leases
 
     def say(self, *sayings: OwnerAnswer, generation: int | None = None) -> list[Told]:
-        """Many answers in one call; what became of each."""
+        """Send many answers in one call, and return the outcome of each."""
         first = self.recorder.invoke(*(said_line(self.topic, self.group, self.owner, each) for each in sayings))
         body: dict[str, Any] = {"owner": self.owner, "answers": [each.body() for each in sayings]}
         if generation is not None:
@@ -104,7 +104,7 @@ class HttpOwner:
         return [told_by(line) for line in lines]
 
     def say_one(self, saying: OwnerAnswer) -> Told:
-        """One answer by its own route."""
+        """Send one answer to its own route."""
         first = self.recorder.invoke(said_line(self.topic, self.group, self.owner, saying))
         body = {**saying.body(), "topic": self.topic, "group": self.group, "owner": self.owner}
         verb = body.pop("verb")
@@ -116,14 +116,16 @@ class HttpOwner:
         return outcome
 
     def seek(self, **to: Any) -> None:
-        """Moves the group; the seek is an operation of this history."""
+        """Seek the group, and record the seek in this history."""
         first = self.recorder.invoke(self._line("seek"))
         outcome, _, reason = self.call("POST", f"/v1/groups/{self.group}/seek", {"topic": self.topic, **to})
         self.recorder.complete(first, Line(kind=outcome, reason=reason))
         assert outcome == "ok", reason
 
     def progress(self, *, start: int = 0, final: bool = False) -> list[ProgressSeen]:
-        """How far the group is; nothing if nobody said. `final` is the last word, after the drain."""
+        """Return the progress of the group, or nothing if the outcome is unknown. `final` marks the last one, after the
+        drain.
+        """
         first = self.recorder.invoke(self._line("progress", final=final))
         outcome, data, reason = self.call("GET", f"/v1/groups/{self.group}/lag")
         seen = progress_of(data, self.topic, start) if outcome == "ok" else []
@@ -131,7 +133,7 @@ class HttpOwner:
         return seen
 
     def dead_letters(self) -> list[DeadSeen]:
-        """All of them."""
+        """Return all dead letters."""
         found: list[DeadSeen] = []
         after = ""
         while True:
@@ -161,7 +163,7 @@ class HttpOwner:
     # Calls ------------------------------------------------------------------------------------------------------------
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[Told, Any, str]:
-        """What became of it, the decoded answer, and why not."""
+        """Return the outcome, the decoded response, and the reason of a failure."""
         try:
             if self._connection is None:
                 self._connection = http.client.HTTPConnection("127.0.0.1", self._ports[0], timeout=self.timeout)
@@ -181,7 +183,7 @@ class HttpOwner:
         return "fail", decoded, reason
 
     def _drop(self) -> None:
-        """The next call goes to the next server."""
+        """Send the next call to the next server."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.close()

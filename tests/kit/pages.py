@@ -34,7 +34,7 @@ _SHAPES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What a reader types at a prompt, and what the page shows below it."""
+    """A command that a reader types at a prompt, and the output that the page shows below it."""
 
     line: int
     text: str
@@ -54,7 +54,7 @@ class Block:
 
 
 def read_blocks(markdown: str) -> list[Block]:
-    """Return the blocks of a page in order. Raises where a block would not run."""
+    """Return the blocks of a page in order. Raise if a block would not run."""
     found: list[Block] = []
     for match in _FENCE.finditer(markdown):
         line = markdown.count("\n", 0, match.start()) + 1
@@ -93,7 +93,7 @@ def _commands(text: str, line: int) -> Iterator[Command]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Tell whether the output is what the page shows."""
+    """Return whether the output matches the page."""
     lines = _shaped(expected).split("\n")
     pattern = "".join(r"(?:.*\n)*?" if line == "…" else _line_pattern(line) + r"\n" for line in lines)
     return re.fullmatch(pattern, _shaped(printed) + "\n") is not None
@@ -104,8 +104,8 @@ def _line_pattern(line: str) -> str:
 
 
 def _shaped(text: str) -> str:
-    """The text with the parts that differ between runs replaced by their kind, and without spaces at line ends."""
-    # A terminal shows Ctrl-C where the cursor is, and what the program prints next on the same line.
+    """Return the text without trailing spaces, and with the parts that differ between runs replaced by their kind."""
+    # A terminal shows Ctrl-C at the cursor, and the next output of the program on the same line.
     text = text.replace(INTERRUPT, f"{INTERRUPT}\n").replace(f"{INTERRUPT}\n\n", f"{INTERRUPT}\n")
     for pattern, kind in _SHAPES:
         text = pattern.sub(kind, text)

@@ -9,7 +9,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below the range that the kernel hands to outgoing connections, so that nobody takes a port while its server is down.
+# Below the range that the kernel uses for outgoing connections, so that no process takes a port while its server is
+# down.
 _FIRST, _LAST = 20_000, 32_000
 _random = random.SystemRandom()
 _reserved: dict[int, int] = {}
@@ -17,7 +18,7 @@ _reserved: dict[int, int] = {}
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that no process of this kit gets before this process ends."""
+    """Return a free port that no other process of this kit gets before this process ends."""
     for _ in range(1000):
         port = _random.randint(_FIRST, _LAST)
         if _reserve(port):

@@ -1,6 +1,6 @@
-"""PostgreSQL clusters of our own for tests: made in a temporary folder, fsync on, killed and paused at will.
+"""PostgreSQL clusters for tests: created in a temporary folder, with fsync on, killed and paused on request.
 
-It never uses a cluster that happens to run, and knows nothing of Lakelog's schema.
+It never uses a cluster that is already running, and does not know Lakelog's schema.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _LOCALE = ("-E", "UTF8", "--locale=C.UTF-8")
 class Cluster:
     """One PostgreSQL: `with Cluster() as cluster: url = cluster.create_database()`.
 
-    Clusters are copies of one template, and so share their system identifier; `own_identity` runs initdb for this one.
-    `settings` are given at each start: change them and restart.
+    Clusters are copies of one template and share its system identifier; `own_identity` runs initdb for this one.
+    `settings` are applied at each start: change them and restart.
     """
 
     def __init__(self, *, settings: Mapping[str, str] | None = None, own_identity: bool = False) -> None:
@@ -63,30 +63,30 @@ class Cluster:
         return self
 
     def stop(self, *, within: float = 60.0) -> None:
-        """A fast shutdown: sessions are ended, everything is written."""
+        """Shut down fast: end the sessions and write everything."""
         if self.running:
             _run([_binary("pg_ctl"), "stop", "-D", str(self._data), "-m", "fast", "-t", str(int(within))])
             self.process.wait(timeout=within)
 
     def kill9(self) -> None:
-        """SIGKILL to the postmaster and all of its processes: what a power cut of the program is."""
+        """Send SIGKILL to the postmaster and all of its processes, as in a crash."""
         if self._process is not None:
             self._process.kill9()
 
     def restart(self, *, within: float = 60.0) -> Cluster:
-        """Starts again, after a fast shutdown where it still runs."""
+        """Start again, after a fast shutdown if it still runs."""
         self.stop(within=within)
         return self.start(within=within)
 
     def pause(self) -> None:
-        """SIGSTOP to all processes: connections stay open, nothing answers."""
+        """Send SIGSTOP to all processes: connections stay open, and nothing responds."""
         self.process.stop()
 
     def resume(self) -> None:
         self.process.cont()
 
     def ensure_running(self) -> None:
-        """Makes a cluster that an earlier test left paused or ended serve again."""
+        """Restore a cluster that an earlier test left paused or stopped."""
         if self.running:
             self.resume()
         else:
@@ -107,11 +107,11 @@ class Cluster:
         return self._process is not None and self._process.running
 
     def url(self, database: str = "postgres", user: str = "postgres", *, port: int | None = None) -> str:
-        """A URL for any role; `port` leads it through a proxy."""
+        """Return a URL for any role; `port` is the port of a proxy."""
         return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}"
 
     def create_database(self, *, template: str = "template1") -> str:
-        """Makes an empty database, or a copy of `template`, and returns the superuser's URL of it."""
+        """Create an empty database, or a copy of `template`, and return the superuser's URL for it."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         self.execute(statement)
@@ -128,7 +128,7 @@ class Cluster:
         *,
         database: str = "postgres",
     ) -> list[tuple[Any, ...]]:
-        """Runs one statement as superuser, outside of a transaction, and returns its rows."""
+        """Run one statement as superuser, outside of a transaction, and return its rows."""
         with psycopg.connect(self.url(database), autocommit=True, connect_timeout=10) as connection:
             cursor = connection.execute(statement, parameters or None)
             return cursor.fetchall() if cursor.description else []
@@ -157,7 +157,7 @@ class Cluster:
 
 
 def _unprivileged() -> str | None:
-    """The user to run PostgreSQL as, which refuses to run as root; None for the present one."""
+    """Return the user to run PostgreSQL as, because it refuses to run as root; None for the current user."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -190,7 +190,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _new_folder() -> Path:
-    # Not pytest's tmp_path: its parents are closed to the unprivileged user.
+    # Not pytest's tmp_path: the unprivileged user cannot enter its parents.
     folder = Path(tempfile.mkdtemp(prefix="lakelog-pg-"))
     watchdog.watch_folder(str(folder))
     user = _unprivileged()
@@ -206,7 +206,7 @@ def _initdb(data: Path) -> None:
 
 @functools.cache
 def _template() -> Path:
-    """An initialised folder, made once per test run; the watchdog removes it at the end."""
+    """Return an initialised folder, created once per test run; the watchdog removes it at the end."""
     data = _new_folder() / "template"
     _initdb(data)
     return data

@@ -1,6 +1,6 @@
-"""Real processes for tests: started, awaited, killed by -9, paused, restarted, each with a log file.
+"""Real processes for tests: started, awaited, killed with SIGKILL, paused, restarted, each with a log file.
 
-A signal that must not be missed goes to the whole tree of a process. It knows nothing of what the processes do.
+A signal that must reach all processes goes to the whole process tree. This module does not know what the processes do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.kit.waiting import NeverTrue, eventually
 
 Ready = Callable[[], bool] | str
 
-# A proxy named in the environment must not stand between a test and its own server.
+# A proxy named in the environment must not be used between a test and its own server.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -39,7 +39,7 @@ class NotReady(AssertionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What to run. `ready` is a function, an http URL that must answer 200, or tcp://host:port."""
+    """The command to run. `ready` is a function, an http URL that must return 200, or tcp://host:port."""
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Command:
 
 
 class Process:
-    """One command, run again and again with the same log file."""
+    """One command that can be started repeatedly, with the same log file."""
 
     def __init__(self, command: Command, *, log_path: Path) -> None:
         self.command = command
@@ -70,7 +70,7 @@ class Process:
         popen = self._started()
         code = popen.poll()
         if code is not None and self._orphans is None:
-            # Its id is free from here on, and may soon be a stranger's: what it left behind has to be found now.
+            # Its id is free from here on and may be reused soon: find its remaining children now.
             self._orphans = _group_members(popen.pid)
             watchdog.forget_process(popen.pid)
         return code
@@ -99,7 +99,7 @@ class Process:
         return self
 
     def wait(self, *, timeout: float = 30.0) -> int:
-        """Waits for the process to end by itself; TimeoutError when it does not."""
+        """Wait for the process to end by itself. Raise TimeoutError if it does not."""
         what = f"{self.command.argv[0]} has ended"
         try:
             eventually(lambda: self.returncode is not None, within=timeout, every=0.005, what=what)
@@ -108,13 +108,15 @@ class Process:
         return self._started().returncode
 
     def terminate(self, *, within: float = 30.0) -> int:
-        """SIGTERM to the process alone, whose task it is to end its children; returns its exit code."""
+        """Send SIGTERM to the process only, which has to end its children; return its exit code."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
         return self.wait(timeout=within)
 
     def kill9(self) -> None:
-        """SIGKILL to the whole tree, or to what an ended process left behind; returns when all of it is gone."""
+        """Send SIGKILL to the whole tree, or to the remaining children of an ended process; return when all of it is
+        gone.
+        """
         if self._popen is None:
             return
         tree = watchdog.end_tree(self.pid) if self.running else []
@@ -126,33 +128,33 @@ class Process:
         eventually(lambda: all(_gone(member) for member in tree), within=30, what=f"{self.command.argv[0]} is gone")
 
     def stop(self) -> None:
-        """SIGSTOP to the whole tree, the process itself first, so that it starts nothing meanwhile."""
+        """Send SIGSTOP to the whole tree, to the process itself first, so that it starts no more children."""
         os.kill(self.pid, signal.SIGSTOP)
         for child in self.children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.suspend()
 
     def cont(self) -> None:
-        """SIGCONT to the whole tree."""
+        """Send SIGCONT to the whole tree."""
         for child in self.children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.resume()
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, within: float = 30.0) -> Process:
-        """Kills by -9 what still runs and starts anew."""
+        """Kill the running processes and start again."""
         self.kill9()
         return self.start(within=within)
 
     def children(self) -> list[psutil.Process]:
-        """All descendants, for tests that aim at one of them."""
+        """Return all descendants, for tests that target one of them."""
         try:
             return psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
 
     def rss(self) -> int:
-        """Resident bytes of the process and its descendants."""
+        """Return the resident bytes of the process and its descendants."""
         total = 0
         for member in [psutil.Process(self.pid), *self.children()]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -220,7 +222,7 @@ class Supervisor:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a watched folder; files that vanish meanwhile are of no matter."""
+    """Remove a watched folder. Ignore files that disappear at the same time."""
     shutil.rmtree(folder, ignore_errors=True)
     watchdog.forget_folder(str(folder))
 
@@ -236,7 +238,7 @@ def _group_members(group: int) -> list[psutil.Process]:
 
 def _gone(process: psutil.Process) -> bool:
     try:
-        # Orphans are reaped by process 1, which may take its time: a zombie runs no more.
+        # Process 1 reaps orphans, which can take some time: a zombie no longer runs.
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
@@ -266,7 +268,7 @@ def _answers(url: str) -> bool:
         with _direct.open(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except urllib.error.HTTPError as exc:
-        # The error holds the answer's socket open until it is closed.
+        # The error keeps the socket of the response open until it is closed.
         exc.close()
         return False
     except (OSError, http.client.HTTPException):

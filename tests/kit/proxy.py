@@ -1,7 +1,7 @@
-"""A TCP proxy that misbehaves on demand: cuts, half-open links, slowness, answers lost after the commit.
+"""A TCP proxy with faults: cuts, half-open links, slowness, responses lost after the commit.
 
-It runs in a thread of its own, so that sync and async tests use it alike. It knows no protocol: an answer is what
-upstream sends after the client has sent something.
+It runs in its own thread, so that sync and async tests can use it. It knows no protocol: a response is any data from
+upstream after the client has sent data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Drops:
-    """Which answers to lose: the next `count`, or each with `probability`, of requests that contain `matching`."""
+    """The responses to lose: the next `count`, or each with `probability`, of requests that contain `matching`."""
 
     count: int | None
     probability: float
@@ -46,8 +46,8 @@ class _Drops:
 class FaultProxy:
     """`with FaultProxy(host, port) as proxy: connect to proxy.port; proxy.cut_off(); proxy.pass_through()`.
 
-    What it did is counted: `connections`, `cut` (connections reset), `swallowed` (chunks lost while half-open),
-    `slowed` (chunks delayed), `dropped` (answers lost after upstream gave them).
+    It counts its faults: `connections`, `cut` (connections reset), `swallowed` (chunks lost while half-open), `slowed`
+    (chunks delayed), `dropped` (responses of upstream that were lost).
     """
 
     def __init__(self, upstream_host: str, upstream_port: int) -> None:
@@ -65,28 +65,28 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
 
     def pass_through(self) -> None:
-        """Heals the link. Connections that lost bytes while half-open are reset: they can never be right again."""
+        """Repair the link. Connections that lost bytes while half-open are reset, because their streams have gaps."""
         self._switch(Mode.PASS)
 
     def cut_off(self) -> None:
-        """Refuses new connections and resets those there are."""
+        """Refuse new connections and reset existing ones."""
         self._switch(Mode.CUT)
 
     def half_open(self) -> None:
-        """Accepts and reads, forwards nothing in either direction, never answers."""
+        """Accept and read, but forward nothing in either direction."""
         self._switch(Mode.HALF_OPEN)
 
     def slow_down(self, seconds: float) -> None:
-        """Delays each chunk, in both directions."""
+        """Delay each chunk, in both directions."""
         self._switch(Mode.SLOW, lambda: setattr(self, "_delay", seconds))
 
     def drop_answers(
         self, count: int | None = None, *, probability: float = 1.0, seed: int = 0, matching: bytes = b""
     ) -> None:
-        """Forwards requests, awaits upstream's answer, discards it and resets the client's connection.
+        """Forward requests, await the response of upstream, discard it and reset the client's connection.
 
-        With `count`, passes everything again after so many. `matching` spares requests without these bytes, such as
-        the start of a session.
+        With `count`, forward everything again after that number of responses. Requests without the bytes `matching`,
+        such as the start of a session, are not affected.
         """
 
         def arm() -> None:
@@ -96,7 +96,7 @@ class FaultProxy:
         self._switch(Mode.DROP_ANSWERS, arm)
 
     def reset_connections(self) -> None:
-        """Resets the connections there are, once, whatever the mode."""
+        """Reset the existing connections once, in any mode."""
         self._call(self._reset(lambda link: True))
 
     def start(self) -> FaultProxy:
@@ -140,7 +140,7 @@ class FaultProxy:
 
     async def _unlisten(self) -> None:
         if self._listener is not None:
-            # What is accepted already becomes a connection first: asyncio forgets to close it otherwise.
+            # Accepted sockets become connections first: otherwise asyncio does not close them.
             for listening in self._listener.sockets:
                 self._loop.remove_reader(listening.fileno())
             await asyncio.sleep(0)
@@ -154,27 +154,27 @@ class FaultProxy:
 
     async def _shut(self) -> None:
         await self._unlisten()
-        # Again and again: what was just accepted becomes a link meanwhile.
+        # Repeatedly, because a socket that was just accepted becomes a link at the same time.
         while self._links or len(asyncio.all_tasks()) > 1:
             for link in list(self._links):
                 link.stop()
             await asyncio.sleep(0)
-        # A transport closes its socket one turn of the loop after it was told to.
+        # A transport closes its socket one iteration of the event loop after close() was called.
         await asyncio.sleep(0)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A link from the first moment: nothing is between a connection and what will close it."""
+        """Create the link immediately, so that every connection has an owner that closes it."""
         self.connections += 1
         link = self.link(writer)
         self._links.add(link)
         link.start(reader, self._links.discard)
 
     def link(self, client: asyncio.StreamWriter) -> Link:
-        """What carries one connection; another kind of proxy has another kind of link."""
+        """Return the object that carries one connection; a subclass of the proxy has another kind of link."""
         return Link(self, client)
 
     def _loses(self, request: bytes) -> bool:
-        """Decides once per answer."""
+        """Decide once per response."""
         drops = self._drops
         if self.mode is not Mode.DROP_ANSWERS or drops.matching not in request:
             return False
@@ -189,7 +189,7 @@ class FaultProxy:
 
 
 class Link:
-    """One client's connection and its way upstream."""
+    """One client's connection and its connection to upstream."""
 
     def __init__(self, proxy: FaultProxy, client: asyncio.StreamWriter) -> None:
         self.proxy = proxy
@@ -214,7 +214,7 @@ class Link:
 
     async def run(self, from_client: asyncio.StreamReader) -> None:
         try:
-            # A half-open link looks connected to the client, whether or not upstream could be reached.
+            # A half-open link looks connected to the client, even if upstream could not be reached.
             if self.proxy.mode is Mode.HALF_OPEN:
                 self.spoiled = True
                 await self._swallow(from_client)
@@ -263,7 +263,7 @@ class Link:
             self._end(self.client)
 
     def _end(self, writer: asyncio.StreamWriter) -> None:
-        """Passes an orderly end on, unless the link loses that as well."""
+        """Forward an orderly close, unless the link loses it."""
         self.spoiled = self.spoiled or self.proxy.mode is Mode.HALF_OPEN
         if not self.spoiled:
             writer.write_eof()
@@ -272,7 +272,7 @@ class Link:
         if self.proxy.mode is Mode.SLOW:
             self.proxy.slowed += 1
             await asyncio.sleep(self.proxy._delay)
-        # Looked at after the delay: the link may have gone half-open meanwhile.
+        # Checked after the delay: the link may be half-open now.
         if self.spoiled or self.proxy.mode is Mode.HALF_OPEN:
             self.spoiled = True
             self.proxy.swallowed += 1
@@ -280,7 +280,7 @@ class Link:
         return False
 
     def reset(self) -> None:
-        """Ends both sides at once; the client sees a reset, not an orderly end."""
+        """End both sides immediately; the client sees a reset, not an orderly close."""
         for writer in (self.client, self.upstream):
             if writer is None or writer.is_closing():
                 continue
@@ -298,7 +298,7 @@ class Link:
 
 @contextlib.contextmanager
 def _reset_by_peer(link: Link) -> Iterator[None]:
-    """One side vanished: the other must see a reset too."""
+    """Reset the other side after one side disappeared."""
     try:
         yield
     except (ConnectionError, OSError):

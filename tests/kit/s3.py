@@ -1,6 +1,6 @@
-"""A real S3 server for tests: S3Proxy over a temporary folder, on a free port of loopback, with one bucket.
+"""A real S3 server for tests: S3Proxy over a temporary folder, on a free loopback port, with one bucket.
 
-scripts/install fetches it, and the jars by which Spark speaks s3a. It knows nothing of what is stored.
+scripts/install fetches it, and the jars that Spark needs for s3a. This module does not know what is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS = Path(__file__).parents[2] / ".parts"
 class S3Server:
     """`with S3Server() as s3: store = open_store(s3.url, s3.options)`.
 
-    `endpoint` may be set to a proxy's address; what clients are told follows it.
+    `endpoint` may be set to the address of a proxy; the options for clients follow it.
     """
 
     def __init__(self, *, bucket: str = "lake", prefix: str = "log") -> None:
@@ -34,13 +34,13 @@ class S3Server:
         watchdog.watch_folder(str(self.folder))
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        # In its folder a bucket is a folder.
+        # A bucket is a folder in the server's folder.
         (self.folder / "data" / bucket).mkdir(parents=True)
         self._process: Process | None = None
 
     @property
     def options(self) -> dict[str, str]:
-        """For `open_store`."""
+        """Return the options for `open_store`."""
         return {
             "endpoint": self.endpoint,
             "region": REGION,
@@ -50,7 +50,7 @@ class S3Server:
 
     @property
     def env(self) -> dict[str, str]:
-        """For processes that are given the URL alone."""
+        """Return the environment for processes that get only the URL."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
@@ -61,7 +61,7 @@ class S3Server:
 
     @property
     def spark_conf(self) -> dict[str, str]:
-        """For a Spark session that reads s3a:// paths, and for our own tasks in it."""
+        """Return the configuration for a Spark session that reads s3a:// paths, and for Lakelog's tasks in it."""
         jars = ":".join(map(str, s3a_jars()))
         return {
             "spark.driver.extraClassPath": jars,
@@ -114,14 +114,14 @@ class S3Server:
             "jclouds.identity": "id",
             "jclouds.credential": "cr",
             "jclouds.filesystem.basedir": str(self.folder / "data"),
-            # Whole segments come in one request, signed over their hash, which it computes in memory.
+            # A whole segment arrives in one request, signed over its hash, which the server computes in memory.
             "s3proxy.v4-max-non-chunked-request-size": str(512 << 20),
         }
 
 
 @functools.cache
 def s3a_jars() -> tuple[Path, ...]:
-    """What has to be on Spark's class path for s3a."""
+    """Return the jars that Spark's class path needs for s3a."""
     jars = tuple(sorted((_PARTS / "s3a").glob("*.jar")))
     if not jars:
         raise RuntimeError(f"no jars in {_PARTS / 's3a'}; run scripts/install")

@@ -1,7 +1,7 @@
-"""An HTTP proxy in front of an S3 server that misbehaves on demand, by a seed: errors, lost answers, damaged bodies.
+"""An HTTP proxy in front of an S3 server, with faults drawn from a seed: errors, lost responses, damaged bodies.
 
-Requests pass as they came, Host header included, so that signatures hold. It runs in threads of its own and knows of
-S3 only that GET brings bodies and PUT stores them.
+Requests are forwarded unchanged, including the Host header, so that signatures stay valid. It runs in its own threads
+and knows only that GET returns bodies and PUT stores them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _REMEMBERED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class S3Faults:
-    """The share of requests that meets each fault, 0 to 1; the first that is drawn happens.
+    """The share of requests for each fault, 0 to 1; the first fault that is drawn happens.
 
-    Only requests with one of `methods` whose path contains `matching` are meant, and `times` faults at most. The kinds
-    of damage happen to GET with a body, whatever `methods` says.
+    Only requests with one of `methods` whose path contains `matching` are affected, by at most `times` faults. Damage
+    affects GET with a body, independent of `methods`.
     """
 
     delay_seconds: float = 0
-    """So long every request waits before the server sees it; not a share, and `times` does not count it."""
+    """Delay of every request before the server sees it; not a share, and not limited by `times`."""
     refused: float = 0
-    """Answered 503 or 500; the server never sees the request."""
+    """Return 503 or 500; the server never sees the request."""
     lost: float = 0
-    """Served, and the connection closed without an answer."""
+    """Serve the request, and close the connection without a response."""
     stalled: float = 0
-    """Served, and never answered: the client has to give up by itself."""
+    """Serve the request, and never respond: the client has to time out."""
     truncated: float = 0
-    """The body breaks off before its length."""
+    """End the body before its length."""
     shortened: float = 0
-    """The body is short, and the headers say that this is its length."""
+    """Shorten the body, and its length in the headers."""
     flipped: float = 0
-    """One bit is another."""
+    """Flip one bit."""
     swapped: float = 0
-    """The bytes are those of another object, one that was put through this proxy."""
+    """Return the bytes of another object that was put through this proxy."""
     methods: tuple[str, ...] = ("GET", "PUT", "HEAD", "DELETE", "POST")
     matching: str = ""
     times: int | None = None
@@ -95,7 +95,7 @@ class S3FaultProxy:
             self._faults, self._left = faults, faults.times
 
     def draw(self, kinds: tuple[str, ...], method: str, path: str) -> str | None:
-        """Which of these faults the request meets, if any."""
+        """Return the fault of the request, or None."""
         with self._guard:
             faults = self._faults
             if method not in faults.methods or faults.matching not in path or self._left == 0:
@@ -109,7 +109,7 @@ class S3FaultProxy:
             return kind
 
     def delay(self, method: str, path: str) -> None:
-        """Let the request wait, if requests are delayed now."""
+        """Delay the request if delays are on."""
         faults = self._faults
         if faults.delay_seconds and method in faults.methods and faults.matching in path:
             self.happened["delayed"] += 1
@@ -170,7 +170,7 @@ class _Server(ThreadingHTTPServer):
         self.proxy = proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away in the middle are what this is for."""
+        """Ignore clients that disconnect in the middle of a response: the faults cause that."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -245,4 +245,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: what happened is counted."""
+        """Log nothing: faults are counted."""

@@ -1,4 +1,4 @@
-"""The size a scenario runs at: about a tenth in CI, whole by hand. It decides nothing else about a test."""
+"""The size of a scenario: about a tenth in CI, full by hand. It decides nothing else about a test."""
 
 from __future__ import annotations
 

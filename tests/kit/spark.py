@@ -1,6 +1,6 @@
 """Spark for tests: a local session that starts quickly, and a standalone cluster whose executors are real processes.
 
-`python -m tests.kit.spark` makes an archive of Spark's classes, with which a JVM starts in half the time.
+`python -m tests.kit.spark` creates an archive of Spark's classes, with which a JVM starts in half the time.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ QUIET: Mapping[str, str] = {
 
 
 def java_options() -> str:
-    """For JVMs that live shortly: they compile less, and load their classes from the archive if there is one."""
+    """JVM options for short-lived JVMs: they compile less, and load their classes from the archive if it exists."""
     archive = f" -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:disable" if ARCHIVE.exists() else ""
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{archive}"
 
 
 def environment() -> dict[str, str]:
-    """What a process that starts Spark needs: this interpreter for workers, loopback only, the checkout to import."""
+    """Return the environment of a process that starts Spark: this interpreter for workers, loopback only, the checkout
+    to import.
+    """
     paths = [str(REPOSITORY / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        # Spark starts a Python process for each step of a plan: compiling everything anew each time takes longer than
-        # the test, where the caller's environment forbids to keep what was compiled.
+        # Spark starts a Python process for each step of a plan. If the caller's environment forbids bytecode files,
+        # compiling all modules each time takes longer than the test.
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "lakelog-pycache"),
     }
@@ -61,11 +63,11 @@ def environment() -> dict[str, str]:
 def local_session(
     conf: Mapping[str, str] | None = None, *, master: str = "local[2]", quick: bool = True
 ) -> Iterator[SparkSession]:
-    """A session that is stopped, with its JVM, at the end. One for a whole test module, please."""
+    """Yield a session that is stopped, with its JVM, at the end. Use one for a whole test module."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # `getOrCreate` would hand out the other one, with its settings and its master, and we would end it.
+    # `getOrCreate` would return the other session, with its settings and its master, and we would end it.
     assert SparkContext._active_spark_context is None, "another session of this process is still open"
     os.environ.update(environment())
     with tempfile.TemporaryDirectory(prefix="lakelog-spark-") as folder:
@@ -90,7 +92,7 @@ def local_session(
 
 
 def stop(session: SparkSession) -> None:
-    """Ends the session and its JVM, so that the next one may have other settings."""
+    """End the session and its JVM, so that the next one can have other settings."""
     from pyspark import SparkContext
 
     gateway = session.sparkContext._gateway
@@ -146,7 +148,7 @@ class SparkCluster:
 
 
 def make_archive() -> None:
-    """A session that does a bit of everything, and writes down the classes that it loaded."""
+    """Run a session with typical operations, and write down the classes that it loaded."""
     ARCHIVE.parent.mkdir(exist_ok=True)
     making = ARCHIVE.with_suffix(f".{os.getpid()}")
     options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:ArchiveClassesAtExit={making}"

@@ -1,4 +1,4 @@
-"""What Spark's file sink has committed, read without Spark. Files of an unfinished micro-batch are not in it."""
+"""Reads what Spark's file sink has committed, without Spark. Files of an unfinished micro-batch are not included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 
 def committed_files(folder: Path) -> list[Path]:
-    """Of a table that a streaming query writes; empty if it has committed nothing yet."""
+    """Return the rows of a table that a streaming query writes; empty if it has committed nothing yet."""
     found: set[Path] = set()
     for log in folder.glob("_spark_metadata/[0-9]*"):
         for line in log.read_text().splitlines()[1:]:

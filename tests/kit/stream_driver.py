@@ -1,6 +1,6 @@
-"""Streaming queries in a driver of their own, so that it can be killed: `python -m tests.kit.stream_driver JSON`.
+"""Streaming queries in a separate driver process that can be killed: `python -m tests.kit.stream_driver JSON`.
 
-It says `started` when all queries run, and ends with 0 when they are over, or with 1 and what went wrong.
+It prints `started` when all queries run. It exits with 0 when they have ended, or with 1 and the error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tests.kit.spark import environment, local_session
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What a query reads from `lakelog` and writes. `sink` is a format; `columns` are expressions, none: all."""
+    """A query that reads from `lakelog` and writes. `sink` is a format; `columns` are expressions, or all columns if
+    empty.
+    """
 
     source: dict[str, str]
     checkpoint: str
@@ -32,7 +34,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """A driver with its queries; with `available_now` they read what there is, and end."""
+    """A driver with its queries; with `available_now` they read the existing messages and end."""
 
     queries: list[Query]
     master: str = "local[2]"
@@ -46,7 +48,7 @@ class Driver:
 
 
 def stopped(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that have stopped themselves at a fail point."""
+    """Return the processes that have stopped themselves at a fail point."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

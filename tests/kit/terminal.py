@@ -38,7 +38,7 @@ class Running:
             cwd=folder,
             env=env,
             start_new_session=True,
-            # The terminal becomes the session's own, so that Ctrl-C reaches what runs in it.
+            # The terminal becomes the controlling terminal of the session, so that Ctrl-C reaches its processes.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(end)
@@ -46,7 +46,7 @@ class Running:
 
     @property
     def printed(self) -> str:
-        """What the terminal shows: without colours, and only the last state of a line that was overwritten."""
+        """Return the text of the terminal: without colours, and with only the last state of an overwritten line."""
         text = _ESCAPE.sub("", bytes(self._printed).decode(errors="replace")).replace("\r\n", "\n")
         return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
@@ -60,13 +60,13 @@ class Running:
         return self._code is not None
 
     def wait(self, within: float) -> int:
-        """Return the exit code once the command has ended and all its output is read."""
+        """Return the exit code when the command has ended and all its output is read."""
         eventually(self.has_ended, within=within, what="the end of the command")
         assert self._code is not None
         return self._code
 
     def end(self) -> None:
-        """Press Ctrl-C; kill what does not end by it."""
+        """Press Ctrl-C, and kill the command if it does not end."""
         if not self.has_ended():
             self.press_ctrl_c()
             with contextlib.suppress(AssertionError):
@@ -90,7 +90,7 @@ class Running:
 
 
 class Terminal:
-    """Runs commands by bash. Services stay behind until the terminal is closed."""
+    """Runs commands with bash. Services run until the terminal is closed."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self._folder = folder
@@ -104,7 +104,7 @@ class Terminal:
         return Running(["bash", "-c", script], self._folder, self._env)
 
     def run(self, command: str, within: float = 120.0) -> tuple[str, int]:
-        """Run a command to its end. Return what it printed, and its exit code."""
+        """Run a command to its end. Return its output and its exit code."""
         running = self.start(command)
         try:
             code = running.wait(within)
@@ -113,13 +113,13 @@ class Terminal:
         return running.printed, code
 
     def serve(self, command: str, is_ready: Callable[[str], bool], within: float = 120.0) -> str:
-        """Start a command that goes on in the background. Return what it has printed once it is ready."""
+        """Start a command in the background. Return its output when it is ready."""
         running = self.start(command)
         self._services.append(running)
         return _await(running, is_ready, within)
 
     def answer(self, command: str, question: str, answer: str, within: float = 120.0) -> tuple[str, int]:
-        """Run a command that asks something, and answer it. Return what it printed, and its exit code."""
+        """Run a command that asks a question, and answer it. Return its output and its exit code."""
         running = self.start(command)
         try:
             _await(running, lambda printed: question in printed, within)
@@ -130,7 +130,7 @@ class Terminal:
         return running.printed, code
 
     def interrupt(self, command: str, is_ready: Callable[[str], bool], within: float = 120.0) -> tuple[str, int]:
-        """Run a command until it has printed what is expected, press Ctrl-C, and wait for its end."""
+        """Run a command until it prints the expected text, press Ctrl-C, and wait for its end."""
         running = self.start(command)
         try:
             _await(running, is_ready, within)
@@ -152,7 +152,7 @@ class Terminal:
 
 
 def _await(running: Running, is_ready: Callable[[str], bool], within: float) -> str:
-    """Return what was printed when it was ready, ended, or ran out of time: the caller compares it."""
+    """Return the output when the command is ready, has ended or has timed out: the caller compares it."""
     with contextlib.suppress(NeverTrue):
         eventually(lambda: running.has_ended() or is_ready(running.printed), within=within, every=0.05)
     return running.printed

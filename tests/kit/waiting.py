@@ -1,4 +1,4 @@
-"""Waiting for a condition with a limit, in place of sleeps. It hides no error that the condition raises."""
+"""Waits for a condition with a time limit, instead of sleeping. It hides no error that the condition raises."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class NeverTrue(AssertionError):
-    """The condition did not come true within its limit."""
+    """The condition did not become true within its time limit."""
 
 
 def eventually(condition: Callable[[], T], *, within: float = 10.0, every: float = 0.02, what: str = "") -> T:
-    """Polls until the condition returns something true, and returns that."""
+    """Poll until the condition returns a true value, and return it."""
     deadline = time.monotonic() + within
     while True:
         value = condition()
@@ -30,7 +30,7 @@ def eventually(condition: Callable[[], T], *, within: float = 10.0, every: float
 async def eventually_async(
     condition: Callable[[], T | Awaitable[T]], *, within: float = 10.0, every: float = 0.02, what: str = ""
 ) -> T:
-    """As `eventually`, without blocking the loop; the condition may be a coroutine function."""
+    """Like `eventually`, without blocking the event loop; the condition may be a coroutine function."""
     deadline = time.monotonic() + within
     while True:
         result = condition()

@@ -1,8 +1,8 @@
 """Ends what a killed test run left behind: its processes with their children, and its folders.
 
-A child process holds one end of a pipe: when the test run ends in whatever way, the pipe closes and it cleans up.
-PR_SET_PDEATHSIG would miss the children of a process, and fires when the thread that started it ends.
-It is only the net below: while the run lives, `Process` and `Cluster` clean up after themselves.
+A child process holds one end of a pipe. When the test run ends in any way, the pipe closes and the child cleans up.
+PR_SET_PDEATHSIG would miss the children of a process, and fires when the thread that started it ends. This is a safety
+net: while the run is alive, `Process` and `Cluster` clean up after themselves.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def forget_folder(path: str) -> None:
 
 
 def end_tree(pid: int) -> list[psutil.Process]:
-    """Kills a process, its group and its descendants by -9; returns those that were told, for the caller to await."""
+    """Kill a process, its group and its descendants; return those that were signalled, for the caller to await."""
     try:
         leader = psutil.Process(pid)
-        # Stopped first, so that it starts no child between the listing and the killing.
+        # Stopped first, so that it starts no child between listing and killing.
         leader.suspend()
         tree = [leader, *leader.children(recursive=True)]
     except psutil.NoSuchProcess:
