@@ -139,7 +139,7 @@ async def _starts(
     starts: dict[tuple[str, int], int] = {}
     for name in topics:
         topic: Topic = await engine.topics.find(world.scope, name)
-        reading = await engine.groups.reading(found, topic)
-        states = await engine.groups.ledgers.states(found, topic, reading, range(topic.partitions))
+        group_topic = await engine.groups.group_topic(found, topic)
+        states = await engine.groups.journals.states(found, topic, group_topic, range(topic.partitions))
         starts.update({(name, partition): state.start for partition, state in enumerate(states)})
     return starts

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lakelog.errors import Conflict, GroupNotFound
-from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, Order, Reading
+from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopic, Order
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.groups import ServerInfo
 from lakelog.storage.store import Catalog
@@ -40,8 +40,8 @@ async def new_topic(catalog: Catalog, scope: Scope, name: str = "orders") -> Top
     return await catalog.topic_create(scope, name, TopicSettings(), [0, 0])
 
 
-def reading_of(group: Group, topic: Topic, *starts: int) -> Reading:
-    return Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+def reading_of(group: Group, topic: Topic, *starts: int) -> GroupTopic:
+    return GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
 
 
 async def test_a_group_is_made_once_and_the_first_settings_hold(backing: Backing) -> None:
@@ -190,12 +190,12 @@ async def test_a_seek_raises_the_epoch_once(backing: Backing) -> None:
             await other.groups.group_topic_seek(reading, [0, 0])
         tries = [catalog.groups.group_topic_seek(sought, [n, n]) for n, catalog in enumerate((one, other) * 3)]
         answers = await asyncio.gather(*tries, return_exceptions=True)
-        (winner,) = [answer for answer in answers if isinstance(answer, Reading)]
+        (winner,) = [answer for answer in answers if isinstance(answer, GroupTopic)]
         assert winner.epoch == 2
         assert await one.groups.group_topic_find(group.group_id, topic.incarnation) == winner
         with pytest.raises(Conflict):
             await one.groups.group_topic_seek(
-                Reading(group_id=new_group(), incarnation=new_incarnation(), starts=()), []
+                GroupTopic(group_id=new_group(), incarnation=new_incarnation(), starts=()), []
             )
 
 

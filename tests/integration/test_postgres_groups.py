@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from lakelog.errors import GroupNotFound, OutcomeUnknown
-from lakelog.model.group import GroupKind, GroupSettings, Reading
+from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
 from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, DeadLetterState, JournalRequest
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.postgres.connection import POOL_SIZE, SETTINGS
@@ -294,7 +294,7 @@ async def test_a_reading_waits_for_a_delete_of_its_group(database: str) -> None:
     group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
     async with other.transaction():
         await other.execute("update lakelog.consumer_group set deleted_at = now()")
-        reading = Reading(group_id=group.group_id, incarnation=1, starts=(0,))
+        reading = GroupTopic(group_id=group.group_id, incarnation=1, starts=(0,))
         create = asyncio.create_task(catalog.groups.group_topic_create(reading))
         await someone_waits(admin)
     with pytest.raises(GroupNotFound):

@@ -14,7 +14,7 @@ import pytest
 
 import lakelog.storage.postgres
 from lakelog.errors import ConfigurationError, SchemaOutOfDate
-from lakelog.model.group import GroupKind, GroupSettings, Reading
+from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.groups import CommitStatus, DeadLetterKey, ServerInfo
 from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store, queries
@@ -92,7 +92,7 @@ async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
     topic = await catalog.topic_create(scope, "orders", TopicSettings(), [0])
     group = await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
     group = await catalog.groups.group_alter(group, group.settings, frozenset({"orders"}))
-    reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=(0,))
+    reading = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=(0,))
     await catalog.groups.group_topic_seek(await catalog.groups.group_topic_create(reading), [1])
     assert (
         len(await catalog.groups.group_topic_list(group))

@@ -19,10 +19,10 @@ from lakelog.engine.groups.members import Members
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
-from lakelog.engine.leasing.batch_cache import Shelf
-from lakelog.engine.leasing.journals import Ledgers
+from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.leasing.leases import Leases
-from lakelog.engine.leasing.matching import Room
+from lakelog.engine.leasing.matching import LeasingContext
 from lakelog.engine.log.columns import ColumnPublisher, Threads
 from lakelog.engine.log.committer import Committer
 from lakelog.engine.log.extents import Extents
@@ -60,10 +60,11 @@ class Engine:
         self.budget = Budget(self.settings.memory_bytes)
         self.waiters = Waiters()
         self.extents = Extents(cells, self.settings.object_store)
-        self._shelf = Shelf(self.extents)
+        self._batch_cache = BatchCache(self.extents)
         self._announcers = {cell: Announcer(store, self.waiters, self._heard) for cell, store in cells.items()}
         self._committers = {
-            cell: Committer(store, self._announcers[cell].grew, self._shelf.appended) for cell, store in cells.items()
+            cell: Committer(store, self._announcers[cell].grew, self._batch_cache.appended)
+            for cell, store in cells.items()
         }
         reservers = {
             (cell, durable): Reserver(store, durable=durable)
@@ -82,23 +83,23 @@ class Engine:
         self.caches = CellCaches(
             self.topics.drop,
             self.extents.drop,
-            self._shelf.drop,
+            self._batch_cache.drop,
             lambda cell: self._committers[cell].drop(),
             self.groups.drop,
             self.members.drop,
-            self._ledgers.drop,
+            self._journals.drop,
         )
 
     def _begin_groups(self) -> None:
         cells = self.cells
-        shelf = self._shelf
+        batch_cache = self._batch_cache
         clocks = {cell: Clock() for cell in cells}
         self._activity = GroupActivity() if self.settings.logs_groups else None
-        self._ledgers = Ledgers(cells, shelf, clocks, self._activity)
+        self._journals = Journals(cells, batch_cache, clocks, self._activity)
         self.groups = Groups(self.catalog, self.extents, self.topics, self._group_changed)
         self.members = Members(self.groups, self.topics, cells, self.waiters, self._group_changed, self._activity)
-        self.groups.ledgers, self.groups.members = self._ledgers, self.members
-        room = Room(ledgers=self._ledgers, shelf=shelf, waiters=self.waiters, clocks=clocks)
+        self.groups.journals, self.groups.members = self._journals, self.members
+        room = LeasingContext(journals=self._journals, batch_cache=batch_cache, waiters=self.waiters, clocks=clocks)
         self.leases = Leases(room, self.topics, self.groups, self.members)
         grew = {cell: partial(self._moved, cell) for cell in cells}
         self.dead_letters = DeadLetters(self.catalog, cells, self.topics, self.groups, grew)
@@ -111,18 +112,18 @@ class Engine:
 
     def _moved(self, cell: int, pid: int) -> None:
         """A partition's log begins or ends elsewhere, other than by a publish."""
-        self._shelf.grew(pid)
+        self._batch_cache.grew(pid)
         self._announcers[cell].grew(pid)
 
     def _heard(self, number: int | None) -> None:
         """Another process said that a partition grew or a group changed; None: any may have."""
         if number is None:
-            self._shelf.grew_all()
+            self._batch_cache.grew_all()
             self.groups.forget_all()
         elif number < 0:
             self.groups.forget(-number)
         else:
-            self._shelf.grew(number)
+            self._batch_cache.grew(number)
 
     async def start(self) -> None:
         for announcer in self._announcers.values():
@@ -132,7 +133,7 @@ class Engine:
         """Finishes the commits on their way, then lets go of the stores."""
         self.leases.close()
         await self.members.close()
-        await self._ledgers.drain()
+        await self._journals.drain()
         if self._activity is not None:
             self._activity.flush()
         for committer in self._committers.values():

@@ -198,7 +198,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class GroupTopic:
     """That a group reads a topic: decided once, in the catalog, for all partitions.
 
     `starts[n]` is where it begins in partition n; a partition born later begins at 0. A seek raises `epoch` and names

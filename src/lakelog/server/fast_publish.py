@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from lakelog.engine import Engine
-from lakelog.engine.log.committer import Outcome
+from lakelog.engine.log.committer import AppendResult
 from lakelog.engine.log.publish import Submitted
 from lakelog.errors import LakelogError
 from lakelog.model.limits import MAX_NAME_LENGTH
@@ -150,7 +150,7 @@ class FastPublish:
         submitted.done.add_done_callback(partial(self._committed, request))
         return request
 
-    def _committed(self, request: FastRequest, done: asyncio.Future[Outcome]) -> None:
+    def _committed(self, request: FastRequest, done: asyncio.Future[AppendResult]) -> None:
         error = done.exception()
         receipt = request.submitted.receipt(done.result()) if error is None else None
         if receipt is not None:

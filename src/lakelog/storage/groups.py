@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
-from lakelog.model.group import Group, GroupKind, GroupSettings, Reading
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Append, Appended, Refused
 
@@ -73,21 +73,21 @@ class GroupCatalog(Protocol):
         """No cell holds anything of them any more. Those deleted within `GROUP_MEMORY` are listed on all the same."""
         ...
 
-    async def group_topic_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
         """The reading that holds: this one, or the one that was there first. `GroupNotFound` if the group is gone."""
         ...
 
-    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None: ...
+    async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None: ...
 
-    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, GroupTopic]]:
         """What the groups read, of open topics, by the group's id and the topic's name."""
         ...
 
-    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, GroupTopic]]:
         """Who reads the topic, by the group's name."""
         ...
 
-    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         """The reading with the next epoch and these targets. `Conflict` if its epoch is no longer the one given."""
         ...
 

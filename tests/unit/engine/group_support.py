@@ -27,7 +27,7 @@ from lakelog.engine.leasing.consuming import MemberInfo, Membership, MembersInfo
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import LakelogError, UnknownMember
-from lakelog.model.group import Exponential, Group, GroupWish, Reading
+from lakelog.model.group import Exponential, Group, GroupTopic, GroupWish
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
@@ -51,12 +51,14 @@ class Ledgers:
     def altered(self, group: Group) -> None:
         pass
 
-    async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
+    async def run(
+        self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, operation: Operation
+    ) -> Reply:
         if partition in self.fails:
             raise self.fails[partition]
         self.ran.append((partition, operation))
         (head,) = await self._cells[topic.cells[partition]].heads_read([topic.pid(partition)])
-        state = self._state(group, topic, reading, partition)
+        state = self._state(group, topic, group_topic, partition)
         keys = [1 + offset for offset in range(state.frontier, head.next_offset)]
         context = StepContext(
             now_ms=ms(self._clock.now),
@@ -69,23 +71,23 @@ class Ledgers:
             high_watermark=head.next_offset,
         )
         operations: list[Operation] = [operation]
-        target = target_of(reading, partition)
-        if state.epoch < reading.epoch and target is not None:
-            operations.insert(0, SeekPosition(epoch=reading.epoch, offset=target))
+        target = target_of(group_topic, partition)
+        if state.epoch < group_topic.epoch and target is not None:
+            operations.insert(0, SeekPosition(epoch=group_topic.epoch, offset=target))
         reply = step(state, operations, context).replies[-1]
         if isinstance(reply, LakelogError):
             raise reply
         return reply
 
     async def states(
-        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+        self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
-        found = (self._state(group, topic, reading, partition) for partition in partitions)
+        found = (self._state(group, topic, group_topic, partition) for partition in partitions)
         return [decode_state(encode_state(state)) for state in found]
 
-    def _state(self, group: Group, topic: Topic, reading: Reading, partition: int) -> DeliveryState:
+    def _state(self, group: Group, topic: Topic, group_topic: GroupTopic, partition: int) -> DeliveryState:
         place = (group.group_id, topic.pid(partition))
-        return self._states.setdefault(place, begin(reading.start(partition)))
+        return self._states.setdefault(place, begin(group_topic.start(partition)))
 
 
 class Members:
@@ -128,14 +130,14 @@ class World:
         self.catalog = MemoryCatalog(self.clock)
         self.cells = {0: MemoryStore(self.clock), 1: MemoryStore(self.clock)}
         self.topics = Topics(self.catalog, dict(self.cells))
-        self.ledgers = Ledgers(self.cells, self.clock)
+        self.journals = Ledgers(self.cells, self.clock)
         self.members = Members()
         self.groups = self.server()
 
     def server(self) -> Groups:
         """Groups of one more server over the same data."""
         groups = Groups(self.catalog, Extents(dict(self.cells)), self.topics, self.changed.append)
-        groups.ledgers = self.ledgers
+        groups.journals = self.journals
         groups.members = self.members
         return groups
 
@@ -150,15 +152,17 @@ class World:
         append = Append(pid=topic.pid(partition), epoch=topic.epoch, payloads=[packed(*values)])
         await self.cells[topic.cells[partition]].append([append])
 
-    async def joined(self, scope: Scope, topic: Topic, name: str = "billing", **wish: object) -> tuple[Group, Reading]:
+    async def joined(
+        self, scope: Scope, topic: Topic, name: str = "billing", **wish: object
+    ) -> tuple[Group, GroupTopic]:
         wanted = GroupWish(**wish)  # type: ignore[arg-type]
         group = await self.groups.resolve(scope, name, wanted, create=True)
-        return group, await self.groups.reading(group, topic, wanted)
+        return group, await self.groups.group_topic(group, topic, wanted)
 
     async def take(
-        self, group: Group, reading: Reading, topic: Topic, partition: int, count: int = 1, owner: str = "ann"
+        self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, count: int = 1, owner: str = "ann"
     ) -> Granted:
         ask = AcquireMessages(owner=owner, max_messages=count, lease_ms=30_000)
-        reply = await self.ledgers.run(group, reading, topic, partition, ask)
+        reply = await self.journals.run(group, group_topic, topic, partition, ask)
         assert isinstance(reply, Granted), reply
         return reply

@@ -132,8 +132,10 @@ async def test_S3_nothing_of_a_dropped_cell_is_answered_from_memory() -> None:
         engine.caches.drop(0)
         assert values(await its.consume(engine)) == [(2, b"new-2"), (3, b"new-3")]
         group = await engine.groups.resolve(scope, "billing", create=False)
-        reading = await engine.groups.reading(group, its.topic)
-        (mine,), (theirs,) = [await each._ledgers.states(group, its.topic, reading, [0]) for each in (engine, other)]
+        group_topic = await engine.groups.group_topic(group, its.topic)
+        (mine,), (theirs,) = [
+            await each._journals.states(group, its.topic, group_topic, [0]) for each in (engine, other)
+        ]
         assert encode_state(mine) == encode_state(theirs)
         assert await engine.groups.lag(scope, "billing") == await other.groups.lag(scope, "billing")
         assert [each.member_id for each in (await engine.members.describe(group)).members] == ["bob"]
@@ -142,13 +144,13 @@ async def test_S3_nothing_of_a_dropped_cell_is_answered_from_memory() -> None:
 async def test_a_drop_leaves_other_cells_alone() -> None:
     async with world() as its:
         group = await its.engine.groups.resolve(its.scope, "billing", create=False)
-        ledger = its.engine._ledgers._ledgers[group.group_id, its.topic.pid(0)]
-        row = its.engine._shelf.row(its.topic.pid(0))
+        journal = its.engine._journals._journals[group.group_id, its.topic.pid(0)]
+        row = its.engine._batch_cache.row(its.topic.pid(0))
         its.engine._committers[1] = its.engine._committers[0]
         its.engine.caches.drop(1)
-        assert ledger.state is not None and its.engine._shelf.row(its.topic.pid(0)) is row
+        assert journal.state is not None and its.engine._batch_cache.row(its.topic.pid(0)) is row
         its.engine.caches.drop(0)
-        assert ledger.state is None and its.engine._shelf.row(its.topic.pid(0)) is not row
+        assert journal.state is None and its.engine._batch_cache.row(its.topic.pid(0)) is not row
 
 
 async def test_calls_that_wait_go_on_after_a_drop() -> None:
@@ -172,13 +174,13 @@ async def test_S3_a_read_under_way_is_not_remembered_after_a_drop(name: str, mon
         # Nothing is known of it here yet: each call has to read.
         engine.caches.drop(0)
         gate = its.hold(its.store.groups if name == "journals_read" else its.store, name, monkeypatch)
-        reading = asyncio.create_task(its.consume(engine))
+        group_topic = asyncio.create_task(its.consume(engine))
         await asyncio.wait_for(gate.wait(), 5)
         standby.promote()
         assert await its.publish(other, b"new-1") == [1]
         engine.caches.drop(0)
         its.held[name].set()
-        assert values(await reading) == [(1, b"new-1")]
+        assert values(await group_topic) == [(1, b"new-1")]
 
 
 async def test_S3_a_decision_that_waits_for_a_dead_letter_is_made_again_after_a_drop(
@@ -189,8 +191,8 @@ async def test_S3_a_decision_that_waits_for_a_dead_letter_is_made_again_after_a_
         await its.publish(engine, b"m1")
         (lease,) = await its.consume(engine)
         standby = Standby(its.store)
-        row = engine._shelf.row(its.topic.pid(0))
-        engine._shelf._forget(row, 0, len(row.batches))
+        row = engine._batch_cache.row(its.topic.pid(0))
+        engine._batch_cache._forget(row, 0, len(row.batches))
         gate = its.hold(engine.extents, "read", monkeypatch)
         failing = asyncio.create_task(its.say(engine, lease, Verb.FAIL))
         await asyncio.wait_for(gate.wait(), 5)
@@ -208,7 +210,7 @@ async def test_S8_a_decision_that_is_not_written_yet_is_made_again_after_a_drop(
         engine, other = its.engine, its.other
         await its.publish(engine, b"m1", b"m2")
         (lease,) = await its.consume(engine, count=1)
-        queue = engine._ledgers._queues[0]
+        queue = engine._journals._queues[0]
         commit = queue._commit
 
         async def dropped(turns: object) -> None:

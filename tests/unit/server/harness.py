@@ -164,5 +164,5 @@ async def working(*, memory_bytes: int = 256 << 20) -> AsyncIterator[World]:
 
 def waits(made: World) -> bool:
     """Whether somebody waits for messages to lease."""
-    desks = made.engine.leases._desks.values()
-    return any(not ask.is_last for desk in desks for ask in desk._line)
+    dispatchers = made.engine.leases._dispatchers.values()
+    return any(not waiting.is_last for each in dispatchers for waiting in each._waiting)

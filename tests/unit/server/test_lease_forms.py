@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog.batches import columns, decode, encode, from_messages
-from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
 from lakelog.model.group import Group, GroupKind, GroupSettings
 from lakelog.model.message import Message
@@ -60,7 +60,7 @@ def _batch(base: int, count: int) -> HotBatch:
 
 
 def _piece(base: int, count: int, offsets: list[int]) -> Piece:
-    return Piece(shelved=Shelved(_batch(base, count), 1), offsets=offsets)
+    return Piece(shelved=CachedBatch(_batch(base, count), 1), offsets=offsets)
 
 
 def _consumed(order: list[int] | None = None) -> Consumed:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakelog.coordinator.leasing import DeadMessage
-from lakelog.engine.leasing.journal import Ledger
+from lakelog.engine.leasing.journal import Journal
 from lakelog.model.group import Group
 from lakelog.reporting import Field, counted, log_event
 
@@ -62,16 +62,16 @@ class GroupActivity:
         counts.first_session = counts.first_session or next(iter(change.expired), "")
         counts.members = change.total
 
-    def leases_expired(self, ledger: Ledger, owners: Sequence[str]) -> None:
-        counts = self._of(ledger.group)
+    def leases_expired(self, journal: Journal, owners: Sequence[str]) -> None:
+        counts = self._of(journal.group)
         counts.leases_expired += len(owners)
         counts.first_owner = counts.first_owner or owners[0]
 
-    def died(self, ledger: Ledger, deaths: Sequence[DeadMessage]) -> None:
-        counts = self._of(ledger.group)
+    def died(self, journal: Journal, deaths: Sequence[DeadMessage]) -> None:
+        counts = self._of(journal.group)
         if not counts.dead_letters:
             first = deaths[0]
-            counts.first_dead_letter = f"{ledger.topic.name} {ledger.partition}:{first.offset}"
+            counts.first_dead_letter = f"{journal.topic.name} {journal.partition}:{first.offset}"
             counts.first_reason = first.reason.strip().partition("\n")[0][:_MAX_REASON]
         counts.dead_letters += len(deaths)
 

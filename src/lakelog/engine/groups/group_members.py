@@ -54,7 +54,7 @@ class _Call:
     done: asyncio.Future[MembershipState]
 
 
-class Roster:
+class GroupMembers:
     """`changed` is called after each change, with what this process wrote, or None if another process wrote it.
 
     `ended` is called when no caller has asked for a while.
@@ -67,7 +67,7 @@ class Roster:
         heartbeats: Heartbeats,
         waiters: Waiters,
         changed: Callable[[Group, MembersChange | None], None],
-        ended: Callable[[Roster], None],
+        ended: Callable[[GroupMembers], None],
     ) -> None:
         self.group = group
         self.state = MembershipState()

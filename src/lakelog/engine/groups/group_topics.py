@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from lakelog.engine.log.topics import Topics
-from lakelog.model.group import Group, Reading
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import GroupCatalog
 
@@ -18,7 +18,7 @@ Pause = Callable[[Scope, str, str], Awaitable[object]]
 """Pauses a topic for a group: scope, group, topic."""
 
 
-class Readings:
+class GroupTopics:
     """One per engine."""
 
     def __init__(self, catalog: GroupCatalog, topics: Topics, pause: Pause) -> None:
@@ -33,7 +33,7 @@ class Readings:
         """
         await self._topics.alter(scope, topic, change=lambda settings: replace(settings, paused=paused))
 
-    async def create(self, group: Group, topic: Topic, wanted: Reading) -> Reading:
+    async def create(self, group: Group, topic: Topic, wanted: GroupTopic) -> GroupTopic:
         """Return the reading that the catalog has now: the wanted one, or the one that was created first."""
         is_paused = await self._pause_with(group, topic)
         made = await self._catalog.group_topic_create(wanted)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from lakelog.coordinator.leasing import CommitPosition, Reply
-from lakelog.engine.groups.group_topics import Readings
+from lakelog.engine.groups.group_topics import GroupTopics
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.positions import check_held, gathered, located_at, offsets_at
 from lakelog.engine.groups.progress import LedgerBook, Progress, TopicStats
@@ -34,7 +34,7 @@ from lakelog.errors import (
     InvalidRequest,
     NoPosition,
 )
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupWish, NoStart, Reading, Skipped, Start
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, NoStart, Skipped, Start
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.topic import Scope, Topic
@@ -56,16 +56,16 @@ class _Entry:
     until: float
     group: Group
     agreed: set[GroupWish] = field(default_factory=set)
-    readings: dict[int, Reading] = field(default_factory=dict)
+    group_topics: dict[int, GroupTopic] = field(default_factory=dict)
 
 
 class Groups:
     """The groups of all scopes. `changed` is told the id of a group that was altered, moved or deleted here.
 
-    `ledgers` and `members` are set once, before the first call.
+    `journals` and `members` are set once, before the first call.
     """
 
-    ledgers: LedgerBook
+    journals: LedgerBook
     members: Members
 
     def __init__(self, catalog: Catalog, extents: Extents, topics: Topics, changed: Callable[[int], None]) -> None:
@@ -76,7 +76,7 @@ class Groups:
         self._changed = changed
         self._progress = Progress(extents)
         self._summaries = Summaries(extents.cells)
-        self._readings = Readings(catalog.groups, topics, self.pause)
+        self._group_topics = GroupTopics(catalog.groups, topics, self.pause)
         self._cached: dict[tuple[int, str], _Entry] = {}
         self._places: dict[int, tuple[int, str]] = {}
 
@@ -121,23 +121,23 @@ class Groups:
         self._cached.clear()
         self._places.clear()
 
-    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading:
+    async def group_topic(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> GroupTopic:
         """That the group reads the topic: from where, and the last seek. Made, with the wish's start, if missing."""
         return (await self.begin(group, topic, wish))[0]
 
-    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[Reading, int | None]:
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[GroupTopic, int | None]:
         """Return the reading and, if this call created it, how many existing messages lie before its start."""
         skipped: int | None = None
         entry = self._cached.get((group.scope.environment_id, group.name))
         if entry is not None and (entry.group.group_id != group.group_id or entry.until <= time.monotonic()):
             entry = None
-        found = entry.readings.get(topic.incarnation) if entry else None
+        found = entry.group_topics.get(topic.incarnation) if entry else None
         if found is None:
             found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
             if found is None:
                 found, skipped = await self._begin(group, topic, (wish.start if wish else None) or Latest())
             if entry is not None:
-                entry.readings[topic.incarnation] = found
+                entry.group_topics[topic.incarnation] = found
         return found, skipped
 
     # Looking --------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Groups:
         group = await self._fresh(scope, name)
         members = await self.members.describe(group)
         read = await self._catalog.groups.group_topic_list(group)
-        progress = await self._progress.read(self.ledgers, group, read, members)
+        progress = await self._progress.read(self.journals, group, read, members)
         dead_letters = sum([await self._progress.dead_count(group, topic) for topic, _ in read])
         status = status_of_group(group, [Status(each.status) for each in progress])
         return GroupInfo(group=group, status=status, members=members, progress=progress, dead_letters=dead_letters)
@@ -164,26 +164,26 @@ class Groups:
             read = await self._catalog.groups.group_topic_list(group)
         else:
             one = await self._topics.refresh(scope, topic)
-            reading = await self._catalog.groups.group_topic_find(group.group_id, one.incarnation)
-            if reading is None:
+            group_topic = await self._catalog.groups.group_topic_find(group.group_id, one.incarnation)
+            if group_topic is None:
                 return await self._progress.not_begun(group, one)
-            read = [(one, reading)]
-        return await self._progress.read(self.ledgers, group, read, members)
+            read = [(one, group_topic)]
+        return await self._progress.read(self.journals, group, read, members)
 
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
         """A topic's messages, and how far each of its groups is."""
         found = await self._topics.refresh(scope, topic)
         readers = await self._catalog.groups.group_topic_list_by_topic(found)
-        return await self._progress.stats(self.ledgers, found, readers)
+        return await self._progress.stats(self.journals, found, readers)
 
     async def positions(self, scope: Scope, name: str, topic: str) -> Mapping[int, tuple[int, int]]:
         """The committed offset and the position epoch by partition; empty if the group has no position there."""
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
-        reading = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
-        if reading is None:
+        group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
+        if group_topic is None:
             return {}
-        states, _ = await self._progress.states(self.ledgers, group, found, reading)
+        states, _ = await self._progress.states(self.journals, group, found, group_topic)
         return {partition: (state.committed, state.epoch) for partition, state in enumerate(states)}
 
     # Changing -------------------------------------------------------------------------------------------------------
@@ -224,12 +224,12 @@ class Groups:
 
     async def pause_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
         """Pauses the topic for every group that reads it, and for those that begin to; returns the former."""
-        await self._readings.switch(scope, topic, paused=True)
+        await self._group_topics.switch(scope, topic, paused=True)
         return [await self.pause(scope, group.name, topic) for group in await self._readers(scope, topic)]
 
     async def resume_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
         """Goes on with the topic in every group that reads it, but for those that are paused as a whole."""
-        await self._readings.switch(scope, topic, paused=False)
+        await self._group_topics.switch(scope, topic, paused=False)
         readers = await self._readers(scope, topic)
         return [await self.resume(scope, group.name, topic) for group in readers if "*" not in group.paused]
 
@@ -263,7 +263,7 @@ class Groups:
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
         start, partitions = meant(found, to, partition)
-        seeker = Seeker(self._catalog.groups, self._readings, self._extents, self.ledgers, group, found)
+        seeker = Seeker(self._catalog.groups, self._group_topics, self._extents, self.journals, group, found)
         if dry_run:
             return await seeker.look(start, partitions)
         try:
@@ -278,9 +278,9 @@ class Groups:
         """Moves the group to the offset of a partition without delivering what lies below; leases stay as they are."""
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
-        reading = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
-        skipper = Skipper(self._progress, self.ledgers, group, found)
-        return await skipper.skip(reading, partition, offset, dry_run=dry_run)
+        group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
+        skipper = Skipper(self._progress, self.journals, group, found)
+        return await skipper.skip(group_topic, partition, offset, dry_run=dry_run)
 
     async def commit(
         self,
@@ -303,11 +303,11 @@ class Groups:
                 raise no_partition(found, partition)
         if member_id is not None:
             check_held(await self.members.membership(group, member_id), topic, positions, generation)
-        reading = await self._reading_for(group, found, positions)
+        group_topic = await self._group_topic_for(group, found, positions)
 
         async def one(partition: int, offset: int) -> Reply:
             operation = CommitPosition(offset=offset, generation=generation, epoch=epoch)
-            return await self.ledgers.run(group, reading, found, partition, operation)
+            return await self.journals.run(group, group_topic, found, partition, operation)
 
         await gathered(one(partition, offset) for partition, offset in positions.items())
 
@@ -344,7 +344,7 @@ class Groups:
         self.forget(group.group_id)
         self._changed(group.group_id)
 
-    async def _begin(self, group: Group, topic: Topic, start: Start) -> tuple[Reading, int | None]:
+    async def _begin(self, group: Group, topic: Topic, start: Start) -> tuple[GroupTopic, int | None]:
         if isinstance(start, NoStart):
             raise NoPosition(
                 f"Group '{group.name}' has no position in topic '{topic.name}'; "
@@ -354,12 +354,12 @@ class Groups:
             )
         located = await located_at(self._extents, topic, start, range(topic.partitions))
         starts = tuple(each.offset for each in located)
-        wanted = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
-        made = await self._readings.create(group, topic, wanted)
+        wanted = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+        made = await self._group_topics.create(group, topic, wanted)
         skipped = sum(each.offset - each.log_start for each in located)
         return made, skipped if made == wanted else None
 
-    async def _reading_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> Reading:
+    async def _group_topic_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> GroupTopic:
         """The reading; where there is none, the first commit says where the group begins."""
         found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
         if found is not None:
@@ -367,8 +367,8 @@ class Groups:
         starts = await offsets_at(self._extents, topic, Latest(), range(topic.partitions))
         for partition, offset in positions.items():
             starts[partition] = (await offsets_at(self._extents, topic, AtOffset(offset), [partition]))[0]
-        reading = Reading(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
-        return await self._readings.create(group, topic, reading)
+        group_topic = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
+        return await self._group_topics.create(group, topic, group_topic)
 
     async def _readers(self, scope: Scope, topic: str) -> builtins.list[Group]:
         found = await self._topics.refresh(scope, topic)
@@ -384,7 +384,7 @@ class Groups:
                 altered = await self._catalog.groups.group_alter(group, settings, paused)
             except Conflict:
                 continue
-            self.ledgers.altered(altered)
+            self.journals.altered(altered)
             self._tell(altered)
             return altered
         raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)

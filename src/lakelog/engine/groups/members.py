@@ -1,7 +1,7 @@
-"""Members of groups: join, heartbeat, leave, and what each is to read.
+"""Members of groups: join, heartbeat, leave, and the partitions that each member reads.
 
-The decisions are `lakelog.coordinator.membership`'s; a `Roster` per group reads and writes them. No agent is needed:
-any call sees to sessions that are over, and as long as somebody here asks, a timer does.
+`lakelog.coordinator.membership` decides; a `GroupMembers` per group reads and writes the decisions. There is no
+background agent: every call evicts members whose session expired, and a timer does so while callers are active here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakelog.coordinator.membership import (
     is_expired,
 )
 from lakelog.engine.groups.activity import GroupActivity, MembersChange
-from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, Roster
+from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, GroupMembers
 from lakelog.engine.groups.heartbeats import Heartbeats
 from lakelog.engine.leasing.consuming import JoinAsk, MemberInfo, Membership, MembersInfo
 from lakelog.engine.log.topics import Topics
@@ -37,8 +37,8 @@ from lakelog.model.group import (
     MAX_SESSION_MS,
     MIN_SESSION_MS,
     Group,
+    GroupTopic,
     GroupWish,
-    Reading,
 )
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import MembersRead
@@ -53,7 +53,7 @@ class GroupBook(Protocol):
 
     async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
 
-    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[Reading, int | None]: ...
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[GroupTopic, int | None]: ...
 
 
 class Members:
@@ -78,12 +78,12 @@ class Members:
         self._waiters = waiters
         self._changed = changed
         self._heartbeats = {cell: Heartbeats(store.groups) for cell, store in cells.items()}
-        self._rosters: dict[int, Roster] = {}
+        self._by_group: dict[int, GroupMembers] = {}
 
     def drop(self, cell: int) -> None:
-        for roster in self._rosters.values():
-            if roster.group.cell == cell:
-                roster.drop()
+        for group_members in self._by_group.values():
+            if group_members.group.cell == cell:
+                group_members.drop()
 
     async def join(self, scope: Scope, ask: JoinAsk) -> Membership:
         """The group is made if there is none, and from now on reads these topics."""
@@ -96,12 +96,12 @@ class Members:
             _, skipped = await self._groups.begin(group, topic, ask.wish)
             if skipped is not None:
                 skipped_at_start[topic.name] = skipped
-        roster = self._roster(group)
+        group_members = self._members_of(group)
         member_id = ask.member_id or f"member-{secrets.token_hex(8)}"
-        state = await roster.current()
+        state = await group_members.current()
         if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not ask.replaces:
             raise Conflict(f"Group '{group.name}' has {MAX_MEMBERS} members, and cannot have more.", group=group.name)
-        roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         join = JoinGroup(
             member_id=member_id,
             topics=ask.topics,
@@ -109,10 +109,10 @@ class Members:
             host=ask.client_host,
             replaces=ask.replaces,
         )
-        state = await roster.change(await self._counted(group, state, ask.topics), join)
-        roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        state = await group_members.change(await self._counted(group, state, ask.topics), join)
+        group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         # Not there if it left at the same time.
-        view = _view(state, state.members.get(member_id) or await roster.member(member_id))
+        view = _view(state, state.members.get(member_id) or await group_members.member(member_id))
         return replace(view, skipped_at_start=skipped_at_start)
 
     async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
@@ -126,20 +126,20 @@ class Members:
             found = await self._groups.resolve(scope, group, create=False)
         except GroupNotFound:
             return
-        await self._roster(found).change(LeaveGroup(member_id=member_id))
+        await self._members_of(found).change(LeaveGroup(member_id=member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
         """As it is in the store now."""
-        roster = self._roster(group)
-        state = await roster.current(max_age=0)
+        group_members = self._members_of(group)
+        state = await group_members.current(max_age=0)
         return MembersInfo(
             state=state.phase.value,
             generation=state.generation,
-            members=[_info(member, roster.seen_ms(member)) for member in state.members.values()],
+            members=[_info(member, group_members.seen_ms(member)) for member in state.members.values()],
             idle=state.idle(),
             rebalances=state.rebalances,
             last_rebalance_ms=state.last_rebalance_ms,
-            rebalancing_ms=state.rebalancing_ms(roster.now_ms()),
+            rebalancing_ms=state.rebalancing_ms(group_members.now_ms()),
         )
 
     async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
@@ -170,32 +170,32 @@ class Members:
 
     def seen(self, group: Group, member_id: str) -> None:
         """Whatever a member asks for shows that it is alive."""
-        self._roster(group).seen(member_id)
+        self._members_of(group).seen(member_id)
 
     async def close(self) -> None:
         """Finishes what is under way, and writes who was seen."""
-        await asyncio.gather(*(roster.close() for roster in list(self._rosters.values())))
+        await asyncio.gather(*(group_members.close() for group_members in list(self._by_group.values())))
         await asyncio.gather(*(heartbeats.flush() for heartbeats in self._heartbeats.values()))
 
     async def _current(self, group: Group, member_id: str, generation: int | None) -> Membership:
-        roster = self._roster(group)
+        group_members = self._members_of(group)
         if generation is not None:
             # Before looking: who is late, but here, is not to be evicted by its own call.
-            roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
-        member = await roster.member(member_id)
-        state = roster.state
+            group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+        member = await group_members.member(member_id)
+        state = group_members.state
         operations: list[Operation] = []
         if generation is not None:
-            roster.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
+            group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
             if member.revoked and generation >= member.fence:
                 operations.append(AcknowledgeGeneration(member_id=member_id, generation=generation))
         counted = await self._counted(group, state, member.topics)
         if any(state.counts.get(topic) != count for topic, count in counted.counts.items()):
             operations.append(counted)
         if operations:
-            await roster.change(*operations)
-            member = await roster.member(member_id)
-            state = roster.state
+            await group_members.change(*operations)
+            member = await group_members.member(member_id)
+            state = group_members.state
         return _view(state, member)
 
     async def _counted(self, group: Group, state: MembershipState, names: Iterable[str]) -> TopicsChanged:
@@ -211,15 +211,15 @@ class Members:
                 counts[name] = 0
         return TopicsChanged(counts=counts)
 
-    def _roster(self, group: Group) -> Roster:
-        roster = self._rosters.get(group.group_id)
-        if roster is None:
+    def _members_of(self, group: Group) -> GroupMembers:
+        group_members = self._by_group.get(group.group_id)
+        if group_members is None:
             store, heartbeats = self._cells[group.cell].groups, self._heartbeats[group.cell]
-            roster = Roster(group, store, heartbeats, self._waiters, self._tell, self._forget)
-            self._rosters[group.group_id] = roster
-        roster.group = group
-        roster.care()
-        return roster
+            group_members = GroupMembers(group, store, heartbeats, self._waiters, self._tell, self._forget)
+            self._by_group[group.group_id] = group_members
+        group_members.group = group
+        group_members.care()
+        return group_members
 
     def _tell(self, group: Group, change: MembersChange | None) -> None:
         self._waiters.wake(-group.group_id)
@@ -227,8 +227,8 @@ class Members:
         if self._activity is not None and change is not None:
             self._activity.members_changed(group, change)
 
-    def _forget(self, roster: Roster) -> None:
-        self._rosters.pop(roster.group.group_id, None)
+    def _forget(self, group_members: GroupMembers) -> None:
+        self._by_group.pop(group_members.group.group_id, None)
 
 
 def _check(ask: JoinAsk) -> None:

@@ -16,7 +16,7 @@ from lakelog.engine.leasing.consuming import LeaseInfo, MembersInfo, PartitionPr
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError
-from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.group import Group, GroupKind, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, ReadResult
 
@@ -29,11 +29,11 @@ class LedgerBook(Protocol):
     def altered(self, group: Group) -> None: ...
 
     async def run(
-        self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation
+        self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, operation: Operation
     ) -> Reply: ...
 
     async def states(
-        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+        self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]: ...
 
 
@@ -66,15 +66,15 @@ class TopicStats:
         return sum(group.dead_letters for group in self.groups)
 
 
-def target_of(reading: Reading, partition: int) -> int | None:
+def target_of(group_topic: GroupTopic, partition: int) -> int | None:
     """Where the reading's last seek puts the partition; None if it leaves it where it is."""
-    return reading.targets[partition] if partition < len(reading.targets) else None
+    return group_topic.targets[partition] if partition < len(group_topic.targets) else None
 
 
-def apply_seek(state: DeliveryState, reading: Reading, partition: int) -> None:
+def apply_seek(state: DeliveryState, group_topic: GroupTopic, partition: int) -> None:
     """Move a state to where the reading's last seek puts it, if the state was read before that seek got there."""
-    if state.epoch < reading.epoch and (target := target_of(reading, partition)) is not None:
-        apply(state, PositionReset(reading.epoch, target), 0)
+    if state.epoch < group_topic.epoch and (target := target_of(group_topic, partition)) is not None:
+        apply(state, PositionReset(group_topic.epoch, target), 0)
 
 
 def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
@@ -96,22 +96,22 @@ class Progress:
         self._times = OrderedDict()
 
     async def states(
-        self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading
+        self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
         """All partitions' states as the next step will find them, and the heads."""
-        decided = await self._decided(ledgers, group, topic, reading)
+        decided = await self._decided(journals, group, topic, group_topic)
         return decided.states, decided.heads
 
     async def read(
-        self, ledgers: LedgerBook, group: Group, readings: Sequence[tuple[Topic, Reading]], members: MembersInfo
+        self, journals: LedgerBook, group: Group, group_topics: Sequence[tuple[Topic, GroupTopic]], members: MembersInfo
     ) -> list[PartitionProgress]:
         """Return the group's progress in all partitions of these topics, with the reasons for what waits.
 
         The ages of the oldest unfinished messages take one read of each cell and topic.
         """
-        decided = [await self._decided(ledgers, group, topic, reading) for topic, reading in readings]
+        decided = [await self._decided(journals, group, topic, group_topic) for topic, group_topic in group_topics]
         now_ms = to_ms(await self._cells[group.cell].clock())
-        topics = [topic for topic, _ in readings]
+        topics = [topic for topic, _ in group_topics]
         held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
         consumers = Consumers(members=members.members, held=held)
         found: list[PartitionProgress] = []
@@ -150,12 +150,12 @@ class Progress:
 
         return [one(partition, state) for partition, state in enumerate(decided.states)]
 
-    async def _decided(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> _Decided:
-        states = await ledgers.states(group, topic, reading, range(topic.partitions))
+    async def _decided(self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
+        states = await journals.states(group, topic, group_topic, range(topic.partitions))
         # Read after the states: what is finished lies below a head.
         heads = await heads_of(self._cells, topic)
         for partition, state in enumerate(states):
-            apply_seek(state, reading, partition)
+            apply_seek(state, group_topic, partition)
         committed = [state.committed for state in states]
         for partition, head in heads.items():
             apply(states[partition], MessagesCut(head.log_start), 0)
@@ -175,8 +175,10 @@ class Progress:
             found.append(replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
         return found
 
-    async def stats(self, ledgers: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, Reading]]) -> TopicStats:
-        groups = [await self._group_stats(ledgers, group, topic, reading) for group, reading in readers]
+    async def stats(
+        self, journals: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]
+    ) -> TopicStats:
+        groups = [await self._group_stats(journals, group, topic, group_topic) for group, group_topic in readers]
         heads = await heads_of(self._cells, topic)
         filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
         firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
@@ -193,8 +195,10 @@ class Progress:
         shares = topic.pids_by_cell().items()
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
-    async def _group_stats(self, ledgers: LedgerBook, group: Group, topic: Topic, reading: Reading) -> GroupStats:
-        decided = await self._decided(ledgers, group, topic, reading)
+    async def _group_stats(
+        self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic
+    ) -> GroupStats:
+        decided = await self._decided(journals, group, topic, group_topic)
         states, ends = decided.states, _ends(topic, decided.heads)
         return GroupStats(
             group=group.name,

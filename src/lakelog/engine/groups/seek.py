@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.coordinator.leasing import Reply, SeekPosition
-from lakelog.engine.groups.group_topics import Readings
+from lakelog.engine.groups.group_topics import GroupTopics
 from lakelog.engine.groups.positions import gathered, offsets_at
 from lakelog.engine.groups.progress import LedgerBook, Progress, target_of
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import Conflict, InvalidRequest, NoPosition
-from lakelog.model.group import Group, Reading, Start
+from lakelog.model.group import Group, GroupTopic, Start
 from lakelog.model.message import parse_message_id
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
@@ -53,41 +53,41 @@ class Seeker:
     def __init__(
         self,
         catalog: GroupCatalog,
-        readings: Readings,
+        group_topics: GroupTopics,
         extents: Extents,
-        ledgers: LedgerBook,
+        journals: LedgerBook,
         group: Group,
         topic: Topic,
     ) -> None:
         self._catalog = catalog
-        self._readings = readings
+        self._group_topics = group_topics
         self._extents = extents
-        self._ledgers = ledgers
+        self._journals = journals
         self._group = group
         self._topic = topic
 
     async def look(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
         """What a seek would do."""
-        reading = await self._reading()
-        if reading is None:
+        group_topic = await self._reading()
+        if group_topic is None:
             return [(partition, start, start) for partition, start in enumerate(await self._starts(to, partitions))]
-        return await self._moved(reading, to, partitions)
+        return await self._moved(group_topic, to, partitions)
 
     async def move(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
         for _ in range(_TRIES):
-            reading = await self._reading()
-            if reading is None:
+            group_topic = await self._reading()
+            if group_topic is None:
                 begun = await self._begin(to, partitions)
                 if begun is not None:
                     return begun
                 continue
-            await self._finish(reading)
-            moved = await self._moved(reading, to, partitions)
+            await self._finish(group_topic)
+            moved = await self._moved(group_topic, to, partitions)
             targets: list[int | None] = [None] * self._topic.partitions
             for partition, _, offset in moved:
                 targets[partition] = offset
             try:
-                decided = await self._catalog.group_topic_seek(reading, targets)
+                decided = await self._catalog.group_topic_seek(group_topic, targets)
             except Conflict:
                 continue
             await self._apply(decided, partitions)
@@ -97,14 +97,14 @@ class Seeker:
             group=self._group.name,
         )
 
-    async def _reading(self) -> Reading | None:
+    async def _reading(self) -> GroupTopic | None:
         return await self._catalog.group_topic_find(self._group.group_id, self._topic.incarnation)
 
     async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Moved] | None:
         """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
         starts = tuple(await self._starts(to, partitions))
-        wanted = Reading(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
-        if await self._readings.create(self._group, self._topic, wanted) != wanted:
+        wanted = GroupTopic(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
+        if await self._group_topics.create(self._group, self._topic, wanted) != wanted:
             return None
         return [(partition, start, start) for partition, start in enumerate(starts)]
 
@@ -118,24 +118,24 @@ class Seeker:
             )
         return await offsets_at(self._extents, self._topic, to, partitions)
 
-    async def _moved(self, reading: Reading, to: Start, partitions: Sequence[int]) -> list[Moved]:
+    async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[Moved]:
         offsets = await offsets_at(self._extents, self._topic, to, partitions)
-        states, _ = await Progress(self._extents).states(self._ledgers, self._group, self._topic, reading)
+        states, _ = await Progress(self._extents).states(self._journals, self._group, self._topic, group_topic)
         return [(each, states[each].committed, offset) for each, offset in zip(partitions, offsets, strict=True)]
 
-    async def _finish(self, reading: Reading) -> None:
+    async def _finish(self, group_topic: GroupTopic) -> None:
         """An earlier seek that did not reach every partition would be lost with the next decision."""
-        if reading.epoch == 0:
+        if group_topic.epoch == 0:
             return
-        every = [n for n in range(self._topic.partitions) if target_of(reading, n) is not None]
-        states = await self._ledgers.states(self._group, self._topic, reading, every)
-        late = [n for n, state in zip(every, states, strict=True) if state.epoch < reading.epoch]
-        await self._apply(reading, late)
+        every = [n for n in range(self._topic.partitions) if target_of(group_topic, n) is not None]
+        states = await self._journals.states(self._group, self._topic, group_topic, every)
+        late = [n for n, state in zip(every, states, strict=True) if state.epoch < group_topic.epoch]
+        await self._apply(group_topic, late)
 
-    async def _apply(self, reading: Reading, partitions: Sequence[int]) -> None:
-        targets = ((partition, target_of(reading, partition)) for partition in partitions)
-        await gathered(self._run(reading, each, target) for each, target in targets if target is not None)
+    async def _apply(self, group_topic: GroupTopic, partitions: Sequence[int]) -> None:
+        targets = ((partition, target_of(group_topic, partition)) for partition in partitions)
+        await gathered(self._run(group_topic, each, target) for each, target in targets if target is not None)
 
-    async def _run(self, reading: Reading, partition: int, offset: int) -> Reply:
-        operation = SeekPosition(epoch=reading.epoch, offset=offset)
-        return await self._ledgers.run(self._group, reading, self._topic, partition, operation)
+    async def _run(self, group_topic: GroupTopic, partition: int, offset: int) -> Reply:
+        operation = SeekPosition(epoch=group_topic.epoch, offset=offset)
+        return await self._journals.run(self._group, group_topic, self._topic, partition, operation)

@@ -11,20 +11,20 @@ from lakelog.coordinator.leasing.applying import cut_below
 from lakelog.engine.groups.progress import LedgerBook, Progress, next_offsets
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange
-from lakelog.model.group import Group, GroupKind, Reading, Skipped
+from lakelog.model.group import Group, GroupKind, GroupTopic, Skipped
 from lakelog.model.topic import Topic
 
 
 class Skipper:
     """One skip of a group in a topic."""
 
-    def __init__(self, progress: Progress, ledgers: LedgerBook, group: Group, topic: Topic) -> None:
+    def __init__(self, progress: Progress, journals: LedgerBook, group: Group, topic: Topic) -> None:
         self._progress = progress
-        self._ledgers = ledgers
+        self._journals = journals
         self._group = group
         self._topic = topic
 
-    async def skip(self, reading: Reading | None, partition: int, offset: int, *, dry_run: bool) -> Skipped:
+    async def skip(self, group_topic: GroupTopic | None, partition: int, offset: int, *, dry_run: bool) -> Skipped:
         """Cut what lies below the offset and is not leased; in a dry run, only count it."""
         group, topic = self._group, self._topic
         if group.kind is GroupKind.CURSOR:
@@ -36,20 +36,22 @@ class Skipper:
             )
         if not 0 <= partition < topic.partitions:
             raise no_partition(topic, partition)
-        if reading is None:
+        if group_topic is None:
             raise NoPosition(
                 f"Group '{group.name}' has no position in topic '{topic.name}', so there is nothing to skip.",
                 group=group.name,
                 topic=topic.name,
             )
-        states, heads = await self._progress.states(self._ledgers, group, topic, reading)
+        states, heads = await self._progress.states(self._journals, group, topic, group_topic)
         state, end = states[partition], heads[partition].next_offset if partition in heads else 0
         messages = _below(state, offset)
         self._check(partition, offset, state, end)
         found = await self._progress.damage.find(topic, {partition: next_offsets(state, end)})
         if not dry_run:
             # Decided against the newest state, which may be ahead of the one that was just read.
-            done = await self._ledgers.run(group, reading, topic, partition, SkipTo(offset=offset, epoch=state.epoch))
+            done = await self._journals.run(
+                group, group_topic, topic, partition, SkipTo(offset=offset, epoch=state.epoch)
+            )
             assert isinstance(done, Accepted)
             messages = done.cut
         leased = sum(each < offset for lease in state.leases.values() for each in lease.open)

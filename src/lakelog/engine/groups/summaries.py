@@ -18,9 +18,9 @@ from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.progress import apply_seek, target_of, to_ms
 from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group
 from lakelog.engine.leasing.consuming import GroupSummary, MemberInfo
-from lakelog.engine.leasing.journal import replayed
+from lakelog.engine.leasing.journal import replay_rows
 from lakelog.errors import LakelogError
-from lakelog.model.group import Group, Reading
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalRequest, JournalRow
 from lakelog.storage.store import Head, PartitionStore
@@ -40,7 +40,7 @@ class _Part:
 
     group: Group
     topic: Topic
-    reading: Reading
+    group_topic: GroupTopic
     partition: int
     cell: int
     pid: int
@@ -72,10 +72,10 @@ class Summaries:
         self._cells = cells
 
     async def read(
-        self, groups: Sequence[Group], readings: Sequence[tuple[Topic, Reading]], members: Members
+        self, groups: Sequence[Group], group_topics: Sequence[tuple[Topic, GroupTopic]], members: Members
     ) -> list[GroupSummary]:
-        """Return a summary of each group, in order. `readings` and `members` are those of all of them."""
-        parts = _parts(groups, readings)
+        """Return a summary of each group, in order. `group_topics` and `members` are those of all of them."""
+        parts = _parts(groups, group_topics)
         by_cell: dict[int, list[_Part]] = {}
         by_group: dict[int, list[_Part]] = {group.group_id: [] for group in groups}
         for part in parts:
@@ -136,11 +136,11 @@ class Summaries:
             asks = [JournalRequest(group_id=part.group.group_id, pid=part.pid) for part in unknown]
             for part, read in zip(unknown, await store.groups.journals_read(asks), strict=True):
                 try:
-                    state, _ = replayed(begin(part.reading.start(part.partition)), read)
+                    state, _ = replay_rows(begin(part.group_topic.start(part.partition)), read)
                 except LakelogError as error:
                     _log.debug("The progress of group '%s' cannot be read: %s", part.group.name, error)
                     continue
-                apply_seek(state, part.reading, part.partition)
+                apply_seek(state, part.group_topic, part.partition)
                 if part.pid in heads:
                     apply(state, MessagesCut(heads[part.pid].log_start), 0)
                 found[part.place] = summarize(state)
@@ -161,18 +161,18 @@ class Summaries:
         return {place: to_ms(time) for place, ask in behind.items() if (time := times[ask]) is not None}
 
 
-def _parts(groups: Sequence[Group], readings: Iterable[tuple[Topic, Reading]]) -> list[_Part]:
+def _parts(groups: Sequence[Group], group_topics: Iterable[tuple[Topic, GroupTopic]]) -> list[_Part]:
     by_id = {group.group_id: group for group in groups}
     return [
         _Part(
-            group=by_id[reading.group_id],
+            group=by_id[group_topic.group_id],
             topic=topic,
-            reading=reading,
+            group_topic=group_topic,
             partition=partition,
             cell=cell,
             pid=topic.pid(partition),
         )
-        for topic, reading in readings
+        for topic, group_topic in group_topics
         for partition, cell in enumerate(topic.cells)
     ]
 
@@ -180,16 +180,16 @@ def _parts(groups: Sequence[Group], readings: Iterable[tuple[Topic, Reading]]) -
 def _noted(part: _Part, row: JournalRow | None) -> ProgressSummary | None:
     """The figures of the journal's last row; None if it has none."""
     if row is None:
-        return summarize(begin(part.reading.start(part.partition)))
+        return summarize(begin(part.group_topic.start(part.partition)))
     return summarize(decode_state(row.body)) if row.snapshot else decode_summary(row.body)
 
 
 def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | None:
     """The figures after the reading's last seek, if the journal has not heard of it yet."""
-    target = target_of(part.reading, part.partition)
-    if figures is None or figures.epoch >= part.reading.epoch or target is None:
+    target = target_of(part.group_topic, part.partition)
+    if figures is None or figures.epoch >= part.group_topic.epoch or target is None:
         return figures
-    return replace(summarize(begin(target)), epoch=part.reading.epoch)
+    return replace(summarize(begin(target)), epoch=part.group_topic.epoch)
 
 
 def _cut(figures: ProgressSummary | None, log_start: int) -> ProgressSummary | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from lakelog.coordinator.leasing import Candidates, ExclusionReason
-from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.engine.leasing.consuming import Piece
 from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition
 from lakelog.engine.log.extents import Extents
@@ -35,10 +35,10 @@ _Asks = Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class CachedPartition:
     """Batches of one partition in order, with a gap where no group is, and how far the log was known to reach."""
 
-    batches: list[Shelved] = field(default_factory=list)
+    batches: list[CachedBatch] = field(default_factory=list)
     cell: int | None = None
     """Where it is read; None if it never was."""
     log_start: int = 0
@@ -88,32 +88,32 @@ class Row:
         return not self.grown and fresh and frontier >= self.high_watermark
 
 
-def _base(shelved: Shelved) -> int:
-    return shelved.hot.base
+def _base(cached: CachedBatch) -> int:
+    return cached.hot.base
 
 
-def _end(shelved: Shelved) -> int:
-    return shelved.hot.end
+def _end(cached: CachedBatch) -> int:
+    return cached.hot.end
 
 
-class Shelf:
+class BatchCache:
     """What all groups of this process work on."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._cells = extents.cells
-        self._rows: dict[int, Row] = {}
-        self._kept: OrderedDict[Shelved, Row] = OrderedDict()
+        self._rows: dict[int, CachedPartition] = {}
+        self._kept: OrderedDict[CachedBatch, CachedPartition] = OrderedDict()
         """All batches, those that were not used for longest first."""
         self._size = 0
 
-    def row(self, pid: int) -> Row:
+    def row(self, pid: int) -> CachedPartition:
         row = self._rows.get(pid)
         if row is None:
-            row = self._rows[pid] = Row()
+            row = self._rows[pid] = CachedPartition()
         return row
 
-    def _row_of(self, topic: Topic, partition: int) -> Row:
+    def _row_of(self, topic: Topic, partition: int) -> CachedPartition:
         """The row, which is about to be read. If another one is in its place afterwards, its cell was dropped."""
         row = self.row(topic.pid(partition))
         row.cell = topic.cells[partition]
@@ -205,7 +205,9 @@ class Shelf:
             found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
         return found
 
-    def candidates(self, row: Row, frontier: int, group: str, wanted: Filter | None, want: int) -> Candidates:
+    def candidates(
+        self, row: CachedPartition, frontier: int, group: str, wanted: Filter | None, want: int
+    ) -> Candidates:
         """Messages from the frontier on, as far as they are here and one decision may take."""
         number = row.at(frontier)
         if number is None:
@@ -215,14 +217,14 @@ class Shelf:
         passed: dict[int, ExclusionReason] = {}
         expires: dict[int, int] = {}
         size = 0
-        for shelved in islice(row.batches, number, None):
-            if shelved.hot.base != start + len(keys):
+        for cached in islice(row.batches, number, None):
+            if cached.hot.base != start + len(keys):
                 break
-            self._kept.move_to_end(shelved)
-            keys += shelved.keys
-            passed.update(shelved.fates(group, wanted))
-            expires.update(shelved.expires)
-            size += shelved.size
+            self._kept.move_to_end(cached)
+            keys += cached.keys
+            passed.update(cached.fates(group, wanted))
+            expires.update(cached.expires)
+            size += cached.size
             if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
                 break
         return Candidates(start=start, keys=keys, passed=passed, expires=expires)
@@ -233,16 +235,18 @@ class Shelf:
         found: list[Piece] = []
         at = 0
         while at < len(offsets):
-            shelved = await self._shelved(row, topic, partition, offsets[at])
-            if shelved is None:
+            cached = await self._cached_batch(row, topic, partition, offsets[at])
+            if cached is None:
                 at = max(at + 1, bisect_left(offsets, row.log_start, at))
                 continue
-            last = bisect_left(offsets, shelved.hot.end, at)
-            found.append(Piece(shelved=shelved, offsets=offsets[at:last]))
+            last = bisect_left(offsets, cached.hot.end, at)
+            found.append(Piece(cached=cached, offsets=offsets[at:last]))
             at = last
         return found
 
-    async def _shelved(self, row: Row, topic: Topic, partition: int, offset: int) -> Shelved | None:
+    async def _cached_batch(
+        self, row: CachedPartition, topic: Topic, partition: int, offset: int
+    ) -> CachedBatch | None:
         number = row.at(offset)
         if number is not None:
             self._kept.move_to_end(row.batches[number])
@@ -307,17 +311,17 @@ class Shelf:
             self._add(row, partition, read.batches)
             row.saw(read.head, growths)
 
-    def _add(self, row: Row, partition: int, batches: Sequence[HotBatch]) -> None:
+    def _add(self, row: CachedPartition, partition: int, batches: Sequence[HotBatch]) -> None:
         for hot in batches:
             known = row.at(hot.base)
             if known is not None and row.batches[known].hot.end >= hot.end:
                 self._kept.move_to_end(row.batches[known])
                 continue
             self._displace(row, hot)
-            shelved = Shelved(hot, partition)
-            insort(row.batches, shelved, key=_base)
-            self._kept[shelved] = row
-            self._size += shelved.size
+            cached = CachedBatch(hot, partition)
+            insort(row.batches, cached, key=_base)
+            self._kept[cached] = row
+            self._size += cached.size
 
     def _make_room(self, keep: int) -> None:
         """Drops the oldest by use, not by offset: what is read for a group far behind has lower ones than the rest."""
@@ -326,12 +330,12 @@ class Shelf:
             at = bisect_left(its.batches, gone.hot.base, key=_base)
             self._forget(its, at, at + 1)
 
-    def _displace(self, row: Row, hot: HotBatch) -> None:
+    def _displace(self, row: CachedPartition, hot: HotBatch) -> None:
         """Takes away what overlaps: a segment's messages may be cut into other batches than when they were hot."""
         first = bisect_right(row.batches, hot.base, key=_end)
         self._forget(row, first, bisect_left(row.batches, hot.end, key=_base))
 
-    def _forget(self, row: Row, first: int, end: int) -> None:
+    def _forget(self, row: CachedPartition, first: int, end: int) -> None:
         for gone in row.batches[first:end]:
             self._size -= gone.size
             del self._kept[gone]

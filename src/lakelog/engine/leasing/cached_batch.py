@@ -15,7 +15,7 @@ from lakelog.storage.store import HotBatch
 _OVERHEAD_BYTES = 500
 
 
-class Shelved:
+class CachedBatch:
     """One batch: what decisions ask of it, and its messages, which are decoded when they are first asked for."""
 
     __slots__ = ("_batch", "_fates", "expires", "hot", "keys", "partition", "size", "targets")
@@ -76,11 +76,11 @@ def _present(hot: HotBatch, column: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     return ((hot.base + number, each) for number, each in enumerate(column) if each is not None)
 
 
-def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, ExclusionReason]:
+def _unwanted(cached: CachedBatch, wanted: Filter) -> dict[int, ExclusionReason]:
     names = ["key", "headers", "value", "content_type", "correlation_id"]
-    base = shelved.hot.base
+    base = cached.hot.base
     found = {}
-    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(shelved.batch, names)):
+    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(cached.batch, names)):
         subject = FilterInput(
             key=key,
             headers=headers,
@@ -88,7 +88,7 @@ def _unwanted(shelved: Shelved, wanted: Filter) -> dict[int, ExclusionReason]:
             content_type=content_type,
             correlation_id=correlation_id,
             offset=base + number,
-            partition=shelved.partition,
+            partition=cached.partition,
         )
         if not wanted.matches(subject):
             found[base + number] = ExclusionReason.FILTERED

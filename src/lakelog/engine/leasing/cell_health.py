@@ -15,22 +15,22 @@ from datetime import datetime
 from lakelog.reporting import log_event
 from lakelog.storage.store import PartitionStore
 
-PATIENCE_SECONDS = 2.0
+SLOW_CALL_SECONDS = 2.0
 """A call that takes longer is doubted."""
-QUESTION_SECONDS = 1.0
+PROBE_SECONDS = 1.0
 """So long a cell may take for what needs neither disk nor lock."""
 _AGAIN_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
 
-class Silences:
+class CellHealth:
     """The cells of one process."""
 
-    def __init__(self, cells: Mapping[int, PartitionStore], fell_silent: Callable[[int], None]) -> None:
-        """`fell_silent` is called once for each silence."""
+    def __init__(self, cells: Mapping[int, PartitionStore], on_unresponsive: Callable[[int], None]) -> None:
+        """`on_unresponsive` is called once for each silence."""
         self._cells = cells
-        self._fell_silent = fell_silent
+        self._cell_unresponsive = on_unresponsive
         self._silent: set[int] = set()
         self._questions: dict[int, asyncio.Task[None]] = {}
         self._asked: set[asyncio.Future[datetime]] = set()
@@ -44,7 +44,7 @@ class Silences:
         if len(self._cells) == 1:
             yield
             return
-        doubt = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._doubt, cell)
+        doubt = asyncio.get_running_loop().call_later(SLOW_CALL_SECONDS, self._doubt, cell)
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class Silences:
         self._asked.add(question)
         question.add_done_callback(self._forget)
         try:
-            await asyncio.wait([question], timeout=QUESTION_SECONDS)
+            await asyncio.wait([question], timeout=PROBE_SECONDS)
             if question.done() and question.exception() is None:
                 return True
         finally:
@@ -89,7 +89,7 @@ class Silences:
             message = f"Cell {cell} does not respond. Its partitions are unavailable until it does."
             log_event(_log, logging.WARNING, "cell_unresponsive", message, cell=cell)
             self._silent.add(cell)
-            self._fell_silent(cell)
+            self._cell_unresponsive(cell)
         return False
 
     def _forget(self, question: asyncio.Future[datetime]) -> None:

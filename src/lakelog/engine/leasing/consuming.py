@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.errors import LakelogError
 from lakelog.model.group import (
     DEFAULT_LEASE_MS,
@@ -54,17 +54,17 @@ class ConsumeAsk:
 class Piece:
     """A stored batch, whole, and which of its offsets are meant (ascending)."""
 
-    shelved: Shelved
+    cached: CachedBatch
     offsets: Sequence[int]
 
     @property
     def batch(self) -> HotBatch:
-        return self.shelved.hot
+        return self.cached.hot
 
     @property
     def decoded(self) -> pa.RecordBatch:
         """The batch decoded, which happens once, however many leases hold parts of it."""
-        return self.shelved.batch
+        return self.cached.batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from lakelog.batches import encode
 from lakelog.coordinator.leasing import DeadMessage
-from lakelog.engine.leasing.batch_cache import Shelf
+from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.model.topic import Topic
 from lakelog.model.tracebacks import cut_traceback
 from lakelog.storage.groups import NewDeadLetter
 
 
-class Letters:
+class DeadLetterBuilder:
     """Finds the messages of deaths, and makes dead letters of them."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, batch_cache: BatchCache) -> None:
+        self._batch_cache = batch_cache
 
     async def write(self, topic: Topic, partition: int, deaths: Sequence[DeadMessage]) -> list[NewDeadLetter]:
         offsets = sorted(death.offset for death in deaths)
         payloads: dict[int, bytes] = {}
-        for piece in await self._shelf.pieces(topic, partition, offsets):
+        for piece in await self._batch_cache.pieces(topic, partition, offsets):
             batch = piece.decoded
             for offset in piece.offsets:
                 payloads[offset] = encode(batch.slice(offset - piece.batch.base, 1))

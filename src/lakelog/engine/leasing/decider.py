@@ -23,8 +23,8 @@ from lakelog.coordinator.leasing import (
     summarize,
 )
 from lakelog.engine.clock import Clock
-from lakelog.engine.leasing.batch_cache import Shelf
-from lakelog.engine.leasing.journal import Ledger, Turn
+from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.journal import Journal, PendingCommit
 from lakelog.errors import OutcomeUnknown
 from lakelog.model.filter import parse
 from lakelog.storage.groups import JournalEntry
@@ -36,63 +36,63 @@ _LOOK_FURTHER = 100
 class Decider:
     """Gives turns their steps, and the entries of the journal that say so."""
 
-    def __init__(self, shelf: Shelf, clocks: Mapping[int, Clock], dice: random.Random) -> None:
-        self._shelf = shelf
+    def __init__(self, batch_cache: BatchCache, clocks: Mapping[int, Clock], dice: random.Random) -> None:
+        self._batch_cache = batch_cache
         self._clocks = clocks
         self._random = dice
 
-    def decide(self, turn: Turn) -> None:
-        ledger = turn.ledger
-        state = ledger.state
+    def decide(self, commit: PendingCommit) -> None:
+        journal = commit.journal
+        state = journal.state
         assert state is not None
-        now_ms = self._clocks[ledger.cell].now_ms()
-        _refuse_ended(turn, now_ms)
-        if not turn.asked:
+        now_ms = self._clocks[journal.cell].now_ms()
+        _refuse_ended(commit, now_ms)
+        if not commit.pending:
             return
-        operations = [each.operation for each in turn.asked]
-        reading = ledger.reading
-        if reading.epoch > state.epoch and ledger.partition < len(reading.targets):
-            target = reading.targets[ledger.partition]
+        operations = [each.operation for each in commit.pending]
+        group_topic = journal.group_topic
+        if group_topic.epoch > state.epoch and journal.partition < len(group_topic.targets):
+            target = group_topic.targets[journal.partition]
             if target is not None:
                 # A seek that was decided and did not get here yet.
-                operations.insert(0, SeekPosition(epoch=reading.epoch, offset=target))
-        context = self._context(ledger, state, operations, now_ms)
+                operations.insert(0, SeekPosition(epoch=group_topic.epoch, offset=target))
+        context = self._context(journal, state, operations, now_ms)
         decided = step(state, operations, context)
-        if len(operations) > len(turn.asked):
+        if len(operations) > len(commit.pending):
             decided = replace(decided, replies=decided.replies[1:])
-        turn.step = decided
+        commit.step = decided
         if decided.events:
-            turn.entry = self._entry(ledger, state, decided, now_ms)
+            commit.entry = self._entry(journal, state, decided, now_ms)
 
     def _context(
-        self, ledger: Ledger, state: DeliveryState, operations: Sequence[Operation], now_ms: int
+        self, journal: Journal, state: DeliveryState, operations: Sequence[Operation], now_ms: int
     ) -> StepContext:
-        row = self._shelf.row(ledger.pid)
-        group = ledger.group
+        row = self._batch_cache.row(journal.pid)
+        group = journal.group
         wants = [each.max_messages for each in operations if isinstance(each, AcquireMessages) and not each.is_search]
         if wants:
             wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
             # Further than is wanted, because some will be skipped; where that is not enough, the next try goes on.
             look = 2 * sum(wants) + _LOOK_FURTHER
-            candidates = self._shelf.candidates(row, frontier, group.name, wanted, look)
+            candidates = self._batch_cache.candidates(row, frontier, group.name, wanted, look)
         else:
             candidates = Candidates(start=state.frontier, keys=())
         return StepContext(
             now_ms=now_ms,
             chance=self._random.random(),
-            config=ledger.config(),
+            config=journal.config(),
             candidates=candidates,
             log_start=row.log_start,
             high_watermark=row.high_watermark,
         )
 
-    def _entry(self, ledger: Ledger, state: DeliveryState, decided: StepResult, now_ms: int) -> JournalEntry:
-        snapshot = ledger.version == 0 or ledger.since_snapshot >= SNAPSHOT_EVERY
+    def _entry(self, journal: Journal, state: DeliveryState, decided: StepResult, now_ms: int) -> JournalEntry:
+        snapshot = journal.version == 0 or journal.since_snapshot >= SNAPSHOT_EVERY
         return JournalEntry(
-            group_id=ledger.group.group_id,
-            pid=ledger.pid,
-            version=ledger.version + 1,
+            group_id=journal.group.group_id,
+            pid=journal.pid,
+            version=journal.version + 1,
             snapshot=snapshot,
             body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, summarize(state)),
             not_before_ms=decided.not_before_ms,
@@ -100,10 +100,10 @@ class Decider:
         )
 
 
-def _refuse_ended(turn: Turn, now_ms: int) -> None:
+def _refuse_ended(commit: PendingCommit, now_ms: int) -> None:
     """Whoever may have had a lease that is over by now does not get the messages as if it were for the first time."""
-    ended = [asked for asked in turn.asked if asked.until_ms is not None and asked.until_ms <= now_ms]
+    ended = [pending for pending in commit.pending if pending.until_ms is not None and pending.until_ms <= now_ms]
     if ended:
-        for asked in ended:
-            asked.refuse(OutcomeUnknown("An answer was lost, and what was leased is perhaps over; ask again."))
-        turn.asked = [asked for asked in turn.asked if asked not in ended]
+        for pending in ended:
+            pending.refuse(OutcomeUnknown("An answer was lost, and what was leased is perhaps over; ask again."))
+        commit.pending = [pending for pending in commit.pending if pending not in ended]

@@ -16,10 +16,10 @@ from itertools import islice
 
 from lakelog.coordinator.leasing import AcquireMessages, Granted, Operation, Reply, ReturnKind, ReturnMessages
 from lakelog.engine.clock import Clock
-from lakelog.engine.leasing.cell_health import Silences
-from lakelog.engine.leasing.dead_letter_builder import Letters
+from lakelog.engine.leasing.cell_health import CellHealth
+from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
-from lakelog.engine.leasing.journal import Asked, Ledger, Turn, alive, fail, reply_to
+from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperation, answer_all, fail, take_pending
 from lakelog.engine.leasing.journal_writer import JournalWriter, Orphans, is_doubtful
 from lakelog.engine.leasing.loader import Loader
 from lakelog.engine.leasing.partition_stop import as_error
@@ -27,72 +27,72 @@ from lakelog.errors import LakelogError
 
 COMMITS_IN_FLIGHT = 2
 LOADS_IN_FLIGHT = 2
-MAX_LEDGERS_PER_COMMIT = 128
+MAX_JOURNALS_PER_COMMIT = 128
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class DecisionServices:
     """What the queues of all cells share."""
 
     loader: Loader
     decider: Decider
-    letters: Letters
+    letters: DeadLetterBuilder
     writer: JournalWriter
-    silences: Silences
+    cell_health: CellHealth
 
 
 class DecisionQueue:
     """One per cell. A ledger is busy while its state is loaded, or a decision about it is being written."""
 
-    def __init__(self, cell: int, clock: Clock, tools: Tools) -> None:
+    def __init__(self, cell: int, clock: Clock, tools: DecisionServices) -> None:
         self._cell = cell
         self._clock = clock
         self._tools = tools
-        self._ready: dict[Ledger, None] = {}
-        self._unloaded: dict[Ledger, None] = {}
-        self._lettered: list[Turn] = []
+        self._ready: dict[Journal, None] = {}
+        self._unloaded: dict[Journal, None] = {}
+        self._with_dead_letters: list[PendingCommit] = []
         """Decided turns whose dead letters were read: they join the next commit."""
-        self._commits = self._loads = 0
+        self._running_commits = self._running_loads = 0
         self._is_pumping = False
-        self.turns: dict[Turn, None] = {}
+        self.in_flight: dict[PendingCommit, None] = {}
         """Decided, and not answered yet."""
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, ledger: Ledger, operation: Operation) -> asyncio.Future[Reply]:
+    def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
         """Queues the operation. If the future is cancelled before it is decided, it never is."""
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        ledger.asked.append(Asked(operation, done))
-        self._wake(ledger)
+        journal.pending.append(PendingOperation(operation, done))
+        self._wake(journal)
         return done
 
-    async def load(self, ledgers: Sequence[Ledger]) -> None:
+    async def load(self, journals: Sequence[Journal]) -> None:
         """Reads the journals of ledgers that are not busy. Operations on one that still has no state are refused."""
-        for ledger in ledgers:
-            ledger.busy = True
-        failed: Mapping[Ledger, LakelogError] = {}
+        for journal in journals:
+            journal.busy = True
+        failed: Mapping[Journal, LakelogError] = {}
         try:
-            with self._tools.silences.awaiting(self._cell):
-                failed = await self._tools.loader.load(self._cell, ledgers)
+            with self._tools.cell_health.awaiting(self._cell):
+                failed = await self._tools.loader.load(self._cell, journals)
         except Exception as error:
-            failed = {each: as_error(error) for each in ledgers if each.state is None}
+            failed = {each: as_error(error) for each in journals if each.state is None}
             raise
         finally:
-            for ledger in ledgers:
-                if ledger in failed:
-                    fail(Turn(ledger, alive(ledger)), failed[ledger], self._clock)
-                self._free(ledger)
+            for journal in journals:
+                if journal in failed:
+                    fail(PendingCommit(journal, take_pending(journal)), failed[journal], self._clock)
+                self._free(journal)
 
-    def release(self, ledger: Ledger, owner: str, granted: Granted) -> None:
+    def release(self, journal: Journal, owner: str, granted: Granted) -> None:
         """Give back messages whose caller has gone."""
         ranges = [(offset, offset + 1) for offset in granted.offsets]
         back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE, orphaned=True)
-        self._start(self._quietly(ledger, back))
+        self._start(self._quietly(journal, back))
 
-    async def _quietly(self, ledger: Ledger, operation: Operation) -> None:
+    async def _quietly(self, journal: Journal, operation: Operation) -> None:
         try:
-            await self.submit(ledger, operation)
+            await self.submit(journal, operation)
         except LakelogError as error:
             _log.debug("A lease could not be released and will expire: %s", error)
 
@@ -103,18 +103,18 @@ class DecisionQueue:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def _wake(self, ledger: Ledger) -> None:
-        if ledger.asked and not ledger.busy:
-            self._ready[ledger] = None
+    def _wake(self, journal: Journal) -> None:
+        if journal.pending and not journal.busy:
+            self._ready[journal] = None
             self._pump_soon()
 
-    def _free(self, ledger: Ledger) -> None:
-        pause = ledger.not_before - time.monotonic()
+    def _free(self, journal: Journal) -> None:
+        pause = journal.not_before - time.monotonic()
         if pause > 0:
-            asyncio.get_running_loop().call_later(pause, self._free, ledger)
+            asyncio.get_running_loop().call_later(pause, self._free, journal)
             return
-        ledger.busy = False
-        self._wake(ledger)
+        journal.busy = False
+        self._wake(journal)
 
     def _pump_soon(self) -> None:
         if not self._is_pumping:
@@ -123,127 +123,130 @@ class DecisionQueue:
 
     def _pump(self) -> None:
         self._is_pumping = False
-        while self._commits < COMMITS_IN_FLIGHT and (self._ready or self._lettered):
-            turns = self._decide_ready()
-            if turns:
-                self._commits += 1
-                self._start(self._commit(turns))
-        while self._loads < LOADS_IN_FLIGHT and self._unloaded:
-            self._loads += 1
+        while self._running_commits < COMMITS_IN_FLIGHT and (self._ready or self._with_dead_letters):
+            commits = self._decide_ready()
+            if commits:
+                self._running_commits += 1
+                self._start(self._commit(commits))
+        while self._running_loads < LOADS_IN_FLIGHT and self._unloaded:
+            self._running_loads += 1
             self._start(self._load_next())
 
-    def _decide_ready(self) -> list[Turn]:
+    def _decide_ready(self) -> list[PendingCommit]:
         """Decides about ledgers in line, up to one commit; those that have to be read first leave the line."""
-        turns, self._lettered = self._lettered[:MAX_LEDGERS_PER_COMMIT], self._lettered[MAX_LEDGERS_PER_COMMIT:]
-        unread: dict[tuple[int, int], dict[Ledger, int]] = {}
-        while self._ready and len(turns) < MAX_LEDGERS_PER_COMMIT:
-            ledger = next(iter(self._ready))
-            del self._ready[ledger]
-            if ledger.busy:
+        commits, self._with_dead_letters = (
+            self._with_dead_letters[:MAX_JOURNALS_PER_COMMIT],
+            self._with_dead_letters[MAX_JOURNALS_PER_COMMIT:],
+        )
+        unread: dict[tuple[int, int], dict[Journal, int]] = {}
+        while self._ready and len(commits) < MAX_JOURNALS_PER_COMMIT:
+            journal = next(iter(self._ready))
+            del self._ready[journal]
+            if journal.busy:
                 # It is back in line when it is free.
                 continue
-            if ledger.state is None:
-                self._unloaded[ledger] = None
+            if journal.state is None:
+                self._unloaded[journal] = None
                 continue
-            if self._await_log(ledger):
-                place = (ledger.group.group_id, ledger.topic.incarnation)
-                unread.setdefault(place, {})[ledger] = ledger.frontier
-            if turn := self._decided(ledger):
-                turns.append(turn)
+            if self._await_log(journal):
+                place = (journal.group.group_id, journal.topic.incarnation)
+                unread.setdefault(place, {})[journal] = journal.frontier
+            if commit := self._decided(journal):
+                commits.append(commit)
         for frontiers in unread.values():
             self._start(self._read_log(frontiers))
-        return turns
+        return commits
 
-    def _await_log(self, ledger: Ledger) -> bool:
+    def _await_log(self, journal: Journal) -> bool:
         """Sets operations aside for which the log has to be read; whether that read has to begin."""
-        is_reading = bool(ledger.awaiting_log)
-        for asked in alive(ledger):
+        is_reading = bool(journal.awaiting_log)
+        for pending in take_pending(journal):
             try:
-                waits = self._tools.loader.must_read(ledger, asked)
-                (ledger.awaiting_log if waits else ledger.asked).append(asked)
+                waits = self._tools.loader.must_read(journal, pending)
+                (journal.awaiting_log if waits else journal.pending).append(pending)
             except Exception as error:
-                asked.refuse(as_error(error))
-        return not is_reading and bool(ledger.awaiting_log)
+                pending.refuse(as_error(error))
+        return not is_reading and bool(journal.awaiting_log)
 
-    def _decided(self, ledger: Ledger) -> Turn | None:
+    def _decided(self, journal: Journal) -> PendingCommit | None:
         """Return a turn that has to be written or checked; one that does not is answered."""
-        turn = Turn(ledger, alive(ledger))
-        if not turn.asked:
+        commit = PendingCommit(journal, take_pending(journal))
+        if not commit.pending:
             return None
         try:
-            self._tools.decider.decide(turn)
+            self._tools.decider.decide(commit)
         except Exception as error:
-            ledger.state = None
-            fail(turn, as_error(error), self._clock)
-        if turn.step is None or not turn.asked:
+            journal.state = None
+            fail(commit, as_error(error), self._clock)
+        if commit.step is None or not commit.pending:
             return None
-        if turn.entry is None and not is_doubtful(turn):
-            reply_to(turn)
+        if commit.entry is None and not is_doubtful(commit):
+            answer_all(commit)
             return None
-        ledger.busy = True
-        self.turns[turn] = None
-        if turn.entry is not None and turn.step.dead_messages:
-            self._start(self._write_letters(turn))
+        journal.busy = True
+        self.in_flight[commit] = None
+        if commit.entry is not None and commit.step.dead_messages:
+            self._start(self._write_letters(commit))
             return None
-        return turn
+        return commit
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
     async def _load_next(self) -> None:
-        chosen = list(islice(self._unloaded, MAX_LEDGERS_PER_COMMIT))
-        for ledger in chosen:
-            del self._unloaded[ledger]
+        chosen = list(islice(self._unloaded, MAX_JOURNALS_PER_COMMIT))
+        for journal in chosen:
+            del self._unloaded[journal]
         try:
             await self.load([each for each in chosen if not each.busy and each.state is None])
         except Exception as error:
             _log.debug("Journals could not be read: %s", error)
         finally:
-            self._loads -= 1
-            for ledger in chosen:
-                self._wake(ledger)
+            self._running_loads -= 1
+            for journal in chosen:
+                self._wake(journal)
             self._pump_soon()
 
-    async def _read_log(self, frontiers: Mapping[Ledger, int]) -> None:
+    async def _read_log(self, frontiers: Mapping[Journal, int]) -> None:
         """For ledgers of one group and topic."""
-        with self._tools.silences.awaiting(self._cell):
+        with self._tools.cell_health.awaiting(self._cell):
             failed = await self._tools.loader.fill(frontiers)
-        for ledger in frontiers:
-            waiting, ledger.awaiting_log = ledger.awaiting_log, []
-            if ledger in failed and not _has_moved(ledger, frontiers[ledger]):
-                fail(Turn(ledger, waiting), failed[ledger], self._clock)
-                if not ledger.busy:
+        for journal in frontiers:
+            waiting, journal.awaiting_log = journal.awaiting_log, []
+            if journal in failed and not _has_moved(journal, frontiers[journal]):
+                fail(PendingCommit(journal, waiting), failed[journal], self._clock)
+                if not journal.busy:
                     # To be loaded again: another server may have moved the group past what cannot be read.
-                    ledger.state = None
+                    journal.state = None
                 continue
-            for asked in waiting:
-                asked.reads += 1
-            ledger.asked.extendleft(reversed(waiting))
-            self._wake(ledger)
+            for pending in waiting:
+                pending.reads += 1
+            journal.pending.extendleft(reversed(waiting))
+            self._wake(journal)
 
-    async def _write_letters(self, turn: Turn) -> None:
-        assert turn.entry is not None and turn.step is not None
-        ledger = turn.ledger
+    async def _write_letters(self, commit: PendingCommit) -> None:
+        assert commit.entry is not None and commit.step is not None
+        journal = commit.journal
         try:
-            with self._tools.silences.awaiting(self._cell):
-                letters = await self._tools.letters.write(ledger.topic, ledger.partition, turn.step.dead_messages)
-            turn.entry = replace(turn.entry, dead_letters=letters)
-            self._lettered.append(turn)
+            with self._tools.cell_health.awaiting(self._cell):
+                letters = await self._tools.letters.write(journal.topic, journal.partition, commit.step.dead_messages)
+            commit.entry = replace(commit.entry, dead_letters=letters)
+            self._with_dead_letters.append(commit)
             self._pump_soon()
         except Exception as error:
-            fail(turn, as_error(error), self._clock)
-            self._end([turn])
+            fail(commit, as_error(error), self._clock)
+            self._end([commit])
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, turns: Sequence[Turn]) -> None:
-        for turn in turns:
-            if turn.ledger.state is None:
+    async def _commit(self, commits: Sequence[PendingCommit]) -> None:
+        for commit in commits:
+            if commit.journal.state is None:
                 # Dropped since: decided again.
-                turn.ledger.asked.extendleft(reversed(turn.asked))
-                self._end([turn])
-        turns = [turn for turn in turns if turn in self.turns]
-        writing = [turn for turn in turns if turn.entry is not None]
-        checking = [turn for turn in turns if turn.entry is None]
+                commit.journal.pending.extendleft(reversed(commit.pending))
+                self._end([commit])
+        commits = [commit for commit in commits if commit in self.in_flight]
+        writing = [commit for commit in commits if commit.entry is not None]
+        checking = [commit for commit in commits if commit.entry is None]
         try:
             # At once: neither waits for the other.
             await asyncio.gather(
@@ -254,28 +257,28 @@ class DecisionQueue:
                 )
             )
         finally:
-            self._commits -= 1
+            self._running_commits -= 1
             self._pump_soon()
 
-    async def _answer(self, work: Coroutine[object, object, Orphans], turns: Sequence[Turn]) -> None:
+    async def _answer(self, work: Coroutine[object, object, Orphans], commits: Sequence[PendingCommit]) -> None:
         try:
-            with self._tools.silences.awaiting(self._cell):
+            with self._tools.cell_health.awaiting(self._cell):
                 orphans = await work
-            for ledger, operation, reply in orphans:
+            for journal, operation, reply in orphans:
                 if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):
-                    self.release(ledger, operation.owner, reply)
+                    self.release(journal, operation.owner, reply)
         except Exception as error:
-            for turn in turns:
-                fail(turn, as_error(error), self._clock)
+            for commit in commits:
+                fail(commit, as_error(error), self._clock)
         finally:
-            self._end(turns)
+            self._end(commits)
 
-    def _end(self, turns: Sequence[Turn]) -> None:
-        for turn in turns:
-            self.turns.pop(turn, None)
-            self._free(turn.ledger)
+    def _end(self, commits: Sequence[PendingCommit]) -> None:
+        for commit in commits:
+            self.in_flight.pop(commit, None)
+            self._free(commit.journal)
 
 
-def _has_moved(ledger: Ledger, frontier: int) -> bool:
+def _has_moved(journal: Journal, frontier: int) -> bool:
     """Return whether a skip or a seek moved the group while the log was read from the frontier on."""
-    return ledger.state is not None and ledger.frontier != frontier
+    return journal.state is not None and journal.frontier != frontier

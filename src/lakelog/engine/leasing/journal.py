@@ -23,9 +23,9 @@ from lakelog.coordinator.leasing import (
     replay,
 )
 from lakelog.engine.clock import Clock
-from lakelog.engine.leasing.partition_stop import Stop, concerns_one_partition, stop_after
+from lakelog.engine.leasing.partition_stop import PartitionStop, concerns_one_partition, stop_after
 from lakelog.errors import LakelogError, OutcomeUnknown
-from lakelog.model.group import Group, Reading
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.reporting import log_event
 from lakelog.storage.groups import JournalEntry, JournalRead
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class PendingOperation:
     """One operation, on its way."""
 
     operation: Operation
@@ -65,11 +65,11 @@ class Asked:
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class Journal:
     """One group in one partition. `state` is None when it has to be read (again)."""
 
     group: Group
-    reading: Reading
+    group_topic: GroupTopic
     topic: Topic
     partition: int
     version: int = 0
@@ -79,20 +79,20 @@ class Ledger:
     busy: bool = False
     not_before: float = 0.0
     """After a conflict: when to decide again."""
-    stop: Stop | None = None
+    stop: PartitionStop | None = None
     """The last error that concerned this group and partition alone, until messages are handed out here again."""
-    asked: deque[Asked] = field(default_factory=deque)
+    pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
     """How often what is known here was dropped: a journal that was read before does not count."""
-    awaiting_log: list[Asked] = field(default_factory=list)
+    awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read; they are asked again afterwards."""
-    changed: Callable[[Ledger], None] | None = None
+    changed: Callable[[Journal], None] | None = None
     """Called after each commit, by whoever hands out messages here."""
     _config: tuple[int, LeasingConfig] | None = None
 
     def beginning(self) -> DeliveryState:
         """Return the state before the first decision."""
-        return begin(self.reading.start(self.partition), last_token=token_before(self.group, self.topic))
+        return begin(self.group_topic.start(self.partition), last_token=token_before(self.group, self.topic))
 
     def config(self) -> LeasingConfig:
         """The group's settings, as decisions need them; made anew when they change."""
@@ -174,16 +174,16 @@ def token_before(group: Group, topic: Topic) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class PendingCommit:
     """A ledger's share of one commit: what was asked, and what was decided."""
 
-    ledger: Ledger
-    asked: list[Asked]
+    journal: Journal
+    pending: list[PendingOperation]
     step: StepResult | None = None
     entry: JournalEntry | None = None
 
 
-def replayed(state: DeliveryState, read: JournalRead, since_snapshot: int = 0) -> tuple[DeliveryState, int]:
+def replay_rows(state: DeliveryState, read: JournalRead, since_snapshot: int = 0) -> tuple[DeliveryState, int]:
     for row in read.rows:
         if row.snapshot:
             state, since_snapshot = decode_state(row.body), 0
@@ -193,40 +193,40 @@ def replayed(state: DeliveryState, read: JournalRead, since_snapshot: int = 0) -
     return state, since_snapshot
 
 
-def alive(ledger: Ledger) -> list[Asked]:
+def take_pending(journal: Journal) -> list[PendingOperation]:
     """What is asked now, without those who gave up."""
-    asked = [each for each in ledger.asked if not each.done.done()]
-    ledger.asked.clear()
-    return asked
+    pending = [each for each in journal.pending if not each.done.done()]
+    journal.pending.clear()
+    return pending
 
 
-def reply_to(turn: Turn) -> list[tuple[Operation, Reply]]:
+def answer_all(commit: PendingCommit) -> list[tuple[Operation, Reply]]:
     """Answers everybody; what was decided for those who are no longer there is returned."""
-    assert turn.step is not None
-    if turn.ledger.stop and any(map(_moves_on, turn.asked)):
-        turn.ledger.stop = None
+    assert commit.step is not None
+    if commit.journal.stop and any(map(_moves_on, commit.pending)):
+        commit.journal.stop = None
     gone = []
-    for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
-        if asked.done.done():
+    for pending, reply in zip(commit.pending, commit.step.replies, strict=True):
+        if pending.done.done():
             if not isinstance(reply, LakelogError):
-                gone.append((asked.operation, reply))
+                gone.append((pending.operation, reply))
         elif isinstance(reply, LakelogError):
-            asked.refuse(reply)
+            pending.refuse(reply)
         else:
-            asked.done.set_result(reply)
+            pending.done.set_result(reply)
     return gone
 
 
-def fail(turn: Turn, error: LakelogError, clock: Clock) -> None:
+def fail(commit: PendingCommit, error: LakelogError, clock: Clock) -> None:
     """Refuses what was asked. An error that concerns this group and partition alone stops it for a while."""
-    turn.ledger.state = None if turn.step else turn.ledger.state
+    commit.journal.state = None if commit.step else commit.journal.state
     if concerns_one_partition(error):
-        turn.ledger.stopped(error, clock)
-    for asked in turn.asked:
-        asked.refuse(error)
-    turn.asked, turn.entry = [], None
+        commit.journal.stopped(error, clock)
+    for pending in commit.pending:
+        pending.refuse(error)
+    commit.pending, commit.entry = [], None
 
 
-def _moves_on(asked: Asked) -> bool:
+def _moves_on(pending: PendingOperation) -> bool:
     """Return whether deciding the operation ends a stop: its messages were read, or were left behind."""
-    return isinstance(asked.operation, AcquireMessages | SeekPosition | SkipTo) and not asked.is_search()
+    return isinstance(pending.operation, AcquireMessages | SeekPosition | SkipTo) and not pending.is_search()

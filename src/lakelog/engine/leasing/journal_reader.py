@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakelog.coordinator.leasing import DeliveryState, begin, decode_state, encode_state
-from lakelog.engine.leasing.journal import replayed
-from lakelog.model.group import Group, Reading
+from lakelog.engine.leasing.journal import replay_rows
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalRequest
 from lakelog.storage.store import PartitionStore
@@ -17,7 +17,7 @@ from lakelog.storage.store import PartitionStore
 KEEP = 500
 
 
-class States:
+class JournalReader:
     """One per engine."""
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
@@ -30,7 +30,7 @@ class States:
         self._kept = {}
 
     async def read(
-        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+        self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
         """In that order; the caller's own."""
         by_cell: dict[int, list[int]] = {}
@@ -38,7 +38,7 @@ class States:
             by_cell.setdefault(topic.cells[partition], []).append(partition)
         found: dict[int, DeliveryState] = {}
         for cell, shares in by_cell.items():
-            found |= await self._read(cell, group, topic, {each: reading.start(each) for each in shares})
+            found |= await self._read(cell, group, topic, {each: group_topic.start(each) for each in shares})
         return [found[partition] for partition in partitions]
 
     async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, DeliveryState]:
@@ -53,7 +53,7 @@ class States:
             return await self._read(cell, group, topic, starts)
         found = {}
         for (partition, (version, state)), read in zip(known.items(), reads, strict=True):
-            state, _ = replayed(state, read)
+            state, _ = replay_rows(state, read)
             version = read.rows[-1].version if read.rows else version
             if version:
                 kept[places[partition]] = (version, state)

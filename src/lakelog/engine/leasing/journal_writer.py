@@ -15,7 +15,7 @@ from lakelog import failpoints
 from lakelog.coordinator.leasing import NothingAvailable, Operation, Reply
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
-from lakelog.engine.leasing.journal import Asked, Ledger, Turn, fail, reply_to
+from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperation, answer_all, fail
 from lakelog.engine.leasing.loader import Loader
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
@@ -28,7 +28,7 @@ _PAUSE_SECONDS = 0.002
 _TRUST_SECONDS = 1.0
 """So long after the journal was last seen, `NothingAvailable` is answered from the cache."""
 
-Orphans = list[tuple[Ledger, Operation, Reply]]
+Orphans = list[tuple[Journal, Operation, Reply]]
 """What was decided for callers that gave up."""
 
 
@@ -51,9 +51,9 @@ class JournalWriter:
         self._random = random.Random(secrets.randbits(64))
         self._activity = activity
 
-    async def write(self, cell: int, turns: Sequence[Turn]) -> Orphans:
+    async def write(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
         """Commits the entries of the turns, and answers those that were written."""
-        entries = [turn.entry for turn in turns if turn.entry is not None]
+        entries = [commit.entry for commit in commits if commit.entry is not None]
         try:
             if failpoints.armed:
                 failpoints.hit("leases.before_commit")
@@ -62,90 +62,92 @@ class JournalWriter:
             if failpoints.armed:
                 failpoints.hit("leases.after_commit")
         except (OutcomeUnknown, Unavailable) as error:
-            for turn in turns:
-                self._again(turn, error)
+            for commit in commits:
+                self._again(commit, error)
             return []
         except Exception as error:
-            if len(turns) == 1:
-                fail(turns[0], as_error(error), self._clocks[cell])
+            if len(commits) == 1:
+                fail(commits[0], as_error(error), self._clocks[cell])
                 return []
             # Perhaps one of them cannot be written. If any was, its version does not follow: it is decided again.
-            return [orphan for turn in turns for orphan in await self.write(cell, [turn])]
+            return [orphan for commit in commits for orphan in await self.write(cell, [commit])]
         except BaseException:
-            for turn in turns:
-                turn.ledger.state = None
+            for commit in commits:
+                commit.journal.state = None
             raise
         orphans: Orphans = []
-        for turn, answer in zip(turns, answers, strict=True):
+        for commit, answer in zip(commits, answers, strict=True):
             try:
-                orphans += self._written(self._clocks[cell], turn, answer)
+                orphans += self._written(self._clocks[cell], commit, answer)
             except Exception as error:
-                fail(turn, OutcomeUnknown.after(as_error(error)), self._clocks[cell])
+                fail(commit, OutcomeUnknown.after(as_error(error)), self._clocks[cell])
         return orphans
 
-    def _written(self, clock: Clock, turn: Turn, answer: CommitResult) -> Orphans:
+    def _written(self, clock: Clock, commit: PendingCommit, answer: CommitResult) -> Orphans:
         if answer.status is CommitStatus.TIME:
             clock.corrected(answer.clock_ms)
         else:
             clock.heard(answer.clock_ms)
         if answer.status is not CommitStatus.OK:
-            self._again(turn, Unavailable("Too many servers change the group's progress at once; try again."))
+            self._again(commit, Unavailable("Too many servers change the group's progress at once; try again."))
             return []
-        ledger, entry = turn.ledger, turn.entry
+        journal, entry = commit.journal, commit.entry
         assert entry is not None
-        ledger.version = entry.version
-        ledger.since_snapshot = 0 if entry.snapshot else ledger.since_snapshot + 1
-        ledger.seen_at = time.monotonic()
-        orphans = [(ledger, operation, reply) for operation, reply in reply_to(turn)]
+        journal.version = entry.version
+        journal.since_snapshot = 0 if entry.snapshot else journal.since_snapshot + 1
+        journal.seen_at = time.monotonic()
+        orphans = [(journal, operation, reply) for operation, reply in answer_all(commit)]
         if self._activity is not None:
-            _report(turn, self._activity)
-        if ledger.changed:
-            ledger.changed(ledger)
+            _report(commit, self._activity)
+        if journal.changed:
+            journal.changed(journal)
         return orphans
 
-    def _again(self, turn: Turn, error: LakelogError) -> None:
+    def _again(self, commit: PendingCommit, error: LakelogError) -> None:
         """Decides again after reading the journal: the state has events that were perhaps not written."""
-        ledger = turn.ledger
-        ledger.state = None
-        if isinstance(error, OutcomeUnknown) and turn.step is not None:
-            for asked, reply in zip(turn.asked, turn.step.replies, strict=True):
-                asked.lost(reply)
+        journal = commit.journal
+        journal.state = None
+        if isinstance(error, OutcomeUnknown) and commit.step is not None:
+            for pending, reply in zip(commit.pending, commit.step.replies, strict=True):
+                pending.lost(reply)
         kept = []
-        for asked in turn.asked:
-            asked.tries, asked.reads = asked.tries + 1, 0
-            if asked.tries < _TRIES:
-                kept.append(asked)
+        for pending in commit.pending:
+            pending.tries, pending.reads = pending.tries + 1, 0
+            if pending.tries < _TRIES:
+                kept.append(pending)
             else:
-                asked.refuse(error)
-        ledger.asked.extendleft(reversed(kept))
+                pending.refuse(error)
+        journal.pending.extendleft(reversed(kept))
         if kept:
-            tries = min(max(asked.tries for asked in kept), 5)
-            ledger.not_before = time.monotonic() + _PAUSE_SECONDS * 2**tries * self._random.random()
+            tries = min(max(pending.tries for pending in kept), 5)
+            journal.not_before = time.monotonic() + _PAUSE_SECONDS * 2**tries * self._random.random()
 
-    async def check(self, cell: int, turns: Sequence[Turn]) -> Orphans:
+    async def check(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
         """Answers turns with nothing to write, if the journal has not moved on; else they are decided again."""
-        versions = [turn.ledger.version for turn in turns]
-        failed = await self._loader.load(cell, [turn.ledger for turn in turns])
-        for turn, version in zip(turns, versions, strict=True):
-            if turn.ledger in failed:
-                fail(turn, failed[turn.ledger], self._clocks[cell])
-            elif turn.ledger.version != version or turn.ledger.state is None:
-                turn.ledger.asked.extendleft(reversed(turn.asked))
+        versions = [commit.journal.version for commit in commits]
+        failed = await self._loader.load(cell, [commit.journal for commit in commits])
+        for commit, version in zip(commits, versions, strict=True):
+            if commit.journal in failed:
+                fail(commit, failed[commit.journal], self._clocks[cell])
+            elif commit.journal.version != version or commit.journal.state is None:
+                commit.journal.pending.extendleft(reversed(commit.pending))
             else:
-                reply_to(turn)
+                answer_all(commit)
         return []
 
 
-def is_doubtful(turn: Turn) -> bool:
+def is_doubtful(commit: PendingCommit) -> bool:
     """An answer that writes nothing is never checked by a commit, so it is confirmed against the journal first."""
-    assert turn.step is not None
-    stale = time.monotonic() - turn.ledger.seen_at > _TRUST_SECONDS or any(map(Asked.is_search, turn.asked))
-    return stale or any(not isinstance(reply, NothingAvailable) for reply in turn.step.replies)
+    assert commit.step is not None
+    stale = time.monotonic() - commit.journal.seen_at > _TRUST_SECONDS or any(
+        map(PendingOperation.is_search, commit.pending)
+    )
+    return stale or any(not isinstance(reply, NothingAvailable) for reply in commit.step.replies)
 
 
-def _report(turn: Turn, activity: GroupActivity) -> None:
-    assert turn.step is not None
-    if turn.step.expired:
-        activity.leases_expired(turn.ledger, turn.step.expired)
-    if turn.step.dead_messages:
-        activity.died(turn.ledger, turn.step.dead_messages)
+def _report(commit: PendingCommit, activity: GroupActivity) -> None:
+    assert commit.step is not None
+    if commit.step.expired:
+        activity.leases_expired(commit.journal, commit.step.expired)
+    if commit.step.dead_messages:
+        activity.died(commit.journal, commit.step.dead_messages)

@@ -25,68 +25,68 @@ from lakelog.coordinator.leasing import (
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
-from lakelog.engine.leasing.batch_cache import Shelf
-from lakelog.engine.leasing.cell_health import Silences
-from lakelog.engine.leasing.dead_letter_builder import Letters
+from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.cell_health import CellHealth
+from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
-from lakelog.engine.leasing.decision_queue import DecisionQueue, Tools
-from lakelog.engine.leasing.journal import Ledger, alive
-from lakelog.engine.leasing.journal_reader import States
+from lakelog.engine.leasing.decision_queue import DecisionQueue, DecisionServices
+from lakelog.engine.leasing.journal import Journal, take_pending
+from lakelog.engine.leasing.journal_reader import JournalReader
 from lakelog.engine.leasing.journal_writer import JournalWriter
 from lakelog.engine.leasing.loader import Loader
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
-from lakelog.model.group import Group, Reading
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.storage.store import PartitionStore
 
-KEEP_LEDGERS = 20_000
+MAX_JOURNALS = 20_000
 
 _log = logging.getLogger(__name__)
 
 
-class Ledgers:
+class Journals:
     """All ledgers of this process."""
 
     def __init__(
         self,
         cells: Mapping[int, PartitionStore],
-        shelf: Shelf,
+        batch_cache: BatchCache,
         clocks: Mapping[int, Clock],
         activity: GroupActivity | None = None,
     ) -> None:
         """`activity` receives the leases that expired and the messages that became dead letters."""
         self._clocks = clocks
-        self._states = States(cells)
-        self._silences = Silences(cells, self._fell_silent)
-        loader = Loader(cells, shelf, clocks)
-        tools = Tools(
+        self._states = JournalReader(cells)
+        self._cell_health = CellHealth(cells, self._cell_unresponsive)
+        loader = Loader(cells, batch_cache, clocks)
+        tools = DecisionServices(
             loader=loader,
-            decider=Decider(shelf, clocks, random.Random(secrets.randbits(64))),
-            letters=Letters(shelf),
-            writer=JournalWriter(cells, clocks, loader, self._silences.heard, activity),
-            silences=self._silences,
+            decider=Decider(batch_cache, clocks, random.Random(secrets.randbits(64))),
+            letters=DeadLetterBuilder(batch_cache),
+            writer=JournalWriter(cells, clocks, loader, self._cell_health.heard, activity),
+            cell_health=self._cell_health,
         )
         self._queues = {cell: DecisionQueue(cell, clocks[cell], tools) for cell in cells}
-        self._ledgers: dict[tuple[int, int], Ledger] = {}
+        self._journals: dict[tuple[int, int], Journal] = {}
         self._altered: dict[int, Group] = {}
         """Groups as they were last altered in this process: whoever looked for one before may come later."""
         self._requests = count(1)
         self._name = secrets.token_hex(4)
 
-    def ledger(self, group: Group, reading: Reading, topic: Topic, partition: int) -> Ledger:
+    def journal(self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int) -> Journal:
         """The one ledger of that group and partition in this process."""
         place = (group.group_id, topic.pid(partition))
-        ledger = self._ledgers.get(place)
-        if ledger is None:
+        journal = self._journals.get(place)
+        if journal is None:
             self._make_room()
-            ledger = Ledger(self._altered.get(group.group_id, group), reading, topic, partition)
-            self._ledgers[place] = ledger
-        ledger.topic = topic
-        if group.version > ledger.group.version:
-            ledger.group = group
-        if reading.epoch >= ledger.reading.epoch:
-            ledger.reading = reading
-        return ledger
+            journal = Journal(self._altered.get(group.group_id, group), group_topic, topic, partition)
+            self._journals[place] = journal
+        journal.topic = topic
+        if group.version > journal.group.version:
+            journal.group = group
+        if group_topic.epoch >= journal.group_topic.epoch:
+            journal.group_topic = group_topic
+        return journal
 
     def altered(self, group: Group) -> None:
         """Also for those who wait for messages by now."""
@@ -94,75 +94,77 @@ class Ledgers:
             # Two were at it, and the later one was answered first.
             return
         self._altered[group.group_id] = group
-        for (group_id, _), ledger in self._ledgers.items():
-            if group_id == group.group_id and group.version > ledger.group.version:
-                ledger.group = group
+        for (group_id, _), journal in self._journals.items():
+            if group_id == group.group_id and group.version > journal.group.version:
+                journal.group = group
 
-    async def run(self, group: Group, reading: Reading, topic: Topic, partition: int, operation: Operation) -> Reply:
+    async def run(
+        self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, operation: Operation
+    ) -> Reply:
         """Decides the operation and commits it, with what others ask of this ledger meanwhile."""
-        return await self.ask(self.ledger(group, reading, topic, partition), operation)
+        return await self.ask(self.journal(group, group_topic, topic, partition), operation)
 
-    async def ask(self, ledger: Ledger, operation: Operation) -> Reply:
+    async def ask(self, journal: Journal, operation: Operation) -> Reply:
         """As `submit`, for a caller who may give up: a lease that was granted to nobody goes back at once."""
-        done = self.submit(ledger, operation)
+        done = self.submit(journal, operation)
         try:
             return await done
         except asyncio.CancelledError:
             if done.done() and not done.cancelled() and done.exception() is None:
                 reply = done.result()
                 if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):
-                    self.release(ledger, operation.owner, reply)
+                    self.release(journal, operation.owner, reply)
             raise
 
-    def submit(self, ledger: Ledger, operation: Operation) -> asyncio.Future[Reply]:
+    def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
         """Puts the operation in line. If the future is cancelled before it is decided, it never is."""
         if isinstance(operation, AcquireMessages) and not operation.request:
             # So that a commit of unknown outcome can be found again.
             operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
-        if self.is_silent(ledger.cell):
+        if self.is_unresponsive(journal.cell):
             done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             done.set_exception(_silent())
             return done
-        return self._queues[ledger.cell].submit(ledger, operation)
+        return self._queues[journal.cell].submit(journal, operation)
 
     async def states(
-        self, group: Group, topic: Topic, reading: Reading, partitions: Sequence[int]
+        self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
         """The progress as the store has it now, in that order."""
-        return await self._states.read(group, topic, reading, partitions)
+        return await self._states.read(group, topic, group_topic, partitions)
 
-    async def load(self, ledgers: Sequence[Ledger]) -> None:
+    async def load(self, journals: Sequence[Journal]) -> None:
         """Reads what this process does not know yet, where nothing is on its way."""
-        await self._read(ledgers, lambda ledger: ledger.state is None)
+        await self._read(journals, lambda journal: journal.state is None)
 
-    async def refresh(self, ledgers: Sequence[Ledger]) -> None:
+    async def refresh(self, journals: Sequence[Journal]) -> None:
         """Reads on where others may have written: those that have a state and nothing on its way."""
-        await self._read(ledgers, lambda ledger: ledger.state is not None)
+        await self._read(journals, lambda journal: journal.state is not None)
 
     async def drain(self) -> None:
         """Waits until nothing is on its way."""
         while tasks := {task for queue in self._queues.values() for task in queue.tasks}:
             await asyncio.wait(tasks)
-        self._silences.close()
+        self._cell_health.close()
 
     def drop(self, cell: int) -> None:
         """Forgets the cell's journals. Decisions that are not being written yet are made again."""
         self._states.drop(cell)
-        for ledger in self._ledgers.values():
-            if ledger.cell == cell:
-                ledger.drop()
+        for journal in self._journals.values():
+            if journal.cell == cell:
+                journal.drop()
 
-    def stop(self, ledger: Ledger, error: LakelogError) -> None:
+    def stop(self, journal: Journal, error: LakelogError) -> None:
         """Hands out nothing of that partition to that group for a while."""
-        ledger.stopped(error, self._clocks[ledger.cell])
+        journal.stopped(error, self._clocks[journal.cell])
 
-    async def _read(self, ledgers: Sequence[Ledger], is_meant: Callable[[Ledger], bool]) -> None:
+    async def _read(self, journals: Sequence[Journal], is_meant: Callable[[Journal], bool]) -> None:
         """Of all cells, before it says that one did not answer."""
         refusal: LakelogError | None = None
-        for cell in {ledger.cell: None for ledger in ledgers}:
+        for cell in {journal.cell: None for journal in journals}:
             # Looked at only now: a decision may have begun while another cell was read.
-            idle = [each for each in ledgers if each.cell == cell and is_meant(each) and not each.busy]
-            if idle and self.is_silent(cell):
+            idle = [each for each in journals if each.cell == cell and is_meant(each) and not each.busy]
+            if idle and self.is_unresponsive(cell):
                 refusal = _silent()
             elif idle:
                 try:
@@ -174,35 +176,35 @@ class Ledgers:
 
     # Callers that gave up ---------------------------------------------------------------------------------------------
 
-    def is_silent(self, cell: int) -> bool:
+    def is_unresponsive(self, cell: int) -> bool:
         """Whether the cell does not answer, and what is asked of it is refused."""
-        return cell in self._silences
+        return cell in self._cell_health
 
-    def _fell_silent(self, cell: int) -> None:
+    def _cell_unresponsive(self, cell: int) -> None:
         """Nobody waits any longer. What is being written goes on; who finds nobody there gives its leases back."""
         unknown = OutcomeUnknown.after(_silent())
-        for turn in self._queues[cell].turns:
-            for asked in turn.asked:
-                asked.refuse(unknown)
-        for ledger in self._ledgers.values():
-            if ledger.cell == cell:
-                for asked in (*alive(ledger), *ledger.awaiting_log):
-                    asked.refuse(_silent())
+        for commit in self._queues[cell].in_flight:
+            for pending in commit.pending:
+                pending.refuse(unknown)
+        for journal in self._journals.values():
+            if journal.cell == cell:
+                for pending in (*take_pending(journal), *journal.awaiting_log):
+                    pending.refuse(_silent())
 
-    def release(self, ledger: Ledger, owner: str, granted: Granted) -> None:
+    def release(self, journal: Journal, owner: str, granted: Granted) -> None:
         """Gives back what nobody will work on."""
-        self._queues[ledger.cell].release(ledger, owner, granted)
+        self._queues[journal.cell].release(journal, owner, granted)
 
     def _make_room(self) -> None:
-        if len(self._ledgers) < KEEP_LEDGERS:
+        if len(self._journals) < MAX_JOURNALS:
             return
-        idle = [place for place, each in self._ledgers.items() if _is_idle(each)]
-        for place in idle[: KEEP_LEDGERS // 10]:
-            del self._ledgers[place]
+        idle = [place for place, each in self._journals.items() if _is_idle(each)]
+        for place in idle[: MAX_JOURNALS // 10]:
+            del self._journals[place]
 
 
-def _is_idle(ledger: Ledger) -> bool:
-    return not (ledger.busy or ledger.asked or ledger.awaiting_log or ledger.changed)
+def _is_idle(journal: Journal) -> bool:
+    return not (journal.busy or journal.pending or journal.awaiting_log or journal.changed)
 
 
 def _silent() -> Unavailable:

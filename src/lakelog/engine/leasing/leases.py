@@ -12,11 +12,11 @@ from typing import Protocol
 from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership
-from lakelog.engine.leasing.dispatcher import Desk
-from lakelog.engine.leasing.journal import Ledger
-from lakelog.engine.leasing.matching import Ask, Got, Room
+from lakelog.engine.leasing.dispatcher import Dispatcher
+from lakelog.engine.leasing.journal import Journal
+from lakelog.engine.leasing.matching import Grants, LeasingContext, WaitingConsumer
 from lakelog.engine.leasing.partition_stop import concerns_one_partition
-from lakelog.engine.leasing.pending_answers import Said, check_lease_ms
+from lakelog.engine.leasing.pending_answers import PendingAnswers, check_lease_ms
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import (
     InvalidRequest,
@@ -32,14 +32,14 @@ from lakelog.model.group import (
     MAX_OWNER_BYTES,
     Group,
     GroupKind,
+    GroupTopic,
     GroupWish,
     Order,
-    Reading,
 )
 from lakelog.model.topic import Scope, Topic
 
 MAX_REQUEST_BYTES = 200
-KEEP_DESKS = 2000
+MAX_DISPATCHERS = 2000
 _LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
 
 
@@ -48,7 +48,7 @@ class GroupFinder(Protocol):
 
     async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
 
-    async def reading(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> Reading: ...
+    async def group_topic(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> GroupTopic: ...
 
     def is_current(self, group: Group) -> bool: ...
 
@@ -64,12 +64,12 @@ class MemberFinder(Protocol):
 class Leases:
     """The verbs of owners; one per engine."""
 
-    def __init__(self, room: Room, topics: Topics, groups: GroupFinder, members: MemberFinder) -> None:
-        self._room = room
+    def __init__(self, context: LeasingContext, topics: Topics, groups: GroupFinder, members: MemberFinder) -> None:
+        self._context = context
         self._topics = topics
         self._groups = groups
         self._members = members
-        self._desks: dict[tuple[int, int], Desk] = {}
+        self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
 
     async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
         """Waits for messages, and leases them to the owner. Its answers are decided first, in the same commit."""
@@ -78,20 +78,20 @@ class Leases:
             return await self._take(scope, ask, lambda: None)
         ask = replace(ask, wait_seconds=0.0)
         try:
-            said = await self._said(scope, ask.topic, ask.group, ask.owner, ask.answers)
+            answers_call = await self._pending_answers(scope, ask.topic, ask.group, ask.owner, ask.answers)
         except LakelogError as refusal:
             consumed = await self._take(scope, ask, lambda: None)
             return replace(consumed, answered=[refusal] * len(ask.answers))
         try:
-            consumed = await self._take(scope, ask, said.submit)
+            consumed = await self._take(scope, ask, answers_call.submit)
         except OutcomeUnknown:
             # What may have been leased must not stay unknown: the caller repeats the call.
-            await said.outcomes()
+            await answers_call.outcomes()
             raise
         except LakelogError:
             # Comes again with the next call; the outcomes of the answers do not wait for that.
-            consumed = Consumed(topic=said.topic, group=said.group, leases=[])
-        return replace(consumed, answered=await said.outcomes())
+            consumed = Consumed(topic=answers_call.topic, group=answers_call.group, leases=[])
+        return replace(consumed, answered=await answers_call.outcomes())
 
     async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:
         """`begin` is called in the same turn of the loop in which messages are asked for."""
@@ -114,11 +114,11 @@ class Leases:
         """None: all that was handed out, retention had taken."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
         group = await self._groups.resolve(scope, ask.group, wish, create=True)
-        reading = await self._groups.reading(group, topic, ask.wish)
-        desk = self._desk(group, reading, topic)
+        group_topic = await self._groups.group_topic(group, topic, ask.wish)
+        dispatcher = self._dispatcher(group, group_topic, topic)
         member = await self._member(group, ask)
         own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
-        place = Ask(
+        consumer = WaitingConsumer(
             AcquireMessages(
                 owner=ask.owner,
                 max_messages=ask.max_messages,
@@ -133,18 +133,18 @@ class Leases:
             is_repeat=ask.repeat and ask.request_id is not None,
             answered=frozenset(each.partition for each in ask.answers if each.partition < topic.partitions),
         )
-        watched = self._watch(group, desk, place, member)
+        watched = self._watch(group, dispatcher, consumer, member)
         begin()
         try:
-            got = await desk.ask(place, seconds)
+            grants = await dispatcher.lease(consumer, seconds)
         finally:
             watched()
         if member is not None:
             member = await self._members.membership(group, member.member_id)
-        consumed = await self._consumed(group, topic, ask, got, member.generation if member else None)
-        if got and not consumed.leases:
+        consumed = await self._consumed(group, topic, ask, grants, member.generation if member else None)
+        if grants and not consumed.leases:
             return None
-        return replace(consumed, has_waited=place.has_waited) if place.has_waited else consumed
+        return replace(consumed, has_waited=consumer.has_waited) if consumer.has_waited else consumed
 
     async def answer(
         self,
@@ -158,10 +158,10 @@ class Leases:
     ) -> list[Answered | LakelogError]:
         """What the owner says about its leases: one outcome each, in order."""
         _check_owner(owner)
-        said = await self._said(scope, topic, group, owner, answers, generation)
-        return await said.outcomes()
+        answers_call = await self._pending_answers(scope, topic, group, owner, answers, generation)
+        return await answers_call.outcomes()
 
-    async def _said(
+    async def _pending_answers(
         self,
         scope: Scope,
         topic: str,
@@ -169,39 +169,39 @@ class Leases:
         owner: str,
         answers: Sequence[Answer],
         generation: int | None = None,
-    ) -> Said:
+    ) -> PendingAnswers:
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
         its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
-        reading = await self._groups.reading(its, found)
-        return Said(self._room.ledgers, found, its, reading, owner, answers, generation)
+        group_topic = await self._groups.group_topic(its, found)
+        return PendingAnswers(self._context.journals, found, its, group_topic, owner, answers, generation)
 
-    # Desks ------------------------------------------------------------------------------------------------------------
+    # Dispatchers ------------------------------------------------------------------------------------------------------
 
-    def _desk(self, group: Group, reading: Reading, topic: Topic) -> Desk:
-        place = (group.group_id, topic.incarnation)
-        desk = self._desks.get(place)
-        if desk is None:
-            self._make_room()
-            desk = self._desks[place] = Desk(self._room, topic, partial(self._renew, group))
-        desk.refresh(group, reading, topic)
-        return desk
+    def _dispatcher(self, group: Group, group_topic: GroupTopic, topic: Topic) -> Dispatcher:
+        key = (group.group_id, topic.incarnation)
+        dispatcher = self._dispatchers.get(key)
+        if dispatcher is None:
+            self._evict_idle()
+            dispatcher = self._dispatchers[key] = Dispatcher(self._context, topic, partial(self._renew, group))
+        dispatcher.refresh(group, group_topic, topic)
+        return dispatcher
 
-    async def _renew(self, group: Group, desk: Desk) -> Group:
+    async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
         """The desk hears how the group and its reading are now."""
         now = await self._groups.resolve(group.scope, group.name, create=False)
-        desk.refresh(now, await self._groups.reading(now, desk.topic), desk.topic)
+        dispatcher.refresh(now, await self._groups.group_topic(now, dispatcher.topic), dispatcher.topic)
         return now
 
-    def _make_room(self) -> None:
-        if len(self._desks) < KEEP_DESKS:
+    def _evict_idle(self) -> None:
+        if len(self._dispatchers) < MAX_DISPATCHERS:
             return
-        idle = sorted((desk.used_at, place) for place, desk in self._desks.items() if desk.is_idle)
-        for _, place in idle[: KEEP_DESKS // 10]:
-            self._desks.pop(place).close()
+        idle = sorted((dispatcher.used_at, key) for key, dispatcher in self._dispatchers.items() if dispatcher.is_idle)
+        for _, key in idle[: MAX_DISPATCHERS // 10]:
+            self._dispatchers.pop(key).close()
 
     def close(self) -> None:
-        for desk in self._desks.values():
-            desk.close()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.close()
 
     # Members ----------------------------------------------------------------------------------------------------------
 
@@ -217,32 +217,34 @@ class Leases:
             )
         return member
 
-    def _watch(self, group: Group, desk: Desk, place: Ask, member: Membership | None) -> Callable[[], None]:
+    def _watch(
+        self, group: Group, dispatcher: Dispatcher, consumer: WaitingConsumer, member: Membership | None
+    ) -> Callable[[], None]:
         """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
         tasks: dict[asyncio.Task[None], None] = {}
 
         async def look() -> None:
-            now = await self._renew(group, desk)
+            now = await self._renew(group, dispatcher)
             if member is not None:
                 present = await self._members.membership(now, member.member_id)
                 if present.assigned != member.assigned:
-                    desk.dismiss(place)
+                    dispatcher.dismiss(consumer)
                 else:
                     # Members that are not involved go on.
-                    place.take = replace(place.take, generation=present.generation)
+                    consumer.take = replace(consumer.take, generation=present.generation)
 
         def changed(_: int) -> None:
             task = asyncio.get_running_loop().create_task(look())
             tasks[task] = None
-            task.add_done_callback(_ended(tasks, desk, place))
+            task.add_done_callback(_ended(tasks, dispatcher, consumer))
 
-        self._room.waiters.watch(-group.group_id, changed)
+        self._context.waiters.watch(-group.group_id, changed)
         if not self._groups.is_current(group):
             # Since it was looked for, and nobody watched yet.
             changed(0)
 
         def stop() -> None:
-            self._room.waiters.unwatch(-group.group_id, changed)
+            self._context.waiters.unwatch(-group.group_id, changed)
             for task in tasks:
                 task.cancel()
 
@@ -251,9 +253,9 @@ class Leases:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     async def _consumed(
-        self, group: Group, topic: Topic, ask: ConsumeAsk, got: Got, generation: int | None
+        self, group: Group, topic: Topic, ask: ConsumeAsk, grants: Grants, generation: int | None
     ) -> Consumed:
-        leases = [await self._leased_or_stopped(ledger, granted, ask.owner) for ledger, granted in got]
+        leases = [await self._leased_or_stopped(journal, granted, ask.owner) for journal, granted in grants]
         return Consumed(
             topic=topic,
             group=group,
@@ -261,31 +263,31 @@ class Leases:
             generation=generation,
         )
 
-    async def _leased_or_stopped(self, ledger: Ledger, granted: Granted, owner: str) -> Leased | None:
+    async def _leased_or_stopped(self, journal: Journal, granted: Granted, owner: str) -> Leased | None:
         """None: its messages could not be read, as those of a damaged segment. The lease goes back."""
         try:
-            return await self._leased(ledger, granted, owner)
+            return await self._leased(journal, granted, owner)
         except LakelogError as error:
             if not concerns_one_partition(error):
                 raise
-            self._room.ledgers.stop(ledger, told(error, ledger.group, ledger.topic.name, ledger.partition))
+            self._context.journals.stop(journal, told(error, journal.group, journal.topic.name, journal.partition))
             return None
 
-    async def _leased(self, ledger: Ledger, granted: Granted, owner: str) -> Leased:
+    async def _leased(self, journal: Journal, granted: Granted, owner: str) -> Leased:
         offsets: Sequence[int] = granted.offsets
         try:
-            pieces = await self._room.shelf.pieces(ledger.topic, ledger.partition, offsets)
+            pieces = await self._context.batch_cache.pieces(journal.topic, journal.partition, offsets)
             if sum(len(piece.offsets) for piece in pieces) < len(offsets):
                 offsets = [offset for piece in pieces for offset in piece.offsets]
-                await self._cut(ledger, owner, granted, offsets)
+                await self._cut(journal, owner, granted, offsets)
         except (LeaseLost, OutcomeForgotten):
             offsets, pieces = [], []
         except BaseException:
-            self._room.ledgers.release(ledger, owner, granted)
+            self._context.journals.release(journal, owner, granted)
             raise
         return Leased(
             token=granted.token,
-            partition=ledger.partition,
+            partition=journal.partition,
             expires_ms=granted.until_ms,
             suspect=granted.suspect,
             offsets=offsets,
@@ -294,24 +296,26 @@ class Leases:
             pieces=pieces,
         )
 
-    async def _cut(self, ledger: Ledger, owner: str, granted: Granted, readable: Sequence[int]) -> None:
+    async def _cut(self, journal: Journal, owner: str, granted: Granted, readable: Sequence[int]) -> None:
         """Gives back the rest of a lease, whose messages retention took meanwhile: they are counted as cut.
 
         Before the owner is told: while they are open, it could not ack a later one of the same key.
         """
         left = sorted(set(granted.offsets) - set(readable))
         ranges = [(offset, offset + 1) for offset in left]
-        await self._room.ledgers.ask(
-            ledger, ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE)
+        await self._context.journals.ask(
+            journal, ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE)
         )
 
 
-def _ended(tasks: dict[asyncio.Task[None], None], desk: Desk, place: Ask) -> Callable[[asyncio.Task[None]], None]:
+def _ended(
+    tasks: dict[asyncio.Task[None], None], dispatcher: Dispatcher, consumer: WaitingConsumer
+) -> Callable[[asyncio.Task[None]], None]:
     def ended(task: asyncio.Task[None]) -> None:
         tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             # The group or the member is gone: the next call hears why.
-            desk.dismiss(place)
+            dispatcher.dismiss(consumer)
 
     return ended
 

@@ -9,110 +9,112 @@ from itertools import islice
 
 from lakelog.coordinator.leasing import AcquireMessages, Granted, Reply
 from lakelog.engine.clock import Clock
-from lakelog.engine.leasing.batch_cache import Shelf
-from lakelog.engine.leasing.journal import Ledger
-from lakelog.engine.leasing.journals import Ledgers
+from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.journal import Journal
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
 
-MAX_PARTITIONS_PER_ASK = 128
+MAX_PARTITIONS_PER_CONSUMER = 128
 
-Got = list[tuple[Ledger, Granted]]
+Grants = list[tuple[Journal, Granted]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class LeasingContext:
     """What all desks of an engine share."""
 
-    ledgers: Ledgers
-    shelf: Shelf
+    journals: Journals
+    batch_cache: BatchCache
     waiters: Waiters
     clocks: Mapping[int, Clock]
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
+class WaitingConsumer:
     """One who stands in line. `own` are the member's partitions; `strict`: it takes from no others."""
 
     take: AcquireMessages
-    done: asyncio.Future[Got]
+    done: asyncio.Future[Grants]
     own: frozenset[int] = frozenset()
     strict: bool = False
     is_repeat: bool = False
     """The call was sent before, and says so."""
     answered: frozenset[int] = frozenset()
     """Partitions of the answers that come with the call and are decided with it: they may free messages there."""
-    is_tried: bool = False
+    is_attempting: bool = False
     is_last: bool = False
     """It waits no longer: it is served now, or not at all."""
     is_dismissed: bool = False
     has_waited: bool = False
     """There was nothing when it came."""
-    seen: dict[int, int] = field(default_factory=dict)
+    empty_at: dict[int, int] = field(default_factory=dict)
     """Partitions that had nothing for this owner, though perhaps for others, with the place's marks then."""
     unsearched: dict[int, None] = field(default_factory=dict)
     """Of a repeat: partitions that may have a lease of the same request. They are tried first, for that lease alone."""
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class PartitionView:
     """What the desk knows of one partition."""
 
-    ledger: Ledger
-    shelf: Shelf
+    journal: Journal
+    batch_cache: BatchCache
     clock: Clock
-    marks: int = 0
+    changes: int = 0
     """Rises whenever something happened here."""
     wanted: int = 0
     """How many messages are being asked for now."""
     ends: tuple[int, int] = (0, 0)
     """Log start and high watermark when the desk last looked by itself."""
 
-    def room(self) -> int:
+    def free_count(self) -> int:
         """How many messages there may be beyond those that calls ask for now."""
         return self._available() - self.wanted
 
     def _available(self) -> int:
         """How many messages there may be; at least one."""
-        ledger, state = self.ledger, self.ledger.state
+        journal, state = self.journal, self.journal.state
         if state is None:
             return 1
         # No more than the group may have in hand here: whoever asks for more gets the rest from other partitions.
-        room = max(0, ledger.group.settings.window - state.open_count - len(state.waiting))
-        ready = self.shelf.backlog(ledger.pid, state.frontier) + state.skipped_count
-        return max(1, min(room, ready) + len(state.waiting))
+        free = max(0, journal.group.settings.window - state.open_count - len(state.waiting))
+        ready = self.batch_cache.backlog(journal.pid, state.frontier) + state.skipped_count
+        return max(1, min(free, ready) + len(state.waiting))
 
     def may_be_freed(self) -> bool:
         """Whether there are messages that an answer may let through: of a blocked key, or behind a full window."""
-        state = self.ledger.state
-        return state is not None and bool(state.skipped_count or self.shelf.backlog(self.ledger.pid, state.frontier))
+        state = self.journal.state
+        return state is not None and bool(
+            state.skipped_count or self.batch_cache.backlog(self.journal.pid, state.frontier)
+        )
 
     def due_in_ms(self) -> int | None:
-        return self.ledger.due_in_ms(self.clock)
+        return self.journal.due_in_ms(self.clock)
 
     def is_suspect_due(self) -> bool:
-        return self.ledger.is_suspect_due(self.clock)
+        return self.journal.is_suspect_due(self.clock)
 
     def has_lease_of(self, take: AcquireMessages) -> bool:
         """Whether the same request has a lease here, as far as this process knows."""
-        state = self.ledger.state
+        state = self.journal.state
         if state is None or not state.leases or not take.request:
             return False
         return any(lease.request == take.request for lease in state.held_by(take.owner))
 
 
-def repeats_at(place: Place, line: Iterable[Ask]) -> list[Ask]:
+def repeated_at(view: PartitionView, waiting: Iterable[WaitingConsumer]) -> list[WaitingConsumer]:
     """Calls in line that have a lease here, granted by another server or to another call with the same request."""
-    state = place.ledger.state
+    state = view.journal.state
     owners = {lease.owner for lease in state.leases.values()} if state is not None else set()
-    return [ask for ask in line if ask.take.owner in owners and place.has_lease_of(ask.take)]
+    return [consumer for consumer in waiting if consumer.take.owner in owners and view.has_lease_of(consumer.take)]
 
 
-def in_hand(places: Sequence[Place], owner: str, partition: int) -> tuple[int, bool]:
+def held_elsewhere(views: Sequence[PartitionView], owner: str, partition: int) -> tuple[int, bool]:
     """How many messages the owner holds in other partitions, and whether one of them is a suspect."""
     count, suspect = 0, False
-    for number, place in enumerate(places):
-        state = place.ledger.state
+    for number, view in enumerate(views):
+        state = view.journal.state
         if number != partition and state is not None and state.leases:
             for lease in state.held_by(owner):
                 count += len(lease.open)
@@ -120,111 +122,119 @@ def in_hand(places: Sequence[Place], owner: str, partition: int) -> tuple[int, b
     return count, suspect
 
 
-def may_get_suspect(places: Sequence[Place], ask: Ask, partition: int) -> bool:
+def may_get_suspect(views: Sequence[PartitionView], consumer: WaitingConsumer, partition: int) -> bool:
     """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
-    place, owner = places[partition], ask.take.owner
-    state = place.ledger.state
-    if state is None or ask.take.isolates or not place.is_suspect_due():
+    view, owner = views[partition], consumer.take.owner
+    state = view.journal.state
+    if state is None or consumer.take.isolates or not view.is_suspect_due():
         return False
-    return not state.held_by(owner) and not in_hand(places, owner, partition)[0]
+    return not state.held_by(owner) and not held_elsewhere(views, owner, partition)[0]
 
 
-def unknown(places: Iterable[Place]) -> list[Ledger]:
+def not_loaded(views: Iterable[PartitionView]) -> list[Journal]:
     """Of which this process has no progress yet, and nothing is on its way; as many as an ask may try."""
-    ledgers = (place.ledger for place in places)
-    return list(islice((each for each in ledgers if each.state is None and not each.busy), MAX_PARTITIONS_PER_ASK))
+    journals = (view.journal for view in views)
+    return list(
+        islice((each for each in journals if each.state is None and not each.busy), MAX_PARTITIONS_PER_CONSUMER)
+    )
 
 
 @dataclass(slots=True, eq=False)
-class Try:
+class LeaseAttempt:
     """One ask at one partition, on its way. A share of 0 looks for the lease of a repeat, and takes nothing else."""
 
-    place: Place
+    view: PartitionView
     partition: int
     share: int
-    marks: int
+    changes: int
     alone: bool
     reply: asyncio.Future[Reply]
 
 
-def refusal_of(tries: Sequence[Try], refusal: BaseException | None) -> BaseException | None:
+def error_of(attempts: Sequence[LeaseAttempt], refusal: BaseException | None) -> BaseException | None:
     """Why the ask is refused, if it is: not because one partition is stopped, while others go on."""
-    for each in tries:
-        failed, stop = each.reply.exception(), each.place.ledger.stop
+    for each in attempts:
+        failed, stop = each.reply.exception(), each.view.journal.stop
         is_stopped = stop is not None and failed is stop.error
         if failed is not None and not is_stopped and not isinstance(refusal, OutcomeUnknown):
             refusal = failed
-    if any(each.share == 0 and each.reply.exception() is None for each in tries):
+    if any(each.share == 0 and each.reply.exception() is None for each in attempts):
         # A cell that does not answer keeps no repeat from what the others have.
         return refusal if isinstance(refusal, OutcomeUnknown) else None
     return refusal
 
 
-def stop_of_all(places: Sequence[Place], ask: Ask) -> LakelogError | None:
+def stop_of_all_partitions(views: Sequence[PartitionView], consumer: WaitingConsumer) -> LakelogError | None:
     """Return an error if all partitions that the ask may take from are stopped, so that waiting would not help."""
-    stops = [place.ledger.stop for place in places if not ask.strict or place.ledger.partition in ask.own]
+    stops = [view.journal.stop for view in views if not consumer.strict or view.journal.partition in consumer.own]
     return stops[0].error if stops and stops[0] and all(stops) else None
 
 
-class HandOut:
+class Matcher:
     """One round of matching: what each ask gets so far, and what is left in each partition."""
 
-    def __init__(self, places: Sequence[Place], hot: Sequence[int], members: Mapping[int, Ask]) -> None:
-        """`hot` are the partitions to try, in this order; `members` has who asked for a partition's own member."""
-        self._places = places
-        self._hot = hot
+    def __init__(
+        self, views: Sequence[PartitionView], ready: Sequence[int], members: Mapping[int, WaitingConsumer]
+    ) -> None:
+        """`ready` are the partitions to try, in this order; `members` has who asked for a partition's own member."""
+        self._views = views
+        self._ready = ready
         self._members = members
         self._left: dict[int, int] = {}
-        self._wants: dict[Ask, int] = {}
-        self._chosen: dict[Ask, dict[int, int]] = {}
+        self._wants: dict[WaitingConsumer, int] = {}
+        self._chosen: dict[WaitingConsumer, dict[int, int]] = {}
 
-    def match(self, line: Sequence[Ask]) -> dict[Ask, dict[int, int]]:
+    def match(self, waiting: Sequence[WaitingConsumer]) -> dict[WaitingConsumer, dict[int, int]]:
         """Who tries which partitions, and for how many messages."""
-        if not self._hot or not line:
+        if not self._ready or not waiting:
             return {}
-        busy = self._match_own(set(line)) if self._members else set()
+        busy = self._match_own(set(waiting)) if self._members else set()
         # A member helps out elsewhere only while there is nothing in its own partitions.
-        free = [ask for ask in line if ask not in busy and not ask.strict and self._wants.get(ask, 1) > 0]
-        for number, ask in enumerate(free):
+        free = [
+            consumer
+            for consumer in waiting
+            if consumer not in busy and not consumer.strict and self._wants.get(consumer, 1) > 0
+        ]
+        for number, consumer in enumerate(free):
             # Each begins elsewhere, so that all partitions work at once.
-            at = number % len(self._hot)
-            for partition in (*self._hot[at:], *self._hot[:at]):
-                if not self._give(ask, partition):
+            at = number % len(self._ready)
+            for partition in (*self._ready[at:], *self._ready[:at]):
+                if not self._assign(consumer, partition):
                     break
         return self._chosen
 
-    def _match_own(self, line: set[Ask]) -> set[Ask]:
+    def _match_own(self, waiting: set[WaitingConsumer]) -> set[WaitingConsumer]:
         """Gives hot partitions to their own members, where those are in line: who got something."""
-        busy: set[Ask] = set()
-        for partition in self._hot:
-            ask = self._members.get(partition)
-            if ask is not None and ask in line:
-                self._give(ask, partition)
-                busy.add(ask)
+        busy: set[WaitingConsumer] = set()
+        for partition in self._ready:
+            consumer = self._members.get(partition)
+            if consumer is not None and consumer in waiting:
+                self._assign(consumer, partition)
+                busy.add(consumer)
         return busy
 
-    def _give(self, ask: Ask, partition: int) -> bool:
+    def _assign(self, consumer: WaitingConsumer, partition: int) -> bool:
         """Lets the ask try the partition, if there is something left; whether it may try further ones."""
-        place = self._places[partition]
-        wants = self._wants.get(ask)
+        view = self._views[partition]
+        wants = self._wants.get(consumer)
         if wants is None:
-            wants = self._wants[ask] = ask.take.max_messages
+            wants = self._wants[consumer] = consumer.take.max_messages
         left = self._left.get(partition)
         if left is None:
-            left = self._left[partition] = place.room()
+            left = self._left[partition] = view.free_count()
         if wants <= 0:
             return False
         # Where there was nothing for this owner, something has to happen first.
-        if left <= 0 or ask.seen.get(partition) == place.marks:
+        if left <= 0 or consumer.empty_at.get(partition) == view.changes:
             return True
-        shares = self._chosen.get(ask)
-        apart = may_get_suspect(self._places, ask, partition)
+        shares = self._chosen.get(consumer)
+        apart = may_get_suspect(self._views, consumer, partition)
         if apart and shares:
             return True
         if shares is None:
-            shares = self._chosen[ask] = {}
-        shares[partition] = share = 1 if apart else min(wants, max(left, wants // len(self._hot), 1))
+            shares = self._chosen[consumer] = {}
+        shares[partition] = share = 1 if apart else min(wants, max(left, wants // len(self._ready), 1))
         self._left[partition] = left - share
-        full = apart or len(shares) == MAX_PARTITIONS_PER_ASK
-        self._wants[ask] = 0 if full else wants - share
-        return self._wants[ask] > 0
+        full = apart or len(shares) == MAX_PARTITIONS_PER_CONSUMER
+        self._wants[consumer] = 0 if full else wants - share
+        return self._wants[consumer] > 0

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class PartitionStop:
     """The last error of a group in a partition, and when it happened by the clock of the partition's cell."""
 
     error: LakelogError
@@ -41,10 +41,10 @@ def concerns_one_partition(error: LakelogError) -> bool:
     return not isinstance(error, (Unavailable, OutcomeUnknown, TopicNotFound))
 
 
-def stop_after(error: LakelogError, at_ms: int) -> Stop:
+def stop_after(error: LakelogError, at_ms: int) -> PartitionStop:
     """Return a stop that begins now."""
     pause = RETRYABLE_PAUSE_SECONDS if error.retryable else PAUSE_SECONDS
-    return Stop(error=error, at_ms=at_ms, until=time.monotonic() + pause)
+    return PartitionStop(error=error, at_ms=at_ms, until=time.monotonic() + pause)
 
 
 def as_error(error: Exception) -> LakelogError:

@@ -16,21 +16,21 @@ from lakelog.coordinator.leasing import (
     ReturnMessages,
 )
 from lakelog.engine.leasing.consuming import Answer, Answered, Verb
-from lakelog.engine.leasing.journals import Ledgers
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import InvalidRequest, LakelogError
-from lakelog.model.group import MAX_LEASE_MS, MAX_REASON_BYTES, MIN_LEASE_MS, Group, Reading
+from lakelog.model.group import MAX_LEASE_MS, MAX_REASON_BYTES, MIN_LEASE_MS, Group, GroupTopic
 from lakelog.model.topic import Topic
 
 
 @dataclass(slots=True, eq=False)
-class Said:
+class PendingAnswers:
     """The answers of one call, to one group and topic."""
 
-    ledgers: Ledgers
+    journals: Journals
     topic: Topic
     group: Group
-    reading: Reading
+    group_topic: GroupTopic
     owner: str
     answers: Sequence[Answer]
     generation: int | None = None
@@ -53,8 +53,8 @@ class Said:
         try:
             if not 0 <= answer.partition < self.topic.partitions:
                 raise no_partition(self.topic, answer.partition)
-            ledger = self.ledgers.ledger(self.group, self.reading, self.topic, answer.partition)
-            return self.ledgers.submit(ledger, _operation(self.owner, answer, self.generation))
+            journal = self.journals.journal(self.group, self.group_topic, self.topic, answer.partition)
+            return self.journals.submit(journal, _operation(self.owner, answer, self.generation))
         except LakelogError as refusal:
             return refusal
 

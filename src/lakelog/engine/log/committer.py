@@ -44,7 +44,7 @@ _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
-class Part:
+class PendingAppend:
     """One caller's share of a commit: messages still to be encoded, or a payload, for one partition."""
 
     __slots__ = ("count", "done", "duplicates", "epoch", "key_hashes", "messages", "payload", "pid", "producer", "size")
@@ -70,7 +70,7 @@ class Part:
         self.key_hashes = key_hashes
         self.duplicates: Mapping[int, int] = _NONE
         """Messages that turned out to be in the log already, by index, with their offsets."""
-        self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.count = payload.count if payload else len(messages)
         """How many messages are still to be written."""
 
@@ -90,7 +90,7 @@ class Part:
         return (self.producer,) if self.producer else self.key_hashes.values()
 
 
-class Outcome(NamedTuple):
+class AppendResult(NamedTuple):
     """What became of a part. `base` is the offset of its first fresh message; `refusal` means nothing was written."""
 
     base: int = 0
@@ -111,7 +111,7 @@ class Committer:
         self._store = store
         self._grew = grew
         self._appended = appended
-        self._waiting: dict[int, deque[Part]] = {}
+        self._waiting: dict[int, deque[PendingAppend]] = {}
         self._ready: dict[int, None] = {}
         self._busy: set[int] = set()
         self._commits: set[asyncio.Task[None]] = set()
@@ -123,7 +123,7 @@ class Committer:
         """Appends under way end as they do, but `appended` is not told of them."""
         self._drops += 1
 
-    def submit(self, part: Part) -> asyncio.Future[Outcome]:
+    def submit(self, part: PendingAppend) -> asyncio.Future[AppendResult]:
         self._waiting.setdefault(part.pid, deque()).append(part)
         if part.pid not in self._busy:
             self._ready[part.pid] = None
@@ -142,7 +142,7 @@ class Committer:
     def _pump(self) -> None:
         self._pump_is_due = False
         while self._ready and len(self._commits) < COMMITS_IN_FLIGHT:
-            taken: list[list[Part]] = []
+            taken: list[list[PendingAppend]] = []
             for pid in list(self._ready)[:MAX_PARTITIONS_PER_COMMIT]:
                 del self._ready[pid]
                 parts = self._take(pid)
@@ -159,9 +159,9 @@ class Committer:
         self._commits.discard(commit)
         self._pump()
 
-    def _take(self, pid: int) -> list[Part]:
+    def _take(self, pid: int) -> list[PendingAppend]:
         waiting = self._waiting[pid]
-        parts: list[Part] = []
+        parts: list[PendingAppend] = []
         marks: set[object] = set()
         count = size = 0
         while waiting:
@@ -185,7 +185,7 @@ class Committer:
             del self._waiting[pid]
         return parts
 
-    async def _commit(self, taken: list[list[Part]]) -> None:
+    async def _commit(self, taken: list[list[PendingAppend]]) -> None:
         drops = self._drops
         try:
             try:
@@ -210,12 +210,14 @@ class Committer:
                 if pid in self._waiting:
                     self._ready[pid] = None
 
-    def _settle(self, parts: list[Part], append: Append, answer: Appended | Refused, *, is_current: bool) -> None:
+    def _settle(
+        self, parts: list[PendingAppend], append: Append, answer: Appended | Refused, *, is_current: bool
+    ) -> None:
         if isinstance(answer, Appended):
             self._clock.corrected(_ms(answer.appended_at))
             base = answer.base
             for part in parts:
-                _resolve(part, Outcome(base=base))
+                _resolve(part, AppendResult(base=base))
                 base += part.count
             if self._appended is not None and is_current:
                 self._appended(append, answer)
@@ -224,30 +226,30 @@ class Committer:
             self._settle_parts(parts, append, answer.verdicts)
         else:
             for part in parts:
-                _resolve(part, Outcome(refusal=answer.refusal))
+                _resolve(part, AppendResult(refusal=answer.refusal))
 
-    def _settle_parts(self, parts: list[Part], append: Append, verdicts: Sequence[PartVerdict]) -> None:
+    def _settle_parts(self, parts: list[PendingAppend], append: Append, verdicts: Sequence[PartVerdict]) -> None:
         """Nothing was written: answers those with a verdict, and puts the others back in front."""
         owners = _owners(parts)
         for verdict in verdicts:
             start = (append.keyed if verdict.keyed else append.sequenced)[verdict.index].start
             part, index = owners[start]
             if verdict.verdict is not Verdict.DUPLICATE:
-                _resolve(part, Outcome(refusal=verdict.verdict))
+                _resolve(part, AppendResult(refusal=verdict.verdict))
             elif verdict.offset is None:
                 continue  # A repeat within this append: from the next one on the store knows the first.
             elif verdict.keyed:
                 part.found(index, verdict.offset)
                 if part.count == 0:
-                    _resolve(part, Outcome(duplicate=True))
+                    _resolve(part, AppendResult(duplicate=True))
             else:
-                _resolve(part, Outcome(base=verdict.offset, duplicate=True))
+                _resolve(part, AppendResult(base=verdict.offset, duplicate=True))
         again = [part for part in parts if not part.done.done()]
         if again:
             self._waiting.setdefault(again[0].pid, deque()).extendleft(reversed(again))
 
 
-def _append_of(parts: Sequence[Part], clock: Clock) -> Append:
+def _append_of(parts: Sequence[PendingAppend], clock: Clock) -> Append:
     sequenced: list[SequencedRun] = []
     keyed: list[KeyedMessage] = []
     start = 0
@@ -263,7 +265,7 @@ def _append_of(parts: Sequence[Part], clock: Clock) -> Append:
     return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)
 
 
-def _payloads(parts: Sequence[Part], clock: Clock) -> list[Payload]:
+def _payloads(parts: Sequence[PendingAppend], clock: Clock) -> list[Payload]:
     """In order of arrival; loose messages with no payload in between share one batch."""
     payloads: list[Payload] = []
     for is_loose, run in groupby(parts, key=lambda part: part.payload is None):
@@ -278,7 +280,7 @@ def _payloads(parts: Sequence[Part], clock: Clock) -> list[Payload]:
     return payloads
 
 
-def _has_relative_expiry(taken: Sequence[Sequence[Part]]) -> bool:
+def _has_relative_expiry(taken: Sequence[Sequence[PendingAppend]]) -> bool:
     return any(message.expires_ms is not None for parts in taken for part in parts for message in part.messages)
 
 
@@ -292,9 +294,9 @@ def _ms(time: datetime) -> int:
     return (time - _EPOCH) // _MILLISECOND
 
 
-def _owners(parts: Sequence[Part]) -> dict[int, tuple[Part, int]]:
+def _owners(parts: Sequence[PendingAppend]) -> dict[int, tuple[PendingAppend, int]]:
     """Who put the message at a relative start there, and which of its messages it is."""
-    owners: dict[int, tuple[Part, int]] = {}
+    owners: dict[int, tuple[PendingAppend, int]] = {}
     start = 0
     for part in parts:
         owners[start] = (part, 0)
@@ -304,12 +306,12 @@ def _owners(parts: Sequence[Part]) -> dict[int, tuple[Part, int]]:
     return owners
 
 
-def _resolve(part: Part, outcome: Outcome) -> None:
+def _resolve(part: PendingAppend, outcome: AppendResult) -> None:
     if not part.done.done():
         part.done.set_result(outcome)
 
 
-def _fail(taken: Sequence[Sequence[Part]], error: LakelogError) -> None:
+def _fail(taken: Sequence[Sequence[PendingAppend]], error: LakelogError) -> None:
     for parts in taken:
         for part in parts:
             if not part.done.done():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from lakelog.batches import body_hash, key_hash, partition_of
-from lakelog.engine.log.committer import Committer, Outcome, Part
+from lakelog.engine.log.committer import AppendResult, Committer, PendingAppend
 from lakelog.engine.log.reserver import Reserver
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import (
@@ -72,9 +72,9 @@ class Submitted(NamedTuple):
 
     topic: Topic
     partition: int
-    done: asyncio.Future[Outcome]
+    done: asyncio.Future[AppendResult]
 
-    def receipt(self, outcome: Outcome) -> Receipt | None:
+    def receipt(self, outcome: AppendResult) -> Receipt | None:
         """Return the place of the message. None: nothing was written, because the topic is no longer what it was."""
         if outcome.refusal is not None:
             return None
@@ -180,7 +180,7 @@ class Publisher:
             partition = self._choose(topic, message)
         if not 0 <= partition < topic.partitions or (epoch is not None and epoch > topic.epoch):
             return None
-        part = Part(
+        part = PendingAppend(
             pid=topic.pid(partition),
             epoch=topic.epoch if epoch is None else epoch,
             size=_size(message),
@@ -269,13 +269,13 @@ class Publisher:
 
     async def _frames_once(self, topic: Topic, frames: dict[int, Frame]) -> _Round[FrameReceipt]:
         found: _Round[FrameReceipt] = _Round(topic)
-        parts: dict[int, Part] = {}
+        parts: dict[int, PendingAppend] = {}
         for index, frame in frames.items():
             if not 0 <= frame.partition < topic.partitions:
                 found.answers[index] = no_partition(topic, frame.partition)
                 continue
             producer = (frame.numbered.producer, frame.numbered.sequence) if frame.numbered else None
-            parts[index] = Part(
+            parts[index] = PendingAppend(
                 pid=topic.pid(frame.partition),
                 epoch=topic.epoch if frame.epoch is None else frame.epoch,
                 size=len(frame.payload.data),
@@ -344,10 +344,10 @@ class Publisher:
                     hashes[index] = mine.key_hash
         return hashes
 
-    async def _commit(self, topic: Topic, parts: Sequence[Part]) -> list[Outcome | LakelogError]:
+    async def _commit(self, topic: Topic, parts: Sequence[PendingAppend]) -> list[AppendResult | LakelogError]:
         futures = [self._committers[topic.cells[partition_of_id(part.pid)]].submit(part) for part in parts]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
-        results: list[Outcome | LakelogError] = []
+        results: list[AppendResult | LakelogError] = []
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, LakelogError):
                 raise outcome
@@ -357,7 +357,7 @@ class Publisher:
 
 def _parts(
     topic: Topic, messages: dict[int, Message], chosen: dict[int, int], hashes: dict[int, bytes]
-) -> list[tuple[Part, list[int]]]:
+) -> list[tuple[PendingAppend, list[int]]]:
     """One part per partition, and a part of its own for each repeat of an idempotency key within the call."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     repeats: dict[bytes, int] = defaultdict(int)
@@ -370,7 +370,7 @@ def _parts(
     parts = []
     for (_, partition), indexes in groups.items():
         share = [messages[index] for index in indexes]
-        part = Part(
+        part = PendingAppend(
             pid=topic.pid(partition),
             epoch=topic.epoch,
             size=sum(_size(message) for message in share),
@@ -382,7 +382,7 @@ def _parts(
 
 
 def _answer_messages(
-    found: _Round[Receipt], part: Part, indexes: Sequence[int], outcome: Outcome | LakelogError
+    found: _Round[Receipt], part: PendingAppend, indexes: Sequence[int], outcome: AppendResult | LakelogError
 ) -> None:
     topic, partition = found.topic, partition_of_id(part.pid)
     if isinstance(outcome, LakelogError):

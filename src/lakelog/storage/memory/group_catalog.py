@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from lakelog.errors import Conflict, GroupNotFound
-from lakelog.model.group import Group, GroupKind, GroupSettings, Reading
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
 from lakelog.storage.memory.clock import Clock
@@ -24,7 +24,7 @@ class MemoryGroupCatalog:
         self._ids = count(1)
         self._open: dict[int, Group] = {}
         self._deleted: dict[int, datetime] = {}
-        self._readings: dict[tuple[int, int], Reading] = {}
+        self._readings: dict[tuple[int, int], GroupTopic] = {}
         self._servers: dict[str, tuple[ServerInfo, datetime]] = {}
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
@@ -86,17 +86,17 @@ class MemoryGroupCatalog:
             if group_id in self._deleted and self._deleted[group_id] < over:
                 del self._deleted[group_id]
 
-    async def group_topic_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
         await asyncio.sleep(0)
         if reading.group_id not in self._open:
             raise GroupNotFound("The group was deleted meanwhile.")
         return self._readings.setdefault((reading.group_id, reading.incarnation), reading)
 
-    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None:
+    async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
         await asyncio.sleep(0)
         return self._readings.get((group_id, incarnation))
 
-    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, GroupTopic]]:
         await asyncio.sleep(0)
         wanted = {group.group_id for group in groups}
         readings = [reading for reading in self._readings.values() if reading.group_id in wanted]
@@ -104,12 +104,12 @@ class MemoryGroupCatalog:
         found = [(topic, reading) for topic, reading in topics if topic is not None]
         return sorted(found, key=lambda pair: (pair[1].group_id, pair[0].name))
 
-    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, GroupTopic]]:
         await asyncio.sleep(0)
         readings = [reading for reading in self._readings.values() if reading.incarnation == topic.incarnation]
         return sorted(((self._open[each.group_id], each) for each in readings), key=lambda pair: pair[0].name)
 
-    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         await asyncio.sleep(0)
         place = (reading.group_id, reading.incarnation)
         present = self._readings.get(place)

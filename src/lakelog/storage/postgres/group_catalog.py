@@ -9,7 +9,7 @@ from datetime import timedelta
 import asyncpg
 
 from lakelog.errors import Conflict, GroupNotFound, Unavailable
-from lakelog.model.group import Group, GroupKind, GroupSettings, Reading
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
 from lakelog.storage.postgres.connection import Database
@@ -64,7 +64,7 @@ class PostgresGroupCatalog:
     async def group_forget(self, group_ids: Collection[int]) -> None:
         await self._write("group_forget", list(group_ids), GROUP_MEMORY)
 
-    async def group_topic_create(self, reading: Reading) -> Reading:
+    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
         await self._write(
             "group_topic_create",
             reading.group_id,
@@ -78,19 +78,19 @@ class PostgresGroupCatalog:
             raise GroupNotFound("The group was deleted meanwhile.")
         return present
 
-    async def group_topic_find(self, group_id: int, incarnation: int) -> Reading | None:
+    async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
         rows = await self._read("group_topic_find", group_id, incarnation)
         return group_topic_of(rows[0]) if rows else None
 
-    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, Reading]]:
+    async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, GroupTopic]]:
         rows = await self._read("group_topic_list", [group.group_id for group in groups])
         return [(topic_of(row, scope_of(row)), group_topic_of(row)) for row in rows]
 
-    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, Reading]]:
+    async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, GroupTopic]]:
         rows = await self._read("group_topic_list_by_topic", topic.incarnation)
         return [(group_of(row, topic.scope), group_topic_of(row)) for row in rows]
 
-    async def group_topic_seek(self, reading: Reading, targets: Sequence[int | None]) -> Reading:
+    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         rows = await self._write(
             "group_topic_seek", reading.group_id, reading.incarnation, reading.epoch, list(targets)
         )

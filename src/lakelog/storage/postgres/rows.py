@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import msgspec
 
-from lakelog.model.group import Group, GroupKind, Reading
+from lakelog.model.group import Group, GroupKind, GroupTopic
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.token import Right, Token
@@ -55,8 +55,8 @@ def group_of(row: asyncpg.Record, scope: Scope) -> Group:
     )
 
 
-def group_topic_of(row: asyncpg.Record) -> Reading:
-    return Reading(
+def group_topic_of(row: asyncpg.Record) -> GroupTopic:
+    return GroupTopic(
         group_id=row["group_id"],
         incarnation=row["incarnation"],
         starts=tuple(row["starts"]),

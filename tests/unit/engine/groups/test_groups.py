@@ -31,7 +31,7 @@ from lakelog.errors import (
     Unavailable,
     UnknownMember,
 )
-from lakelog.model.group import Exponential, Group, GroupKind, GroupWish, NoStart, Order, Reading, Start
+from lakelog.model.group import Exponential, Group, GroupKind, GroupTopic, GroupWish, NoStart, Order, Start
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryStore
@@ -150,11 +150,11 @@ async def test_a_group_begins_where_the_first_wish_says(
     await world.publish(topic, 0, "d", "e")
     await world.cells[0].log_start_raise([(topic.pid(0), 1)])
     wanted = AtTime(middle) if start is AtTime else start
-    group, reading = await world.joined(scope, topic, start=wanted)
-    assert reading.starts == expected
+    group, group_topic = await world.joined(scope, topic, start=wanted)
+    assert group_topic.starts == expected
     await world.publish(topic, 1, "y")
-    assert await world.groups.reading(group, topic, GroupWish(start=Earliest())) == reading
-    assert await world.server().reading(group, topic, GroupWish(start=Earliest())) == reading
+    assert await world.groups.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
+    assert await world.server().group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
 
 
 async def test_a_group_without_a_start_has_to_be_given_one() -> None:
@@ -170,21 +170,21 @@ async def test_a_group_without_a_start_has_to_be_given_one() -> None:
     unread = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert unread.status == "no-position" and "groups seek billing orders" in str(unread.reason)
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(1)) == [(0, 1, 1), (1, 0, 0)]
-    _, reading = await world.joined(scope, topic, start=NoStart())
-    assert (reading.starts, reading.epoch) == ((1, 0), 0)
+    _, group_topic = await world.joined(scope, topic, start=NoStart())
+    assert (group_topic.starts, group_topic.epoch) == ((1, 0), 0)
 
 
 async def test_a_recreated_topic_is_begun_anew_and_an_added_partition_at_0() -> None:
     world = World()
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b")
-    group, reading = await world.joined(scope, topic)
+    group, group_topic = await world.joined(scope, topic)
     grown = await world.topics.alter(scope, "orders", partitions=3)
-    assert await world.groups.reading(group, grown) == reading
-    assert reading.start(2) == 0
+    assert await world.groups.group_topic(group, grown) == group_topic
+    assert group_topic.start(2) == 0
     await world.topics.delete(scope, "orders")
     _, again = await world.topic()
-    assert (await world.groups.reading(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
+    assert (await world.groups.group_topic(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
     assert await world.groups.positions(scope, "billing", "orders") == {0: (0, 0), 1: (0, 0)}
 
 
@@ -195,9 +195,11 @@ async def ready(world: World) -> tuple[Scope, Group]:
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c", "d")
     await world.publish(topic, 1, "x", "y")
-    group, reading = await world.joined(scope, topic, start=Earliest())
-    granted = await world.take(group, reading, topic, 0, 3)
-    await world.ledgers.run(group, reading, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)]))
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    granted = await world.take(group, group_topic, topic, 0, 3)
+    await world.journals.run(
+        group, group_topic, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)])
+    )
     return scope, group
 
 
@@ -212,7 +214,7 @@ async def test_seek_moves_all_partitions_and_begins_a_position_epoch() -> None:
     assert await world.groups.positions(scope, "billing", "orders") == {0: (4, 1), 1: (2, 1)}
     assert world.changed == [group.group_id]
     topic = await world.topics.find(scope, "orders")
-    assert (await world.groups.reading(group, topic)).epoch == 1
+    assert (await world.groups.group_topic(group, topic)).epoch == 1
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(3), partition=0) == [(0, 4, 3)]
     assert await world.groups.positions(scope, "billing", "orders") == {0: (3, 2), 1: (2, 1)}
 
@@ -240,15 +242,15 @@ async def test_seek_to_a_message_moves_its_partition_only() -> None:
 async def test_a_seek_that_broke_off_is_finished_before_the_next_one() -> None:
     world = World()
     scope, group = await ready(world)
-    world.ledgers.fails[1] = Unavailable("down")
+    world.journals.fails[1] = Unavailable("down")
     with pytest.raises(Unavailable):
         await world.groups.seek(scope, "billing", "orders", Latest())
     # Decided: whoever looks sees it, though no journal of partition 1 has it.
     assert await world.groups.positions(scope, "billing", "orders") == {0: (4, 1), 1: (2, 1)}
-    world.ledgers.fails.clear()
-    world.ledgers.ran.clear()
+    world.journals.fails.clear()
+    world.journals.ran.clear()
     await world.groups.seek(scope, "billing", "orders", AtOffset(2), partition=0)
-    assert world.ledgers.ran == [(1, SeekPosition(epoch=1, offset=2)), (0, SeekPosition(epoch=2, offset=2))]
+    assert world.journals.ran == [(1, SeekPosition(epoch=1, offset=2)), (0, SeekPosition(epoch=2, offset=2))]
     assert await world.groups.positions(scope, "billing", "orders") == {0: (2, 2), 1: (2, 1)}
     assert world.changed[-2:] == [group.group_id] * 2
 
@@ -409,12 +411,12 @@ async def test_a_group_that_was_resumed_alone_stays_so_when_it_is_moved() -> Non
 async def test_a_pause_of_the_topic_while_a_group_begins_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     scope, topic = await world.topic()
-    catalog = world.groups._readings._catalog
+    catalog = world.groups._group_topics._catalog
     create = catalog.group_topic_create
 
-    async def paused_before(reading: Reading) -> Reading:
+    async def paused_before(group_topic: GroupTopic) -> GroupTopic:
         await world.server().pause_topic(scope, "orders")
-        return await create(reading)
+        return await create(group_topic)
 
     monkeypatch.setattr(catalog, "group_topic_create", paused_before)
     await world.joined(scope, topic, "billing")
@@ -451,14 +453,14 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     await world.publish(topic, 0, *"abcdef")
     world.clock.pass_by(seconds=5)
     await world.publish(topic, 0, "late")
-    group, reading = await world.joined(scope, topic, start=Earliest())
-    granted = await world.take(group, reading, topic, 0, 4)
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    granted = await world.take(group, group_topic, topic, 0, 4)
     answers = [
         FinishMessages(owner="ann", token=granted.token, ranges=[(1, 2)]),
         ReturnMessages(owner="ann", token=granted.token, ranges=[(2, 3)], kind=ReturnKind.NACK, delay_ms=60_000),
     ]
     for answer in answers:
-        await world.ledgers.run(group, reading, topic, 0, answer)
+        await world.journals.run(group, group_topic, topic, 0, answer)
     info = await world.groups.describe(scope, "billing")
     one, other = info.progress
     assert (one.committed, one.frontier, one.high_watermark) == (0, 4, 7)
@@ -479,7 +481,7 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
     begun = ms(world.clock.now)
     for partition in range(4):
         await world.publish(topic, partition, "a", "b")
-    group, reading = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
     asked: list[list[tuple[int, int]]] = []
 
     def counted(store: MemoryStore) -> Callable[..., Awaitable[Any]]:
@@ -497,9 +499,11 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
         assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
         assert len(asked) == len(set(topic.cells))
         assert sorted(ask for asks in asked for ask in asks) == [(topic.pid(each), 0) for each in range(4)]
-    granted = await world.take(group, reading, topic, 0, 1)
+    granted = await world.take(group, group_topic, topic, 0, 1)
     asked.clear()
-    await world.ledgers.run(group, reading, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)]))
+    await world.journals.run(
+        group, group_topic, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)])
+    )
     assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
     assert asked == [[(topic.pid(0), 1)]]
 
@@ -508,10 +512,10 @@ async def test_what_retention_took_is_cut_and_no_lag() -> None:
     world = World()
     scope, topic = await world.topic()
     await world.publish(topic, 0, *"abcdef")
-    group, reading = await world.joined(scope, topic, start=Earliest())
-    granted = await world.take(group, reading, topic, 0, 1)
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    granted = await world.take(group, group_topic, topic, 0, 1)
     nack = ReturnMessages(owner="ann", token=granted.token, ranges=[(0, 1)], kind=ReturnKind.NACK)
-    await world.ledgers.run(group, reading, topic, 0, nack)
+    await world.journals.run(group, group_topic, topic, 0, nack)
     await world.cells[topic.cells[0]].log_start_raise([(topic.pid(0), 4)])
     one = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert (one.committed, one.log_start, one.lag, one.cut, one.waiting) == (0, 4, 2, 4, 0)
@@ -526,9 +530,9 @@ async def test_the_figures_of_a_topic() -> None:
     await world.publish(topic, 0, "a", "b", "c")
     world.clock.pass_by(seconds=5)
     await world.publish(topic, 1, "x")
-    group, reading = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
     await world.joined(scope, topic, "late")
-    await world.take(group, reading, topic, 0, 2)
+    await world.take(group, group_topic, topic, 0, 2)
     stats = await world.groups.stats(scope, "orders")
     assert (stats.messages, stats.oldest_ms, stats.newest_ms) == (4, ms(begun), ms(begun + timedelta(seconds=5)))
     billing, late = stats.groups

@@ -133,8 +133,8 @@ class Server:
 
     async def hears(self) -> None:
         """Until another server's announcement is here."""
-        roster = self.members._rosters[(await self.group()).group_id]
-        await eventually_async(lambda: roster._news.is_set())
+        group_members = self.members._by_group[(await self.group()).group_id]
+        await eventually_async(lambda: group_members._news.is_set())
 
     async def flush(self) -> None:
         """What was seen here is written now."""
@@ -214,8 +214,8 @@ async def test_a_member_without_an_id_is_given_one() -> None:
 async def test_joining_makes_the_group_and_says_what_it_reads_from_then_on() -> None:
     async with servers() as (_, [server]):
         await server.join("A")
-        [(topic, reading)] = await server.groups._catalog.groups.group_topic_list(await server.group())
-        assert (topic.name, len(reading.starts)) == ("orders", 6)
+        [(topic, group_topic)] = await server.groups._catalog.groups.group_topic_list(await server.group())
+        assert (topic.name, len(group_topic.starts)) == ("orders", 6)
 
 
 async def test_only_the_join_that_creates_a_position_counts_the_messages_it_skips() -> None:
@@ -294,7 +294,7 @@ async def test_a_caller_that_gave_up_before_the_write_does_not_join() -> None:
         await eventually_async(lambda: store.groups.calls["write"] == 2)
         second = asyncio.create_task(server.join("C"))
         third = asyncio.create_task(server.join("D"))
-        await eventually_async(lambda: len(next(iter(server.members._rosters.values()))._waiting) == 2)
+        await eventually_async(lambda: len(next(iter(server.members._by_group.values()))._waiting) == 2)
         second.cancel()
         store.groups.gate.set()
         await asyncio.gather(first, third)
@@ -463,7 +463,7 @@ async def test_a_late_heartbeat_that_nobody_noticed_the_lack_of_is_in_time() -> 
         await server.join("A")
         await server.flush()
         clock_of(store).pass_by(seconds=60)
-        server.members._rosters[(await server.group()).group_id]._news.set()
+        server.members._by_group[(await server.group()).group_id]._news.set()
         assert (await server.heartbeat("A"))[0] == 1
 
 
@@ -562,7 +562,7 @@ async def test_a_group_that_nobody_asks_about_is_watched_no_longer(monkeypatch: 
     monkeypatch.setattr(roster_module, "CARE_SECONDS", 0.05)
     async with servers() as (_, [server]):
         await server.join("A")
-        await eventually_async(lambda: not server.members._rosters)
+        await eventually_async(lambda: not server.members._by_group)
         assert not server.waiters._waiting
         assert (await server.heartbeat("A"))[0] == 1
 
@@ -594,7 +594,7 @@ async def test_added_partitions_are_shared_out_at_the_next_heartbeat() -> None:
         assert len(share["orders"]) == 4
         # The first one's cache still says 6: that must not take the new ones back.
         assert one.topics.cached(one.scope, "orders") is not None
-        one.members._rosters[(await one.group()).group_id]._news.set()
+        one.members._by_group[(await one.group()).group_id]._news.set()
         _, share = await one.heartbeat("A", 2)
         assert len(share["orders"]) == 4
         assert (await one.describe()).rebalances == 3

@@ -9,7 +9,7 @@ import pytest
 from lakelog.coordinator.leasing import FinishMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.log.damage import Damage, DamageTest
-from lakelog.model.group import Group, GroupKind, Order, Reading
+from lakelog.model.group import Group, GroupKind, GroupTopic, Order
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from tests.unit.engine.group_support import World
@@ -25,28 +25,28 @@ class Case:
         self.scope: Scope
         self.topic: Topic
         self.group: Group
-        self.reading: Reading
+        self.group_topic: GroupTopic
 
     async def begin(self, **wish: object) -> Case:
         self.scope, self.topic = await self.world.topic()
-        self.group, self.reading = await self.world.joined(self.scope, self.topic, start=Earliest(), **wish)
+        self.group, self.group_topic = await self.world.joined(self.scope, self.topic, start=Earliest(), **wish)
         return self
 
     async def publish(self, partition: int, *values: str) -> None:
         await self.world.publish(self.topic, partition, *values)
 
     async def take(self, partition: int, count: int = 1, owner: str = WORKER) -> Granted:
-        return await self.world.take(self.group, self.reading, self.topic, partition, count, owner)
+        return await self.world.take(self.group, self.group_topic, self.topic, partition, count, owner)
 
     async def ack(self, partition: int, granted: Granted, owner: str = WORKER) -> None:
         ranges = [(offset, offset + 1) for offset in granted.offsets]
         settle = FinishMessages(owner=owner, token=granted.token, ranges=ranges)
-        await self.world.ledgers.run(self.group, self.reading, self.topic, partition, settle)
+        await self.world.journals.run(self.group, self.group_topic, self.topic, partition, settle)
 
     async def nack(self, partition: int, granted: Granted, delay_ms: int = 90_000, owner: str = WORKER) -> None:
         ranges = [(offset, offset + 1) for offset in granted.offsets]
         back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.NACK, delay_ms=delay_ms)
-        await self.world.ledgers.run(self.group, self.reading, self.topic, partition, back)
+        await self.world.journals.run(self.group, self.group_topic, self.topic, partition, back)
 
     def member(self, *partitions: int, name: str = WORKER, topic: str = "orders") -> None:
         self.world.members.assigned[name] = {topic: [*partitions]}
@@ -157,10 +157,10 @@ async def test_a_member_that_works_on_another_topic_is_named_with_its_work() -> 
     case = await Case().begin()
     refunds = await case.world.topics.create(case.scope, "refunds", 1)
     await case.world.publish(refunds, 0, "r")
-    _, reading = await case.world.joined(case.scope, refunds, start=Earliest())
+    _, group_topic = await case.world.joined(case.scope, refunds, start=Earliest())
     case.world.members.assigned = {WORKER: {"orders": [0, 1], "refunds": [0]}}
     await case.publish(0, "a")
-    await case.world.take(case.group, reading, refunds, 0, owner=WORKER)
+    await case.world.take(case.group, group_topic, refunds, 0, owner=WORKER)
     described = (await case.world.groups.describe(case.scope, "billing")).progress[0]
     assert described.status == "queued" and "working on 1 message of refunds/0" in str(described.reason)
 

@@ -6,34 +6,34 @@ import pytest
 
 from lakelog.coordinator.leasing import ReturnKind, ReturnMessages, SkipTo
 from lakelog.errors import GroupKindDiffers, GroupNotFound, NoPosition, OffsetOutOfRange, PartitionNotFound
-from lakelog.model.group import Group, GroupKind, GroupWish, Reading, Skipped
+from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish, Skipped
 from lakelog.model.position import Earliest, Latest
 from lakelog.model.topic import Scope, Topic
 from tests.unit.engine.group_support import World
 
 
-async def begun(world: World, messages: int = 10) -> tuple[Scope, Topic, Group, Reading]:
+async def begun(world: World, messages: int = 10) -> tuple[Scope, Topic, Group, GroupTopic]:
     """Partition 0: offset 0 is leased, offset 1 waits for a retry, the rest is unread."""
     scope, topic = await world.topic()
     await world.publish(topic, 0, *map(str, range(messages)))
-    group, reading = await world.joined(scope, topic, start=Earliest())
-    await world.take(group, reading, topic, 0, 1)
-    nacked = await world.take(group, reading, topic, 0, 1)
+    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    await world.take(group, group_topic, topic, 0, 1)
+    nacked = await world.take(group, group_topic, topic, 0, 1)
     back = ReturnMessages(owner="ann", token=nacked.token, ranges=[(1, 2)], kind=ReturnKind.NACK)
-    await world.ledgers.run(group, reading, topic, 0, back)
-    return scope, topic, group, reading
+    await world.journals.run(group, group_topic, topic, 0, back)
+    return scope, topic, group, group_topic
 
 
 async def test_a_skip_cuts_what_is_not_leased_and_the_group_continues_behind_it() -> None:
     world = World()
-    scope, topic, group, reading = await begun(world)
+    scope, topic, group, group_topic = await begun(world)
     expected = Skipped(partition=0, offset=6, messages=5, leased=1)
     assert await world.groups.skip(scope, "billing", "orders", 0, 6, dry_run=True) == expected
-    assert not any(isinstance(operation, SkipTo) for _, operation in world.ledgers.ran)
+    assert not any(isinstance(operation, SkipTo) for _, operation in world.journals.ran)
     assert await world.groups.skip(scope, "billing", "orders", 0, 6) == expected
     progress = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert (progress.cut, progress.leased, progress.waiting, progress.frontier) == (5, 1, 0, 6)
-    assert list((await world.take(group, reading, topic, 0, 100)).offsets) == [6, 7, 8, 9]
+    assert list((await world.take(group, group_topic, topic, 0, 100)).offsets) == [6, 7, 8, 9]
 
 
 async def test_a_repeated_skip_skips_nothing_more() -> None:

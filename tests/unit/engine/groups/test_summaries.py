@@ -79,8 +79,8 @@ async def with_every_kind_of_progress(made: Shop) -> None:
     await engine.groups.pause(scope, "paused")
     await made.answer("sought", await made.lease("sought", 24), Verb.NACK, 1)
     group = await engine.groups.resolve(scope, "sought", create=False)
-    reading = await engine.groups.reading(group, made.topic)
-    await made.catalog.groups.group_topic_seek(reading, [3, None, 6, 0])
+    group_topic = await engine.groups.group_topic(group, made.topic)
+    await made.catalog.groups.group_topic_seek(group_topic, [3, None, 6, 0])
     for member in ("one", "two"):
         await engine.members.join(
             scope, JoinAsk(group="joined", topics=["orders", "refunds"], member_id=member, wish=FROM_START)

@@ -73,12 +73,12 @@ async def test_a_waiting_reader_is_woken_by_a_promotion() -> None:
     async with one_engine() as (engine, scope):
         topic = await engine.topics.create(scope, "orders")
         await engine.writes.stage(scope, "orders", staging(topic), [piece(0, "a")])
-        reading = asyncio.create_task(
+        group_topic = asyncio.create_task(
             engine.fetcher.fetch(scope, "orders", 0, AtOffset(0), FetchLimits(wait_seconds=20))
         )
         await asyncio.sleep(0)
         await engine.writes.decide(scope, "orders", deciding(topic, 1))
-        assert (await asyncio.wait_for(reading, 5)).until == 1
+        assert (await asyncio.wait_for(group_topic, 5)).until == 1
 
 
 @pytest.mark.parametrize("wish", [{"count": 2}, {"attempts": ("nobody",)}, {"attempts": (), "count": 1}])

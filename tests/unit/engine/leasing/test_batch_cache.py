@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lakelog.engine.leasing import batch_cache as module
-from lakelog.engine.leasing.batch_cache import Shelf
+from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.log.extents import Extents
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Append, Appended
@@ -24,13 +24,13 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     return MemoryStore()
 
 
-async def filled(store: MemoryStore, shelf: Shelf, *, before: int, behind: int) -> None:
+async def filled(store: MemoryStore, batch_cache: BatchCache, *, before: int, behind: int) -> None:
     """Messages, each a batch, that nobody has read; and behind them those that a group at the end was told of."""
     await store.heads_create([PID], 0)
     await append(store, before)
-    await shelf.fill(TOPIC, {0: before})
+    await batch_cache.fill(TOPIC, {0: before})
     for message, answer in await append(store, behind):
-        shelf.appended(message, answer)
+        batch_cache.appended(message, answer)
 
 
 async def append(store: MemoryStore, count: int) -> Sequence[tuple[Append, Appended]]:
@@ -43,31 +43,31 @@ async def append(store: MemoryStore, count: int) -> Sequence[tuple[Append, Appen
     return done
 
 
-def keep(monkeypatch: pytest.MonkeyPatch, shelf: Shelf, batches: int) -> None:
-    size = max(each.size for each in shelf.row(PID).batches)
+def keep(monkeypatch: pytest.MonkeyPatch, batch_cache: BatchCache, batches: int) -> None:
+    size = max(each.size for each in batch_cache.row(PID).batches)
     monkeypatch.setattr(module, "KEEP_BYTES", batches * size)
 
 
 async def test_L2_a_group_far_behind_gets_what_was_read_for_it_though_the_end_of_the_log_fills_the_shelf(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=20, behind=6)
-    keep(monkeypatch, shelf, 6)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=20, behind=6)
+    keep(monkeypatch, batch_cache, 6)
     for offset in range(20):
-        await shelf.fill(TOPIC, {0: offset})
-        found = shelf.candidates(shelf.row(PID), offset, "late", None, 1)
+        await batch_cache.fill(TOPIC, {0: offset})
+        found = batch_cache.candidates(batch_cache.row(PID), offset, "late", None, 1)
         assert found.start == offset and found.keys, f"nothing at {offset}"
 
 
 async def test_what_was_not_used_for_longest_goes_first(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=4, behind=6)
-    keep(monkeypatch, shelf, 6)
-    shelf.candidates(shelf.row(PID), 4, "early", None, 1)
-    await shelf.fill(TOPIC, {0: 0})
-    assert [each.hot.base for each in shelf.row(PID).batches] == [0, 1, 4, 7, 8, 9]
-    assert shelf._size == sum(each.size for each in shelf.row(PID).batches)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=4, behind=6)
+    keep(monkeypatch, batch_cache, 6)
+    batch_cache.candidates(batch_cache.row(PID), 4, "early", None, 1)
+    await batch_cache.fill(TOPIC, {0: 0})
+    assert [each.hot.base for each in batch_cache.row(PID).batches] == [0, 1, 4, 7, 8, 9]
+    assert batch_cache._size == sum(each.size for each in batch_cache.row(PID).batches)
 
 
 async def test_L2_all_that_was_read_together_is_there_to_be_decided_about(
@@ -75,22 +75,22 @@ async def test_L2_all_that_was_read_together_is_there_to_be_decided_about(
 ) -> None:
     monkeypatch.setattr(module, "KEEP_BYTES", 1)
     topic = replace(TOPIC, cells=(0, 0, 0))
-    shelf = Shelf(Extents({0: store}))
+    batch_cache = BatchCache(Extents({0: store}))
     await store.heads_create([topic.pid(partition) for partition in range(3)], 0)
     await store.append([Append(pid=topic.pid(partition), epoch=0, payloads=[packed("v")]) for partition in range(3)])
-    await shelf.fill(topic, dict.fromkeys(range(3), 0))
-    assert [shelf.row(topic.pid(partition)).at(0) for partition in range(3)] == [0, 0, 0]
+    await batch_cache.fill(topic, dict.fromkeys(range(3), 0))
+    assert [batch_cache.row(topic.pid(partition)).at(0) for partition in range(3)] == [0, 0, 0]
 
 
 async def test_messages_of_one_batch_that_come_back_one_by_one_are_read_once(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(Extents({0: store}))
+    batch_cache = BatchCache(Extents({0: store}))
     await store.heads_create([PID], 0)
     await store.append([Append(pid=PID, epoch=0, payloads=[packed("a", "b", "c")])])
-    assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [1])] == [[1]]
+    assert [piece.offsets for piece in await batch_cache.pieces(TOPIC, 0, [1])] == [[1]]
     monkeypatch.delattr(MemoryStore, "read")
-    assert [piece.offsets for piece in await shelf.pieces(TOPIC, 0, [0, 2])] == [[0, 2]]
+    assert [piece.offsets for piece in await batch_cache.pieces(TOPIC, 0, [0, 2])] == [[0, 2]]
 
 
 class Held:
@@ -119,94 +119,94 @@ class Held:
         return task
 
 
-async def at_the_end(store: MemoryStore, shelf: Shelf) -> None:
+async def at_the_end(store: MemoryStore, batch_cache: BatchCache) -> None:
     """One message that is known, and one behind it that was announced."""
-    await filled(store, shelf, before=1, behind=0)
+    await filled(store, batch_cache, before=1, behind=0)
     await append(store, 1)
-    shelf.grew(PID)
+    batch_cache.grew(PID)
 
 
 async def test_L2_growth_is_known_to_other_groups_while_one_group_reads_it(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would wait for the next look: nothing wakes them when that read ends."""
-    shelf = Shelf(Extents({0: store}))
-    await at_the_end(store, shelf)
+    batch_cache = BatchCache(Extents({0: store}))
+    await at_the_end(store, batch_cache)
     held = Held(store, monkeypatch)
-    reading = await held.begin(shelf.fill(TOPIC, {0: 1}))
-    assert not shelf.is_ready(PID, 1, is_checked=True) and shelf.backlog(PID, 1) == 1
+    group_topic = await held.begin(batch_cache.fill(TOPIC, {0: 1}))
+    assert not batch_cache.is_ready(PID, 1, is_checked=True) and batch_cache.backlog(PID, 1) == 1
     held.gates[0].set()
-    await reading
-    assert shelf.is_ready(PID, 1, is_checked=True) and shelf.is_ready(PID, 2, is_checked=True)
+    await group_topic
+    assert batch_cache.is_ready(PID, 1, is_checked=True) and batch_cache.is_ready(PID, 2, is_checked=True)
 
 
 @pytest.mark.parametrize("old", ["read", "look"])
 async def test_L2_an_older_answer_does_not_hide_what_a_newer_one_showed(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, old: str
 ) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=1, behind=0)
-    shelf.grew(PID)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=1, behind=0)
+    batch_cache.grew(PID)
     held = Held(store, monkeypatch)
-    first = await held.begin(shelf.fill(TOPIC, {0: 1}) if old == "read" else shelf.look(TOPIC, [0]))
+    first = await held.begin(batch_cache.fill(TOPIC, {0: 1}) if old == "read" else batch_cache.look(TOPIC, [0]))
     await append(store, 2)
-    shelf.grew(PID)
-    second = await held.begin(shelf.fill(TOPIC, {0: 2}))
+    batch_cache.grew(PID)
+    second = await held.begin(batch_cache.fill(TOPIC, {0: 2}))
     held.gates[1].set()
     await second
     held.gates[0].set()
     await first
-    assert shelf.row(PID).high_watermark == 3 and not shelf.is_ready(PID, 1, is_checked=True)
+    assert batch_cache.row(PID).high_watermark == 3 and not batch_cache.is_ready(PID, 1, is_checked=True)
 
 
 async def test_L2_an_append_of_this_process_is_not_forgotten_when_an_older_read_ends(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=1, behind=0)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=1, behind=0)
     held = Held(store, monkeypatch)
-    looking = await held.begin(shelf.look(TOPIC, [0]))
+    looking = await held.begin(batch_cache.look(TOPIC, [0]))
     for message, answer in await append(store, 2):
-        shelf.appended(message, answer)
+        batch_cache.appended(message, answer)
     held.gates[0].set()
     await looking
-    assert shelf.backlog(PID, 1) == 2 and shelf.is_ready(PID, 1, is_checked=True)
+    assert batch_cache.backlog(PID, 1) == 2 and batch_cache.is_ready(PID, 1, is_checked=True)
     for message, answer in await append(store, 1):
-        shelf.appended(message, answer)
-    assert shelf.backlog(PID, 3) == 1 and shelf.is_ready(PID, 3, is_checked=True)
+        batch_cache.appended(message, answer)
+    assert batch_cache.backlog(PID, 3) == 1 and batch_cache.is_ready(PID, 3, is_checked=True)
 
 
 async def test_an_append_that_was_read_before_its_answer_came_is_not_read_again(store: MemoryStore) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=1, behind=0)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=1, behind=0)
     done = await append(store, 1)
-    shelf.grew(PID)
-    await shelf.fill(TOPIC, {0: 1})
+    batch_cache.grew(PID)
+    await batch_cache.fill(TOPIC, {0: 1})
     for message, answer in done:
-        shelf.appended(message, answer)
-    assert shelf.is_ready(PID, 2, is_checked=True)
+        batch_cache.appended(message, answer)
+    assert batch_cache.is_ready(PID, 2, is_checked=True)
 
 
 @pytest.mark.parametrize("call", ["read", "look"])
 async def test_S3_what_was_asked_for_before_a_drop_is_not_kept(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=2, behind=0)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=2, behind=0)
     held = Held(store, monkeypatch)
-    reading = await held.begin(shelf.fill(TOPIC, {0: 0}) if call == "read" else shelf.look(TOPIC, [0]))
-    shelf.drop(0)
+    group_topic = await held.begin(batch_cache.fill(TOPIC, {0: 0}) if call == "read" else batch_cache.look(TOPIC, [0]))
+    batch_cache.drop(0)
     held.gates[0].set()
-    await reading
-    assert (shelf.row(PID).high_watermark, shelf.row(PID).batches, shelf._size) == (0, [], 0)
-    assert not shelf.is_ready(PID, 2, is_checked=True)
+    await group_topic
+    assert (batch_cache.row(PID).high_watermark, batch_cache.row(PID).batches, batch_cache._size) == (0, [], 0)
+    assert not batch_cache.is_ready(PID, 2, is_checked=True)
 
 
 async def test_a_log_that_ends_earlier_than_before_is_believed(store: MemoryStore) -> None:
     """As after a failover to a standby that was behind."""
-    shelf = Shelf(Extents({0: store}))
-    await filled(store, shelf, before=2, behind=0)
-    row = shelf.row(PID)
+    batch_cache = BatchCache(Extents({0: store}))
+    await filled(store, batch_cache, before=2, behind=0)
+    row = batch_cache.row(PID)
     (head,) = await store.heads_read([PID])
     row.grew()
     row.saw(replace(head, next_offset=1), row.growths)

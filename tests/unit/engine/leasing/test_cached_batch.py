@@ -9,7 +9,7 @@ import pytest
 from lakelog.batches import decode, encode, from_messages, key_hashes
 from lakelog.coordinator.leasing import ExclusionReason
 from lakelog.engine.leasing import cached_batch as module
-from lakelog.engine.leasing.cached_batch import Shelved
+from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.model.message import Message
 from lakelog.storage.store import HotBatch
 
@@ -31,9 +31,9 @@ def messages(count: int) -> list[Message]:
 @pytest.mark.parametrize("count", [1, 20, 500])
 def test_keys_are_those_of_the_whole_batch(count: int) -> None:
     batch = hot(messages(count))
-    assert list(Shelved(batch, 0).keys) == key_hashes(decode(batch.payload))
+    assert list(CachedBatch(batch, 0).keys) == key_hashes(decode(batch.payload))
     without = hot([Message(value=b"v")] * count)
-    assert list(Shelved(without, 0).keys) == [0] * count
+    assert list(CachedBatch(without, 0).keys) == [0] * count
 
 
 @pytest.mark.parametrize("count", [3, 500])
@@ -41,10 +41,10 @@ def test_times_of_expiry_and_target_groups_are_found_by_offset(count: int) -> No
     some = messages(count)
     some[1] = Message(value=b"v", expires_at=AT)
     some[2] = Message(value=b"v", target_group="billing")
-    shelved = Shelved(hot(some), 0)
-    assert shelved.expires == {101: 1_767_268_800_123}
-    assert shelved.targets == {102: "billing"} and shelved.fates("billing", None) == {}
-    assert shelved.fates("audit", None) == {102: ExclusionReason.FILTERED}
+    cached = CachedBatch(hot(some), 0)
+    assert cached.expires == {101: 1_767_268_800_123}
+    assert cached.targets == {102: "billing"} and cached.fates("billing", None) == {}
+    assert cached.fates("audit", None) == {102: ExclusionReason.FILTERED}
 
 
 @pytest.mark.parametrize("count", [1, 20, 500])
@@ -52,7 +52,7 @@ def test_the_size_is_that_of_the_decoded_batch(count: int) -> None:
     batch = hot(messages(count))
     decoded = decode(batch.payload)
     padding = 64 * len(decoded.columns) * 3
-    assert 0 <= Shelved(batch, 0).size - module._OVERHEAD_BYTES - decoded.nbytes <= padding
+    assert 0 <= CachedBatch(batch, 0).size - module._OVERHEAD_BYTES - decoded.nbytes <= padding
 
 
 def test_a_batch_is_decoded_once_and_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +63,6 @@ def test_a_batch_is_decoded_once_and_only_when_it_is_needed(monkeypatch: pytest.
         return decode(payload)
 
     monkeypatch.setattr(module, "decode", counted)
-    shelved = Shelved(hot(messages(500)), 0)
+    cached = CachedBatch(hot(messages(500)), 0)
     assert calls == []
-    assert shelved.batch is shelved.batch and len(calls) == 1
+    assert cached.batch is cached.batch and len(calls) == 1

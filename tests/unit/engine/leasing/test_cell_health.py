@@ -29,9 +29,9 @@ JOURNALS = ("journals_read", "journals_commit")
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "LOOK_EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(cell_health, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(cell_health, "QUESTION_SECONDS", 0.1)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(cell_health, "SLOW_CALL_SECONDS", 0.1)
+    monkeypatch.setattr(cell_health, "PROBE_SECONDS", 0.1)
 
 
 class Gate:
@@ -212,9 +212,9 @@ async def test_a_question_without_an_answer_is_asked_again() -> None:
 
     fell: list[int] = []
     store = HalfOpen()
-    silences = cell_health.Silences({0: store, 1: MemoryStore()}, fell.append)
-    with silences.awaiting(0):
-        await eventually_async(lambda: 0 in silences, what="it is silent")
-        await eventually_async(lambda: 0 not in silences, within=5.0, what="it is heard")
+    health = cell_health.CellHealth({0: store, 1: MemoryStore()}, fell.append)
+    with health.awaiting(0):
+        await eventually_async(lambda: 0 in health, what="it is silent")
+        await eventually_async(lambda: 0 not in health, within=5.0, what="it is heard")
     assert (fell, store.asked) == ([0], 3)
-    silences.close()
+    health.close()

@@ -182,8 +182,8 @@ async def test_S12_a_take_of_unknown_outcome_is_not_answered(monkeypatch: pytest
             raise OutcomeUnknown()
 
         with monkeypatch.context() as broken:
-            (desk,) = made.engine.leases._desks.values()
-            broken.setattr(desk, "ask", unknown)
+            (dispatcher,) = made.engine.leases._dispatchers.values()
+            broken.setattr(dispatcher, "lease", unknown)
             with pytest.raises(OutcomeUnknown):
                 await made.consume(answers=[ack(first)], request_id="r-2")
         again = await made.consume(answers=[ack(first)], request_id="r-2", repeat=True)
@@ -209,7 +209,7 @@ async def test_both_are_refused_when_nothing_can_be_written(monkeypatch: pytest.
         async def away(*_: object) -> object:
             raise Unavailable()
 
-        monkeypatch.setattr(made.engine._ledgers, "submit", _refusing)
+        monkeypatch.setattr(made.engine._journals, "submit", _refusing)
         monkeypatch.setattr(made.engine.catalog, "topic_find", away)
         consumed = await made.consume(answers=[ack(first)])
         (refused,) = consumed.answered or []

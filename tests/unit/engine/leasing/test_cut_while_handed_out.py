@@ -29,7 +29,7 @@ async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_thei
         await store.log_start_raise([(topic.pid(0), 1)])
         told = (await other.leases.consume(scope, ASK)).leases[0]
         assert list(told.offsets) == [1, 2]
-        await other._ledgers.drain()
+        await other._journals.drain()
         ack = Answer(verb=Verb.ACK, partition=0, token=told.token, ranges=[(1, 3)])
         assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         progress = (await one.groups.lag(scope, "billing"))[0]

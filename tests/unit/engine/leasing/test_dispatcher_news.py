@@ -11,7 +11,7 @@ from lakelog.engine.groups import groups
 from lakelog.engine.leasing import batch_cache, dispatcher
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, JoinAsk, Verb
 from lakelog.errors import Unavailable
-from lakelog.model.group import GroupKind, GroupWish, Reading
+from lakelog.model.group import GroupKind, GroupTopic, GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -25,8 +25,8 @@ FROM_THE_START = GroupWish(start=Earliest())
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "LOOK_EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(dispatcher, "RENEW_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(dispatcher, "REFRESH_SECONDS", 0.02)
     monkeypatch.setattr(batch_cache, "LOOK_EVERY_SECONDS", 0.02)
 
 
@@ -106,7 +106,7 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
         await engine.groups.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
         gate, find = asyncio.Event(), catalog.groups.group_topic_find
 
-        async def slow(group_id: int, incarnation: int) -> Reading | None:
+        async def slow(group_id: int, incarnation: int) -> GroupTopic | None:
             await gate.wait()
             return await find(group_id, incarnation)
 
@@ -146,7 +146,7 @@ async def test_of_two_changes_the_later_one_holds_whichever_is_heard_of_first() 
         resumed = await catalog.groups.group_alter(group, group.settings, frozenset())
         paused = await catalog.groups.group_alter(resumed, group.settings, frozenset({"*"}))
         for heard in (paused, resumed):
-            engine.groups.ledgers.altered(heard)
+            engine.groups.journals.altered(heard)
         await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
 
         assert not (await consume(engine, scope, "billing", 0)).leases

@@ -15,8 +15,8 @@ from lakelog.engine import Engine
 from lakelog.engine.leasing import partition_stop
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
 from lakelog.engine.leasing.decider import Decider
-from lakelog.engine.leasing.journal import Turn
-from lakelog.engine.leasing.partition_stop import Stop
+from lakelog.engine.leasing.journal import PendingCommit
+from lakelog.engine.leasing.partition_stop import PartitionStop
 from lakelog.errors import (
     LakelogError,
     ObjectStoreUnavailable,
@@ -68,17 +68,17 @@ class World:
         answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, reason="boom")
         return (await self.engine.leases.answer(self.scope, topic, f"g-{topic}", owner, [answer]))[0]
 
-    async def stopped(self, topic: Topic, partition: int = 0) -> Stop | None:
+    async def stopped(self, topic: Topic, partition: int = 0) -> PartitionStop | None:
         wish = GroupWish(start=Earliest())
         group = await self.engine.groups.resolve(self.scope, f"g-{topic.name}", wish, create=True)
-        ledger = self.engine._ledgers._ledgers.get((group.group_id, topic.pid(partition)))
-        return ledger.stop if ledger is not None else None
+        journal = self.engine._journals._journals.get((group.group_id, topic.pid(partition)))
+        return journal.stop if journal is not None else None
 
     def forget_log(self) -> None:
         """As if other messages had taken its place in the batch cache."""
-        shelf = self.engine._shelf
-        for row in shelf._rows.values():
-            shelf._forget(row, 0, len(row.batches))
+        batch_cache = self.engine._batch_cache
+        for row in batch_cache._rows.values():
+            batch_cache._forget(row, 0, len(row.batches))
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ async def test_S24_an_event_of_a_newer_version_fails_its_own_group_only() -> Non
                 last, at = journal.rows[-1]
                 body = msgspec.msgpack.encode((1, 0, [[13, 1]]))
                 journal.rows.append((JournalRow(version=last.version + 1, snapshot=False, body=body), at))
-        its.engine._ledgers._ledgers.clear()
+        its.engine._journals._journals.clear()
         failed, acked = await asyncio.gather(its.answer("bad", ours, Verb.ACK), its.answer("good", theirs, Verb.ACK))
         assert isinstance(failed, UnsupportedFormat) and acked == Answered()
         with pytest.raises(UnsupportedFormat):
@@ -160,13 +160,13 @@ async def test_S24_an_event_of_a_newer_version_is_noticed_while_reading_on() -> 
         (lease,) = await its.consume("bad")
         assert await its.answer("bad", lease, Verb.ACK) == Answered()
         group = await its.engine.groups.resolve(its.scope, "g-bad", create=False)
-        ledger = its.engine._ledgers._ledgers[group.group_id, topic.pid(0)]
-        journal = its.store.groups._journals[group.group_id, topic.pid(0)]
-        last, at = journal.rows[-1]
+        journal = its.engine._journals._journals[group.group_id, topic.pid(0)]
+        stored = its.store.groups._journals[group.group_id, topic.pid(0)]
+        last, at = stored.rows[-1]
         body = msgspec.msgpack.encode((1, 0, [[13, 1]]))
-        journal.rows.append((JournalRow(version=last.version + 1, snapshot=False, body=body), at))
-        await its.engine._ledgers.refresh([ledger])
-        assert ledger.state is None and isinstance(ledger.stop and ledger.stop.error, UnsupportedFormat)
+        stored.rows.append((JournalRow(version=last.version + 1, snapshot=False, body=body), at))
+        await its.engine._journals.refresh([journal])
+        assert journal.state is None and isinstance(journal.stop and journal.stop.error, UnsupportedFormat)
 
 
 async def test_S24_a_defect_in_one_decision_fails_its_own_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +176,10 @@ async def test_S24_a_defect_in_one_decision_fails_its_own_group_only(monkeypatch
         (ours,), (theirs,) = await its.consume("bad"), await its.consume("good")
         decide = Decider.decide
 
-        def defect(decider: Decider, turn: Turn) -> None:
-            if turn.ledger.pid == bad.pid(0):
+        def defect(decider: Decider, commit: PendingCommit) -> None:
+            if commit.journal.pid == bad.pid(0):
                 raise ZeroDivisionError("a defect")
-            decide(decider, turn)
+            decide(decider, commit)
 
         monkeypatch.setattr(Decider, "decide", defect)
         failed, acked = await asyncio.gather(its.answer("bad", ours, Verb.ACK), its.answer("good", theirs, Verb.ACK))
@@ -361,7 +361,7 @@ async def test_a_retry_whose_bytes_are_damaged_is_given_back_and_the_rest_is_han
         assert again.partition == 0
         stop = await its.stopped(topic, 1)
         assert stop is not None and stop.error is DAMAGE
-        await its.engine._ledgers.drain()
+        await its.engine._journals.drain()
         its.broken.clear()
         lag = await its.engine.groups.lag(its.scope, "g-orders")
         assert [each.leased for each in lag] == [1, 0]

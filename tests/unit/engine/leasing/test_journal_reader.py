@@ -11,7 +11,7 @@ from lakelog.coordinator.leasing import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing import decider, journal_reader
 from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, Verb
-from lakelog.engine.leasing.journal_reader import States
+from lakelog.engine.leasing.journal_reader import JournalReader
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -31,10 +31,10 @@ async def worked(engine: Engine, scope: Scope) -> None:
     await engine.leases.answer(scope, "orders", "billing", "ann", answers)
 
 
-async def seen(looker: States, engine: Engine, scope: Scope, topic: Topic) -> bytes:
+async def seen(looker: JournalReader, engine: Engine, scope: Scope, topic: Topic) -> bytes:
     group = await engine.groups.resolve(scope, "billing", create=False)
-    reading = await engine.groups.reading(group, topic)
-    (state,) = await looker.read(group, topic, reading, [0])
+    group_topic = await engine.groups.group_topic(group, topic)
+    (state,) = await looker.read(group, topic, group_topic, [0])
     found = encode_state(state)
     # It is the caller's own.
     state.frontier += 1000
@@ -50,11 +50,11 @@ async def test_S14_who_looks_again_sees_what_the_whole_journal_says(
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders", partitions=1)
-        looker = States({0: store})
+        looker = JournalReader({0: store})
         for _ in range(12):
             await worked(engine, scope)
             both = await asyncio.gather(*(seen(looker, engine, scope, topic) for _ in range(2)))
-            assert {*both} == {await seen(States({0: store}), engine, scope, topic)}
+            assert {*both} == {await seen(JournalReader({0: store}), engine, scope, topic)}
 
 
 async def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ async def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         topic = await engine.topics.create(scope, "orders", partitions=1)
         for _ in range(5):
             await worked(engine, scope)
-        looker = States({0: store})
+        looker = JournalReader({0: store})
         monkeypatch.setattr(store.groups, "journals_read", counted)
         for _ in range(2):
             await seen(looker, engine, scope, topic)

@@ -16,7 +16,7 @@ from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
 from lakelog.engine.leasing.journal import token_before
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
-from lakelog.model.group import Group, GroupKind, GroupWish, Reading
+from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -98,11 +98,11 @@ class Two:
         answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges)
         return (await engine.leases.answer(self.scope, "orders", "billing", owner, [answer]))[0]
 
-    async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, Reading, Topic]:
+    async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, GroupTopic, Topic]:
         """Where a ledger of the topic is: for operations that no caller of an engine can make one by one."""
         topic = await self.one.topics.find(self.scope, "orders")
         group = await self.one.groups.resolve(self.scope, name, GroupWish(kind=kind), create=True)
-        return group, await self.one.groups.reading(group, topic, GroupWish(start=Earliest())), topic
+        return group, await self.one.groups.group_topic(group, topic, GroupWish(start=Earliest())), topic
 
     async def acked(self) -> int:
         return sum(each.acked for each in await self.one.groups.lag(self.scope, "billing"))
@@ -197,13 +197,13 @@ async def test_S9_an_answer_whose_commit_was_lost_is_not_refused_after_a_seek(ve
     async with two_engines() as both:
         await both.publish(2)
         (lease,) = await both.consume(both.one)
-        group, reading, topic = await both.place()
+        group, group_topic, topic = await both.place()
         seek = SeekPosition(epoch=1, offset=0)
         both.journal.lose_after, both.journal.hold_reads = [True], True
         answer = asyncio.create_task(both.answer(both.one, lease, verb))
         await both.journal.lost.wait()
         PASSES.set(True)
-        await both.two._ledgers.run(group, reading, topic, 0, seek)
+        await both.two._journals.run(group, group_topic, topic, 0, seek)
         both.journal.may_read.set()
         assert isinstance(await answer, OutcomeUnknown)
 
@@ -220,10 +220,10 @@ async def test_S9_an_extend_whose_commit_was_lost_is_not_refused_when_its_lease_
 async def test_S16_a_position_whose_commit_was_lost_is_not_refused_after_a_later_one() -> None:
     async with two_engines() as both:
         await both.publish(3)
-        group, reading, topic = await both.place("audit", GroupKind.CURSOR)
+        group, group_topic, topic = await both.place("audit", GroupKind.CURSOR)
 
         def commit(engine: Engine, offset: int) -> Awaitable[object]:
-            return engine._ledgers.run(group, reading, topic, 0, CommitPosition(offset=offset))
+            return engine._journals.run(group, group_topic, topic, 0, CommitPosition(offset=offset))
 
         both.journal.lose_after, both.journal.hold_reads = [True], True
         first = asyncio.ensure_future(commit(both.one, 1))
@@ -238,11 +238,11 @@ async def test_S16_a_position_whose_commit_was_lost_is_not_refused_after_a_later
 async def test_S17_a_consume_whose_commit_was_lost_is_not_refused_for_its_generation() -> None:
     async with two_engines() as both:
         await both.publish(2)
-        group, reading, topic = await both.place()
+        group, group_topic, topic = await both.place()
 
         def take(engine: Engine, owner: str, generation: int) -> Awaitable[object]:
             take = AcquireMessages(owner=owner, max_messages=1, lease_ms=30_000, generation=generation)
-            return engine._ledgers.run(group, reading, topic, 0, take)
+            return engine._journals.run(group, group_topic, topic, 0, take)
 
         both.journal.lose_after, both.journal.hold_reads = [True], True
         first = asyncio.ensure_future(take(both.one, "w1", 1))
@@ -292,10 +292,12 @@ async def test_S17_what_an_old_cache_calls_done_already_is_looked_up_first() -> 
         one, other, scope = both.one, both.two, both.scope
         topic = await one.topics.find(scope, "orders")
         group = await one.groups.resolve(scope, "audit", GroupWish(kind=GroupKind.CURSOR), create=True)
-        reading = await one.groups.reading(group, topic, GroupWish(start=Earliest()))
+        group_topic = await one.groups.group_topic(group, topic, GroupWish(start=Earliest()))
 
         async def commit(engine: Engine, generation: int) -> object:
-            return await engine._ledgers.run(group, reading, topic, 0, CommitPosition(offset=0, generation=generation))
+            return await engine._journals.run(
+                group, group_topic, topic, 0, CommitPosition(offset=0, generation=generation)
+            )
 
         await commit(one, 1)
         await commit(other, 3)
@@ -333,10 +335,10 @@ async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> No
     async with two_engines(cells=2) as both:
         await both.publish(20)
         await both.consume(both.one, max_messages=1)
-        book, group = both.one._ledgers, await both.one.groups.resolve(both.scope, "billing", create=False)
+        book, group = both.one._journals, await both.one.groups.resolve(both.scope, "billing", create=False)
         topic = await both.one.topics.find(both.scope, "orders")
-        reading = await both.one.groups.reading(group, topic)
-        far, near = (book.ledger(group, reading, topic, partition) for partition in (1, 0))
+        group_topic = await both.one.groups.group_topic(group, topic)
+        far, near = (book.journal(group, group_topic, topic, partition) for partition in (1, 0))
         await both.consume(both.one, max_messages=2)
         gate, read = asyncio.Event(), both.one.cells[1].groups.journals_read
 
@@ -350,14 +352,14 @@ async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> No
         both.journal.begun.clear()
         both.journal.gate.clear()
         take = AcquireMessages(owner="w2", max_messages=1, lease_ms=10_000)
-        taking = asyncio.create_task(book.run(group, reading, topic, 0, take))
+        taking = asyncio.create_task(book.run(group, group_topic, topic, 0, take))
         await both.journal.begun.wait()
         gate.set()
         await looking
         assert near.busy
         both.journal.gate.set()
         assert isinstance(await taking, Granted)
-        (written,) = await both.two._ledgers.states(group, topic, reading, [0])
+        (written,) = await both.two._journals.states(group, topic, group_topic, [0])
         assert near.state is not None and encode_state(near.state) == encode_state(written)
 
 

@@ -53,8 +53,8 @@ async def idle(engine: Engine, scope: Scope, workers: int) -> AsyncIterator[None
     waiting = [asyncio.create_task(engine.leases.consume(scope, each)) for each in asks]
     try:
         if waiting:
-            (desk,) = engine.leases._desks.values()
-            await eventually_async(lambda: len(desk._line) == workers and not desk._hot, every=0.005)
+            (dispatcher,) = engine.leases._dispatchers.values()
+            await eventually_async(lambda: len(dispatcher._waiting) == workers and not dispatcher._ready, every=0.005)
         yield
     finally:
         for task in waiting:

@@ -34,9 +34,9 @@ async def losing(
         raise Unavailable()
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine._shelf, "pieces", lost)
+        broken.setattr(engine._batch_cache, "pieces", lost)
         yield reached
-    await engine._ledgers.drain()
+    await engine._journals.drain()
 
 
 async def acked(engine: Engine, scope: Scope, told: Leased) -> bool:

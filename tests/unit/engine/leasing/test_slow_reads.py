@@ -33,7 +33,7 @@ class Slow:
     scope: Scope
     held: set[int] = field(default_factory=set)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    reading: asyncio.Event = field(default_factory=asyncio.Event)
+    group_topic: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when such a read begins."""
 
     async def topic(self, name: str, messages: int = 10) -> Topic:
@@ -56,16 +56,16 @@ class Slow:
 
     def make_cold(self, topic: Topic) -> None:
         """Its messages leave the batch cache, and come back slowly."""
-        row = self.engine._shelf.row(topic.pid(0))
-        self.engine._shelf._forget(row, 0, len(row.batches))
+        row = self.engine._batch_cache.row(topic.pid(0))
+        self.engine._batch_cache._forget(row, 0, len(row.batches))
         self.held.add(topic.pid(0))
 
     async def begin_to_read(self, topic: Topic, owner: str = "bob", group: str = "") -> asyncio.Task[list[Leased]]:
         """A consume that waits for the object store."""
         self.make_cold(topic)
-        self.reading.clear()
+        self.group_topic.clear()
         task = asyncio.create_task(self.consume(topic.name, owner, group))
-        await asyncio.wait_for(self.reading.wait(), 2)
+        await asyncio.wait_for(self.group_topic.wait(), 2)
         return task
 
 
@@ -79,7 +79,7 @@ async def slow() -> AsyncIterator[Slow]:
 
     async def wait(pids: Sequence[int]) -> None:
         if its.held.intersection(pids):
-            its.reading.set()
+            its.group_topic.set()
             await its.gate.wait()
 
     async def one(store: PartitionStore, pid: int, offset: int, **limits: int) -> ReadResult | None:
@@ -103,26 +103,26 @@ async def test_S24_slow_reads_do_not_delay_the_answers_of_another_group() -> Non
     async with slow() as its:
         await its.topic("hot")
         (lease,) = await its.consume("hot")
-        reading = [await its.begin_to_read(await its.topic(f"old{number}")) for number in range(5)]
+        group_topic = [await its.begin_to_read(await its.topic(f"old{number}")) for number in range(5)]
         assert isinstance(await its.say("hot", lease, Verb.EXTEND), Answered)
         assert await its.say("hot", lease, Verb.ACK) == Answered()
         (again,) = await asyncio.wait_for(its.consume("hot"), 2)
         assert list(again.offsets) == [1]
         its.gate.set()
-        assert [[list(lease.offsets) for lease in await task] for task in reading] == [[[0]]] * 5
+        assert [[list(lease.offsets) for lease in await task] for task in group_topic] == [[[0]]] * 5
 
 
 async def test_a_slow_read_does_not_delay_the_answers_of_the_same_group_and_partition() -> None:
     async with slow() as its:
         topic = await its.topic("old")
         (first,), (second,) = await its.consume("old"), await its.consume("old")
-        reading = await its.begin_to_read(topic)
+        group_topic = await its.begin_to_read(topic)
         assert isinstance(await its.say("old", first, Verb.EXTEND), Answered)
         assert await its.say("old", first, Verb.ACK) == Answered()
         assert isinstance(await its.say("old", second, Verb.NACK), Answered)
-        assert not reading.done()
+        assert not group_topic.done()
         its.gate.set()
-        assert [list(lease.offsets) for lease in await reading] == [[2]]
+        assert [list(lease.offsets) for lease in await group_topic] == [[2]]
 
 
 async def test_a_dead_letter_that_is_read_slowly_delays_no_other_group() -> None:
@@ -133,7 +133,7 @@ async def test_a_dead_letter_that_is_read_slowly_delays_no_other_group() -> None
         its.make_cold(topic)
         fail = Answer(verb=Verb.FAIL, partition=0, token=dead.token, ranges=[(0, 1)])
         failing = asyncio.create_task(its.engine.leases.answer(its.scope, "old", "g-old", "ann", [fail]))
-        await asyncio.wait_for(its.reading.wait(), 2)
+        await asyncio.wait_for(its.group_topic.wait(), 2)
         assert await its.say("hot", lease, Verb.ACK) == Answered()
         its.gate.set()
         (failed,) = await failing
@@ -171,11 +171,11 @@ async def test_takes_of_one_ledger_share_a_read() -> None:
         assert await its.say("old", lease, Verb.ACK) == Answered()
         first = await its.begin_to_read(topic)
         group = await its.engine.groups.resolve(its.scope, "g-old", create=False)
-        ledger = its.engine._ledgers._ledgers[group.group_id, topic.pid(0)]
-        its.reading.clear()
+        journal = its.engine._journals._journals[group.group_id, topic.pid(0)]
+        its.group_topic.clear()
         others = [asyncio.create_task(its.consume("old", f"w{number}")) for number in range(3)]
-        await eventually_async(lambda: len(ledger.awaiting_log) == 4)
-        assert not its.reading.is_set()
+        await eventually_async(lambda: len(journal.awaiting_log) == 4)
+        assert not its.group_topic.is_set()
         its.gate.set()
         found = [lease.offsets[0] for task in (first, *others) for lease in await task]
         assert sorted(found) == [1, 2, 3, 4]
@@ -185,11 +185,11 @@ async def test_a_take_that_is_cancelled_during_its_read_is_never_decided() -> No
     async with slow() as its:
         topic = await its.topic("old")
         group = await its.engine.groups.resolve(its.scope, "g-old", GroupWish(start=Earliest()), create=True)
-        reading = await its.engine.groups.reading(group, topic, GroupWish(start=Earliest()))
+        group_topic = await its.engine.groups.group_topic(group, topic, GroupWish(start=Earliest()))
         its.make_cold(topic)
         take = AcquireMessages(owner="bob", max_messages=1, lease_ms=60_000)
-        asking = asyncio.create_task(its.engine._ledgers.run(group, reading, topic, 0, take))
-        await asyncio.wait_for(its.reading.wait(), 2)
+        asking = asyncio.create_task(its.engine._journals.run(group, group_topic, topic, 0, take))
+        await asyncio.wait_for(its.group_topic.wait(), 2)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         its.gate.set()
@@ -203,9 +203,11 @@ async def test_L2_messages_that_left_the_batch_cache_before_the_decision_are_rea
     """Else the partition would be taken for empty."""
     async with slow() as its:
         topic = await its.topic("old")
-        fill, fills = batch_cache.Shelf.fill, [0]
+        fill, fills = batch_cache.BatchCache.fill, [0]
 
-        async def evicted(self: batch_cache.Shelf, topic: Topic, offsets: dict[int, int]) -> dict[int, LakelogError]:
+        async def evicted(
+            self: batch_cache.BatchCache, topic: Topic, offsets: dict[int, int]
+        ) -> dict[int, LakelogError]:
             found = await fill(self, topic, offsets)
             fills[0] += 1
             if fills[0] == 1:
@@ -213,5 +215,5 @@ async def test_L2_messages_that_left_the_batch_cache_before_the_decision_are_rea
                 self._forget(row, 0, len(row.batches))
             return found
 
-        monkeypatch.setattr(batch_cache.Shelf, "fill", evicted)
+        monkeypatch.setattr(batch_cache.BatchCache, "fill", evicted)
         assert [list(lease.offsets) for lease in await its.consume(topic.name)] == [[0]]

@@ -10,7 +10,7 @@ import pytest
 from lakelog import failpoints
 from lakelog.batches import decode, key_hash, to_messages
 from lakelog.engine.log import committer as module
-from lakelog.engine.log.committer import Committer, Outcome, Part
+from lakelog.engine.log.committer import AppendResult, Committer, PendingAppend
 from lakelog.errors import Conflict, LakelogError, OutcomeUnknown, Unavailable
 from lakelog.storage.store import HeadState, Refusal, Verdict
 from tests.kit.waiting import eventually_async
@@ -28,13 +28,13 @@ async def committing(pids: int = 1) -> tuple[Committer, WatchedStore, list[int]]
     return Committer(store, grown.append), store, grown
 
 
-def loose(*given: str, pid: int = 1, epoch: int = 0, keys: tuple[str | None, ...] = ()) -> Part:
+def loose(*given: str, pid: int = 1, epoch: int = 0, keys: tuple[str | None, ...] = ()) -> PendingAppend:
     hashes = {index: key_hash(key) for index, key in enumerate(keys) if key is not None}
-    return Part(pid=pid, epoch=epoch, size=100, messages=[text(value) for value in given], key_hashes=hashes)
+    return PendingAppend(pid=pid, epoch=epoch, size=100, messages=[text(value) for value in given], key_hashes=hashes)
 
 
-def encoded(*given: str, pid: int = 1, producer: tuple[bytes, int] | None = None) -> Part:
-    return Part(pid=pid, epoch=0, size=100, payload=packed(*given), producer=producer)
+def encoded(*given: str, pid: int = 1, producer: tuple[bytes, int] | None = None) -> PendingAppend:
+    return PendingAppend(pid=pid, epoch=0, size=100, payload=packed(*given), producer=producer)
 
 
 async def log_of(store: WatchedStore, pid: int = 1) -> list[str]:
@@ -48,7 +48,7 @@ async def busy(store: WatchedStore, commits: int = 1) -> None:
     await eventually_async(lambda: len(store.appends) >= commits)
 
 
-async def block(committer: Committer, store: WatchedStore, *pids: int) -> list[asyncio.Future[Outcome]]:
+async def block(committer: Committer, store: WatchedStore, *pids: int) -> list[asyncio.Future[AppendResult]]:
     """Commits of their own for these partitions, under way until their gates open."""
     blockers = []
     for number, pid in enumerate(pids, start=1):
@@ -137,7 +137,7 @@ async def test_a_producers_batches_may_share_a_commit_whatever_their_form() -> N
     futures = [committer.submit(part) for part in (encoded("b", producer=(PRODUCER, 0)), second)]
     gate.set()
     await asyncio.gather(head, *futures)
-    assert [future.result() for future in futures] == [Outcome(base=1), Outcome(base=2)]
+    assert [future.result() for future in futures] == [AppendResult(base=1), AppendResult(base=2)]
     assert len(store.appends) == 2
 
 
@@ -222,12 +222,12 @@ async def test_verdicts_answer_the_right_callers_and_the_rest_is_appended() -> N
     gate.set()
     await asyncio.gather(head, *futures)
     assert await log_of(store) == ["p0", "k1", "head", "x", "y", "k2", "plain", "p1", "p1b"]
-    assert gap.done.result() == Outcome(refusal=Verdict.GAP)
-    assert unknown.done.result() == Outcome(refusal=Verdict.UNKNOWN_PRODUCER)
-    assert repeat.done.result() == Outcome(base=0, duplicate=True)
-    assert (keyed.done.result(), keyed.duplicates) == (Outcome(base=3), {1: 1})
-    assert plain.done.result() == Outcome(base=6)
-    assert following.done.result() == Outcome(base=7)
+    assert gap.done.result() == AppendResult(refusal=Verdict.GAP)
+    assert unknown.done.result() == AppendResult(refusal=Verdict.UNKNOWN_PRODUCER)
+    assert repeat.done.result() == AppendResult(base=0, duplicate=True)
+    assert (keyed.done.result(), keyed.duplicates) == (AppendResult(base=3), {1: 1})
+    assert plain.done.result() == AppendResult(base=6)
+    assert following.done.result() == AppendResult(base=7)
 
 
 async def test_what_came_later_does_not_overtake_what_is_appended_again() -> None:
@@ -252,7 +252,7 @@ async def test_epochs_do_not_mix_in_one_append() -> None:
     old, new = committer.submit(loose("b", epoch=0)), committer.submit(loose("c", epoch=1))
     gate.set()
     await asyncio.gather(head, old, new)
-    assert (old.result(), new.result()) == (Outcome(refusal=Refusal.EPOCH), Outcome(base=1))
+    assert (old.result(), new.result()) == (AppendResult(refusal=Refusal.EPOCH), AppendResult(base=1))
     assert [appends[0].epoch for appends in store.appends] == [1, 0, 1]
 
 
@@ -264,8 +264,8 @@ async def test_a_refusal_of_one_partition_does_not_touch_the_others_of_its_commi
     futures = [committer.submit(loose("a", pid=pid)) for pid in (1, 2, 99, 2)]
     gate.set()
     await asyncio.gather(*blockers, *futures)
-    closed, missing = Outcome(refusal=Refusal.CLOSED), Outcome(refusal=Refusal.MISSING)
-    assert [future.result() for future in futures] == [Outcome(base=0), closed, missing, closed]
+    closed, missing = AppendResult(refusal=Refusal.CLOSED), AppendResult(refusal=Refusal.MISSING)
+    assert [future.result() for future in futures] == [AppendResult(base=0), closed, missing, closed]
     assert [[append.pid for append in appends] for appends in store.appends] == [[3], [4], [1, 2, 99]]
     assert sorted(grown) == [1, 3, 4]
 

@@ -13,7 +13,7 @@ import pytest
 
 from lakelog.batches import decode, encode, from_messages, rows, with_positions
 from lakelog.engine.leasing import batch_cache as shelf_module
-from lakelog.engine.leasing.batch_cache import Shelf
+from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.log import extents as module
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import ConfigurationError, OffsetOutOfRange, SegmentDamaged
@@ -332,19 +332,19 @@ async def test_a_shelf_goes_on_where_messages_are_cut_otherwise_than_when_hot(
     payloads = [Payload(data=encode(from_messages([Message(value=b"v")] * 3)), count=3) for _ in range(2)]
     (answer,) = await cold.store.append([Append(pid=PID, epoch=0, payloads=payloads)])
     assert isinstance(answer, Appended)
-    shelf = Shelf(cold.extents)
-    await shelf.fill(TOPIC, {0: 0})
-    assert [(each.hot.base, each.hot.end) for each in shelf.row(PID).batches] == [(0, 3)]
+    batch_cache = BatchCache(cold.extents)
+    await batch_cache.fill(TOPIC, {0: 0})
+    assert [(each.hot.base, each.hot.end) for each in batch_cache.row(PID).batches] == [(0, 3)]
     hot = [
         HotBatch(base=base, count=3, appended_at=answer.appended_at, epoch=0, bytes_end=0, payload=payload.data)
         for base, payload in zip((0, 3), payloads, strict=True)
     ]
     cold.segments.append(cold._write(hot))
     await cold.fill()
-    await shelf.fill(TOPIC, {0: 3})
-    assert shelf.row(PID).at(3) is not None
-    assert [(each.hot.base, each.hot.end) for each in shelf.row(PID).batches] == [(0, 6)]
-    assert shelf._size == sum(each.size for each in shelf.row(PID).batches)
+    await batch_cache.fill(TOPIC, {0: 3})
+    assert batch_cache.row(PID).at(3) is not None
+    assert [(each.hot.base, each.hot.end) for each in batch_cache.row(PID).batches] == [(0, 6)]
+    assert batch_cache._size == sum(each.size for each in batch_cache.row(PID).batches)
     await cold.extents.close()
 
 

@@ -9,14 +9,14 @@ from typing import NoReturn
 
 import pytest
 
-from lakelog.coordinator.leasing import answering, taking
+from lakelog.coordinator.leasing import acquiring, answering
 from lakelog.coordinator.leasing.state import DeliveryState, Lease
 from lakelog.coordinator.leasing.step import StepInProgress
 from lakelog.engine.leasing import cell_health, dispatcher, journals
-from lakelog.engine.leasing.dispatcher import Desk
-from lakelog.engine.leasing.journal import Asked, Ledger, Turn, reply_to
+from lakelog.engine.leasing.dispatcher import Dispatcher
+from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperation, answer_all
 from lakelog.engine.leasing.journal_writer import JournalWriter
-from lakelog.engine.leasing.matching import Try
+from lakelog.engine.leasing.matching import LeaseAttempt
 from lakelog.errors import LakelogError, LeaseLost
 from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
@@ -66,16 +66,16 @@ def test_S9_an_ack_whose_commit_was_lost_is_not_refused_after_the_end_of_its_lea
 
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow answers are taken for silence here: who waits for them is sent away, and they come all the same."""
-    monkeypatch.setattr(cell_health, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(cell_health, "QUESTION_SECONDS", 0.002)
+    monkeypatch.setattr(cell_health, "SLOW_CALL_SECONDS", 0.05)
+    monkeypatch.setattr(cell_health, "PROBE_SECONDS", 0.002)
     fell: list[int] = []
-    right = journals.Ledgers._fell_silent
+    right = journals.Journals._cell_unresponsive
 
-    def counted(self: journals.Ledgers, cell: int) -> None:
+    def counted(self: journals.Journals, cell: int) -> None:
         fell.append(cell)
         right(self, cell)
 
-    monkeypatch.setattr(journals.Ledgers, "_fell_silent", counted)
+    monkeypatch.setattr(journals.Journals, "_cell_unresponsive", counted)
 
     assert not run_range(600_000, 600_200).violations
     assert len(fell) > 20
@@ -123,14 +123,14 @@ def test_S8_an_expiry_by_the_servers_clock_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_S12_deliveries_that_are_not_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = taking._granted
+    right = acquiring._granted
 
     def wrong(decision: StepInProgress, lease: Lease) -> object:
         granted = right(decision, lease)
         once: Mapping[int, int] = dict.fromkeys(granted.deliveries, 1)
         return replace(granted, deliveries=once)
 
-    monkeypatch.setattr(taking, "_granted", wrong)
+    monkeypatch.setattr(acquiring, "_granted", wrong)
 
     assert found("S12", "S8")
 
@@ -162,8 +162,8 @@ def test_S10_a_journal_without_a_version_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_S11_a_commit_of_unknown_outcome_that_is_taken_for_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(self: JournalWriter, turn: Turn, error: Exception) -> None:
-        reply_to(turn)
+    def wrong(self: JournalWriter, turn: PendingCommit, error: Exception) -> None:
+        answer_all(turn)
 
     monkeypatch.setattr(JournalWriter, "_again", wrong)
 
@@ -171,7 +171,7 @@ def test_S11_a_commit_of_unknown_outcome_that_is_taken_for_done_is_found(monkeyp
 
 
 def test_L8_a_repeated_consume_that_does_not_look_for_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Desk, "_search", lambda self, ask: None)
+    monkeypatch.setattr(Dispatcher, "_search", lambda self, ask: None)
 
     assert found("L8", among=lambda plan: plan.forgets > 0)
 
@@ -187,14 +187,14 @@ def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.Monke
 def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ack was written, and its answer lost until the lease had ended: the second decision refuses it."""
 
-    def refuse(self: Asked, error: LakelogError) -> None:
+    def refuse(self: PendingOperation, error: LakelogError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
 
     def ended(lease: Lease) -> NoReturn:
         raise LeaseLost()
 
-    monkeypatch.setattr(Asked, "refuse", refuse)
+    monkeypatch.setattr(PendingOperation, "refuse", refuse)
     monkeypatch.setattr(answering, "_ended", ended)
 
     loses = lambda plan: any(fault.kind == LOST_THEN_LATE for fault in plan.faults)  # noqa: E731
@@ -204,10 +204,10 @@ def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPat
 def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that asks for messages of all partitions is refused because of the one."""
 
-    def wrong(tries: Sequence[Try], refusal: BaseException | None) -> BaseException | None:
+    def wrong(tries: Sequence[LeaseAttempt], refusal: BaseException | None) -> BaseException | None:
         return next((failed for each in tries if (failed := each.reply.exception())), refusal)
 
-    monkeypatch.setattr(dispatcher, "refusal_of", wrong)
-    monkeypatch.setattr(Ledger, "is_stopped", property(lambda ledger: False))
+    monkeypatch.setattr(dispatcher, "error_of", wrong)
+    monkeypatch.setattr(Journal, "is_stopped", property(lambda journal: False))
 
     assert found("L9", first=7640, among=lambda plan: any(fault.kind == DAMAGED for fault in plan.faults))
