@@ -41,7 +41,7 @@ _AVOIDED = [
         r"\b(is|are) told\b",
         r"\bhears? of\b",
         r"\bin hand\b",
-        r"\bof (\S+ ){1,3}there (is|are)\b",
+        r"\bof ((?!(if|when|where|that|which|and|because)\b)\S+ ){1,3}there (is|are)\b",
     )
 ]
 _START = re.compile(r"(?:^|[.!?:][\"')\]*]*\s+)((?:Of|What|Whom|That)\b[^\n]{0,25})")

@@ -1,6 +1,6 @@
-"""Lakelog: durable topics on PostgreSQL, for Python workers and Spark alike.
+"""Lakelog: durable topics on PostgreSQL for Python workers and Spark.
 
-The few names that users import. They are loaded when first used: importing this module costs next to nothing.
+The names that users import. Each is loaded when it is first used, so importing this module is cheap.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _HOMES = {
 }
 
 
-# Hidden from type checkers: with this function in sight, they accept any name.
+# Hidden from type checkers: if they see this function, they accept any attribute name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

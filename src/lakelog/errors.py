@@ -1,7 +1,7 @@
-"""Every error that Lakelog raises, in the engine, over HTTP and in the client alike.
+"""Every error that Lakelog raises in the engine, over HTTP and in the client.
 
     LakelogError
-    ├── InvalidRequest            the call can never succeed as it is
+    ├── InvalidRequest            the same call can never succeed
     │   ├── InvalidName
     │   ├── InvalidBatch
     │   ├── UnsupportedFormat
@@ -22,7 +22,7 @@
     │   ├── SequenceRefused
     │   ├── EpochChanged
     │   ├── LeaseLost             another worker may have the message
-    │   ├── OutcomeForgotten      a repeat that came too late to be recognised
+    │   ├── OutcomeForgotten      a repeat that came too late to be recognized
     │   ├── NotOwner
     │   ├── OutOfOrder
     │   ├── StaleGeneration
@@ -42,12 +42,12 @@
     ├── SegmentDamaged            a cold segment differs from what was sealed
     ├── OutcomeUnknown            the call may or may not have taken effect
     ├── PartlyPublished           some messages were not published: see `results`
-    ├── ConfigurationError        the installation has to be changed first
+    ├── ConfigurationError        the installation must be changed first
     │   ├── NotDurable
     │   └── SchemaOutOfDate
     └── Closed
 
-This module decides nothing about HTTP: the status of each code stands in `lakelog.wire.problems`.
+This module does not know HTTP: `lakelog.wire.problems` maps each error to a status.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class LakelogError(Exception):
     """Something went wrong in Lakelog.
 
     Args:
-        detail: What is wrong and what to do. Default: the first line of the class's docstring.
-        subject: What the error concerns, by name. Each is an attribute too, such as `error.topic`.
+        detail: The problem and what to do. Default: the first line of the class's docstring.
+        subject: The things that the error concerns, by name. Each is an attribute too, such as `error.topic`.
 
     Attributes:
-        code: A name of the kind of error, which is the same in all versions and over HTTP.
+        code: The stable name of the error, the same in all versions and over HTTP.
         retryable: Whether the same call can succeed later.
     """
 
@@ -82,7 +82,7 @@ class LakelogError(Exception):
         """Return the same error, naming the message that it concerns.
 
         Args:
-            index: The place of the message among several, from 0.
+            index: The position of the message among several, starting at 0.
         """
         return _rebuild(type(self), f"Message {index}: {self.detail}", {**self.subject, "index": index})
 
@@ -90,7 +90,7 @@ class LakelogError(Exception):
         return (_rebuild, (type(self), self.detail, self.subject))
 
     def __getattr__(self, name: str) -> Subject:
-        # Only called when the attribute is missing, so `error.topic` works for whatever the subject carries.
+        # Only called when the attribute is missing, so that `error.topic` works for every name in the subject.
         subject = self.__dict__.get("subject")
         if subject is not None and name in subject:
             return subject[name]  # type: ignore[no-any-return]
@@ -132,7 +132,7 @@ class InvalidFilter(InvalidRequest):
 
 
 class TooLarge(InvalidRequest):
-    """A message, batch or body is over its limit. Split it, or publish the address of where the data is stored."""
+    """A message, batch or body exceeds its limit. Split it, or store the data elsewhere and publish its address."""
 
     code = "too_large"
 
@@ -162,7 +162,7 @@ class TopicNotFound(NotFound):
 
 
 class PartitionNotFound(NotFound):
-    """The topic has no such partition."""
+    """The topic does not have this partition. `lakelog topics describe` lists its partitions."""
 
     code = "partition_not_found"
 
@@ -180,19 +180,19 @@ class ObjectNotFound(NotFound):
 
 
 class DeadLetterNotFound(NotFound):
-    """The group has no such dead letter. `lakelog dead list` shows those that exist."""
+    """The group does not have this dead letter. `lakelog dead list` shows its dead letters."""
 
     code = "dead_letter_not_found"
 
 
 class PipelineRunNotFound(NotFound):
-    """The pipeline run does not exist. `lakelog pipelines runs` lists the recent ones."""
+    """The pipeline run does not exist. `lakelog pipelines runs` lists recent runs."""
 
     code = "pipeline_run_not_found"
 
 
 class Conflict(LakelogError):
-    """The call conflicts with the present state. Nothing was written."""
+    """The call conflicts with the current state. Nothing was written."""
 
     code = "conflict"
 
@@ -265,7 +265,7 @@ class GroupKindDiffers(Conflict):
 
 
 class GroupSettingsDiffer(Conflict):
-    """The group has other settings than the caller states. Change the caller or the group."""
+    """The group's settings differ from those of the caller. Change the caller or the group."""
 
     code = "group_settings_differ"
 
@@ -277,31 +277,31 @@ class GroupBusy(Conflict):
 
 
 class NoPosition(Conflict):
-    """The group has no position in the topic, and may not choose one. Set it with `lakelog groups seek`."""
+    """The group has no position in the topic and must not choose one. Set it with `lakelog groups seek`."""
 
     code = "no_position"
 
 
 class PositionRefused(Conflict):
-    """The position does not follow the present one of the group. Read it again."""
+    """The position does not follow the group's current position. Read the current position and retry."""
 
     code = "position_refused"
 
 
 class RedriveRefused(Conflict):
-    """The dead letter was already redriven or discarded, or redriven too often. The detail says which."""
+    """The dead letter was already redriven or discarded, or was redriven too often. The detail says which."""
 
     code = "redrive_refused"
 
 
 class PipelineBusy(Conflict):
-    """Another run of this pipeline is active. Wait for its end, or stop it. `lakelog pipelines runs` shows it."""
+    """Another run of this pipeline is active. Wait until it ends, or stop it. `lakelog pipelines runs` shows it."""
 
     code = "pipeline_busy"
 
 
 class PipelineRunOver(Conflict):
-    """The run has ended, or was considered lost. What it did stays valid. Start a new run."""
+    """The run has ended or was declared lost. Its results stay valid. Start a new run."""
 
     code = "pipeline_run_over"
 
@@ -320,20 +320,20 @@ class Overloaded(LakelogError):
 
 
 class Unavailable(LakelogError):
-    """PostgreSQL or the server cannot be reached. Nothing was written: retry."""
+    """PostgreSQL or the server is unreachable. Nothing was written. Retry."""
 
     code = "unavailable"
     retryable = True
 
 
 class ObjectStoreUnavailable(Unavailable):
-    """The object store cannot be reached, or does not respond as it should. Retry."""
+    """The object store is unreachable or returned an unexpected response. Retry."""
 
     code = "object_store_unavailable"
 
 
 class SegmentDamaged(LakelogError):
-    """A cold segment differs from what was sealed. Nothing of it was used."""
+    """A cold segment is damaged: its content differs from what was written. None of it was used."""
 
     code = "segment_damaged"
 
@@ -346,13 +346,15 @@ class OutcomeUnknown(LakelogError):
 
     @classmethod
     def after(cls, error: LakelogError) -> OutcomeUnknown:
-        """Return what to raise for a refusal after an earlier attempt without an answer, which may have taken effect.
+        """Return the error for a call that was refused after an earlier attempt whose response was lost.
 
         Args:
-            error: The refusal.
+            error: The error of the last attempt. The earlier attempt may have taken effect nevertheless.
         """
         return (
-            error if isinstance(error, cls) else cls(f"An answer was lost, and then: {error.detail}", **error.subject)
+            error
+            if isinstance(error, cls)
+            else cls(f"A response was lost, and the retry failed: {error.detail}", **error.subject)
         )
 
 
@@ -360,9 +362,9 @@ class PartlyPublished(LakelogError):
     """Some messages were not published. `results` has the outcome of each.
 
     Args:
-        detail: How many, and why the first one was not published.
+        detail: The number of messages that were not published, and the error of the first one.
         results: A `Receipt` or an error for each message, in order.
-        subject: What the error concerns, by name.
+        subject: The things that the error concerns, by name.
     """
 
     code = "partly_published"
@@ -376,13 +378,13 @@ class PartlyPublished(LakelogError):
 
 
 class ConfigurationError(LakelogError):
-    """The installation cannot work as it is configured. The detail says what to change."""
+    """The configuration is not valid. The detail says what to change."""
 
     code = "configuration"
 
 
 class NotDurable(ConfigurationError):
-    """PostgreSQL can lose acknowledged messages with its present settings."""
+    """PostgreSQL can lose acknowledged messages with its current settings."""
 
     code = "not_durable"
 
@@ -400,20 +402,20 @@ class Closed(LakelogError):
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """What an error says, short enough for a line of our own; its kind, if it says nothing."""
+    """Return the first line of an error's message, at most `most` characters; its class name if it has none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip()[:most]
 
 
 def lack_of_memory(error: BaseException) -> MemoryError | None:
-    """What is not the fault of what was read or written. Arrow's codecs say it as an error of input and output."""
+    """Return a MemoryError if the error means that memory ran out; Arrow's codecs report it as an I/O error."""
     if isinstance(error, MemoryError) or "not enough memory" in str(error):
         return MemoryError(first_line(error))
     return None
 
 
 def all_errors(root: type[LakelogError] = LakelogError) -> list[type[LakelogError]]:
-    """Every class of the tree, the root first."""
+    """Return every error class of the tree, the root first."""
     found = [root]
     for child in root.__subclasses__():
         found.extend(all_errors(child))

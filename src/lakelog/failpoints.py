@@ -1,8 +1,8 @@
-"""Named fail points: places where a test makes a process die, stop, fail or wait.
+"""Named fail points, at which a test makes a process die, stop, fail or wait.
 
-Free when nothing is armed; the hot paths look at `failpoints.armed` first. Armed by `LAKELOG_FAILPOINTS`, e.g.
-`publish.after_commit=kill@3,fetch.before_read=error`: the action runs at the third hit, without `@n` at every hit.
-Not for production: the server says loudly at its start when any is armed.
+They cost nothing unless armed: hot paths check `failpoints.armed` first. `LAKELOG_FAILPOINTS` arms them, for example
+`publish.after_commit=kill@3,fetch.before_read=error`: the first acts at the third hit, the second at every hit.
+They are not for production: a server with armed fail points logs a warning when it starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ armed: dict[str, _Point] = {}
 
 
 def arm(text: str) -> None:
-    """Arms the points that `text` names; an empty text disarms all."""
+    """Arm the fail points that `text` names; an empty text disarms all."""
     armed.clear()
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, action = item.partition("=")
@@ -41,7 +41,7 @@ def arm(text: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Runs what is armed for `name`, if anything is."""
+    """Run the action of a fail point if it is armed."""
     point = armed.get(name)
     if point is None:
         return
@@ -55,7 +55,7 @@ def hit(name: str) -> None:
     elif point.action == "delay":
         time.sleep(0.5)
     else:
-        raise Unavailable(f"Fail point {name}.")
+        raise Unavailable(f"Fail point {name} was hit.")
 
 
 arm(os.environ.get(ENVIRONMENT_VARIABLE, ""))

@@ -1,7 +1,7 @@
-"""How Lakelog writes its own log: each line has a stable event name, a sentence for people, and fields for programs.
+"""Structured log lines: each has a stable event name, a sentence for people, and fields for programs.
 
-Lines go to the standard library's loggers. The server renders them as JSON or for a terminal; in other processes the
-application's own handlers print the sentence. Nothing here decides what is worth a line.
+Lines go to the standard library's loggers. The server renders them as JSON or for a terminal. In other processes, the
+application's handlers print the sentence. The callers decide what to log.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _MAX_KINDS = 20
 def log_event(
     logger: logging.Logger, level: int, event: str, message: str, error: BaseException | None = None, /, **fields: Field
 ) -> None:
-    """Log one line: a stable `event` name, a sentence that says everything, and `fields` that repeat its parts.
+    """Log one line: a stable `event` name, a complete sentence, and `fields` that repeat its parts.
 
     `error` adds a traceback.
     """
     if logger.isEnabledFor(level):
-        # As an argument: the sentence may contain a percent sign.
+        # Passed as an argument, because the sentence may contain a percent sign.
         logger.log(level, "%s", message, exc_info=error, extra={"event": event, "fields": fields}, stacklevel=2)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """One reason for failures."""
+    """Failures with the same reason."""
 
     logged_at: float
     count: int = 0
@@ -40,9 +40,9 @@ class _Kind:
 
 
 class FailureLog:
-    """Logs the failures of one service without repeating itself.
+    """Logs the failures of one service without repeating lines.
 
-    The first failure of a kind gets a line at once; after that, one line per 30 s says how many there were.
+    The first failure of a kind is logged immediately. After that, one line per 30 s reports the number of failures.
     `recovered` adds one line with the duration of the outage. A service that fails and recovers within a second is
     flapping: its lines are limited in the same way.
     """
@@ -56,7 +56,7 @@ class FailureLog:
         fields: Mapping[str, Field] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`subject` begins every line. The events are called `{event}_failed` and `{event}_recovered`."""
+        """Log lines that begin with `subject`, as the events `{event}_failed` and `{event}_recovered`."""
         self._subject = subject
         self._fields = dict(fields or {})
         self._event = event
@@ -64,14 +64,14 @@ class FailureLog:
         self._now = now
         self._kinds: dict[str, _Kind] = {}
         self.since: float | None = None
-        """When the present outage began; None if there is none."""
+        """When the current outage began; None if there is none."""
         self._failures = 0
         self._is_announced = False
 
     def failed(
         self, reason: str, *, kind: str = "", level: int = logging.WARNING, error: BaseException | None = None
     ) -> None:
-        """Count a failure. Failures of the same kind share their lines; by default the reason is the kind."""
+        """Count a failure. Failures of the same kind are summarized together; by default, the reason is the kind."""
         now = self._now()
         if self.since is None:
             self.since, self._failures = now, 0
@@ -92,14 +92,14 @@ class FailureLog:
             known.logged_at, known.count = now, 0
 
     def recovered(self) -> None:
-        """End the present outage, if there is one."""
+        """End the current outage, if there is one."""
         if self.since is None:
             return
         seconds = self._now() - self.since
         self.since = None
         if self._is_announced:
             many = counted(self._failures, "failure")
-            # As loud as the failure: an operator who sees the one wants to see the other.
+            # At the level of the failure: an operator who sees the failure must see the recovery.
             log_event(
                 self._logger,
                 logging.WARNING,

@@ -79,7 +79,7 @@ def test_a_server_that_does_not_answer_is_announced(stray: Cli) -> None:
         process = stray.popen("topics", "list", "--url", url)
         try:
             assert process.stderr
-            assert process.stderr.readline().decode() == f"Waiting for {url}: no answer yet. Ctrl-C to stop.\n"
+            assert process.stderr.readline().decode() == f"Waiting for {url}: no response yet. Ctrl-C to stop.\n"
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
         finally:

@@ -137,11 +137,11 @@ def test_seek_by_every_way_to_name_a_place(cli: Cli, log: lakelog.Lakelog) -> No
         return log.group(GROUP).lag()
 
     before = cli.run("groups", "seek", GROUP, TOPIC, "--to", "earliest", "--dry-run")
-    assert "10 messages would be handed out again (dry run)" in before.err and lag() == 0
+    assert "10 messages would be delivered again (dry run)" in before.err and lag() == 0
     moved = cli.run("groups", "seek", GROUP, TOPIC, "--to", "earliest", "--json").json
     assert moved["dry_run"] is False and sum(each["from"] - each["to"] for each in moved["partitions"]) == 10
     assert lag() == 10
-    assert "left out" in cli.run("groups", "seek", GROUP, TOPIC, "--to", "latest").err and lag() == 0
+    assert "skipped" in cli.run("groups", "seek", GROUP, TOPIC, "--to", "latest").err and lag() == 0
     cli.run("groups", "seek", GROUP, TOPIC, "--to", "1h")
     assert lag() == 10
     cli.run("groups", "seek", GROUP, TOPIC, "--to", "1", "--partition", "0")
@@ -171,8 +171,8 @@ def test_skip_says_what_it_skips_and_asks_first(cli: Cli, log: lakelog.Lakelog) 
         "unreadable": None,
     }
     asked = cli.run(*skip, code=2)
-    assert "The next message of orders/0 can be read: without a skip, the group receives it." in asked.err
-    assert "Give --yes to go ahead" in asked.err and log.group(GROUP).lag() == 6
+    assert "The next message of orders/0 can be read. Without a skip, the group receives it." in asked.err
+    assert "Give --yes to run it anyway" in asked.err and log.group(GROUP).lag() == 6
     assert cli.run(*skip, "--yes").out == "skipped 2 messages of orders/0 below offset 7 for group billing\n"
     assert cli.run(*skip).out == "nothing to skip in orders/0 below offset 7 for group billing\n"
     first, second = log.group(GROUP).progress(TOPIC)

@@ -214,7 +214,7 @@ def test_a_run_that_failed_anywhere_is_gone_on_with(
     finally:
         failpoints.arm("")
     (failed,) = log.pipelines.list("tier", topic)
-    assert (failed.state, failed.detail) == (RunState.FAILED, f"Fail point {point}.")
+    assert (failed.state, failed.detail) == (RunState.FAILED, f"Fail point {point} was hit.")
     assert contents(log, topic) == before
     settled = len(log.lake.unverified(topic))
     assert (settled > 0) == (point in ("tier.registered", "tier.before_verified"))

@@ -70,10 +70,10 @@ def test_it_works_until_sigterm(connect: str, http_server: ThreadServer, tmp_pat
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("shop_missing:log", "no module 'shop_missing'"),
+        ("shop_missing:log", "Module 'shop_missing' was not found"),
         ("shop_cli", "module:name"),
         ("shop_cli:nothing", "no 'nothing'"),
-        ("shop_cli:number", "is a int, not what `lakelog.connect` returned"),
+        ("shop_cli:number", "is a int, not a client made by `lakelog.connect`"),
         ("shop_cli:empty", "has no subscriptions"),
         ("shop_broken:log", "cannot be imported: No module named 'not_there_at_all'"),
     ],

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command-line interface."""
 
 from lakelog.cli.app import main
 

@@ -1,6 +1,6 @@
-"""The `lakelog` command: puts the commands of all modules together. Each imports what it works with when it runs.
+"""The `lakelog` command, which combines the commands of all modules. Each command imports what it needs when it runs.
 
-`lakelog --help` has to be quick: nothing here, nor at the top of a module of this package, loads more than typer.
+`lakelog --help` must be fast, so this module and the top level of the other modules of this package import only typer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Exit codes:
   1    refused or failed
   2    wrong usage
   3    not found
-  4    unreachable or overloaded: try again
+  4    unreachable or overloaded: retry
   130  stopped by Ctrl-C
 """
 
-# Plain help: rich would take longer to load than everything else together.
+# Plain help: loading rich would take longer than everything else combined.
 app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
@@ -85,5 +85,5 @@ def _version() -> str:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line; the entry point of the console script."""
     app(prog_name="lakelog")

@@ -1,4 +1,4 @@
-"""Asks a person before something that cannot be taken back."""
+"""Confirmation prompts for commands that cannot be undone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 
 
 def confirm(question: str) -> None:
-    """Return if the answer is yes; otherwise end the command. Without a terminal, say how to go ahead."""
+    """Ask for confirmation, and exit unless the answer is yes. Without a terminal, exit with a hint to use --yes."""
     if not sys.stdin.isatty():
-        say("lakelog: This needs a confirmation, and there is no terminal to ask on. Give --yes to go ahead.")
+        say("lakelog: This command asks for confirmation, and there is no terminal. Give --yes to run it anyway.")
         raise typer.Exit(2)
     if not typer.confirm(question, err=True):
         say("Nothing was changed.")

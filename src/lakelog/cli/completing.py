@@ -1,4 +1,4 @@
-"""Tab completion of the names of topics and groups. It is silent: a shell shows whatever goes wrong as a candidate."""
+"""Tab completion of topic and group names. It prints no errors, because a shell would show them as candidates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from lakelog import Lakelog
 
 _SECONDS = 1.0
-"""A person who presses Tab waits no longer."""
+"""Timeout of the call that fetches the names."""
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of topics that begin like this."""
+    """Return the names of topics that begin with `incomplete`."""
     return _names(context, incomplete, lambda log: (topic.name for topic in log.topics()))
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of groups that begin like this."""
+    """Return the names of groups that begin with `incomplete`."""
     return _names(context, incomplete, lambda log: (group.name for group in log.groups()))
 
 

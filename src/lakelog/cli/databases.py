@@ -1,4 +1,4 @@
-"""The databases that commands work on directly: their addresses, and opening them. All else goes through a server."""
+"""URLs and connections of the databases that some commands use directly. Other commands use a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 START_SECONDS = 15.0
-"""How long a server that starts waits for PostgreSQL: both may be starting with the machine."""
+"""How long a starting server waits for PostgreSQL, which may be starting at the same time."""
 
 DatabaseOption = Annotated[
     str | None,
@@ -40,15 +40,16 @@ def find_database(option: str | None) -> str:
     found = find_setting("LAKELOG_DATABASE_URL", option, "--database-url")
     if found is None:
         raise typer.BadParameter(
-            "No database was named: give postgresql://… here, or set LAKELOG_DATABASE_URL.", param_hint="--database-url"
+            "No database URL was given. Use --database-url postgresql://… or set LAKELOG_DATABASE_URL.",
+            param_hint="--database-url",
         )
     if not found.text.startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("A database's URL begins with postgresql://", param_hint="--database-url")
+        raise typer.BadParameter("A database URL begins with postgresql://", param_hint="--database-url")
     return found.text
 
 
 def find_cells(options: list[str] | None) -> dict[str, str]:
-    """Names and URLs of the cells beside the default one."""
+    """Return the URLs of all cells except the default one, by name."""
     import json
     import os
 
@@ -58,11 +59,11 @@ def find_cells(options: list[str] | None) -> dict[str, str]:
         cells = json.loads(os.environ.get("LAKELOG_CELLS") or "{}")
         return {str(name): str(url) for name, url in cells.items()}
     except (ValueError, AttributeError):
-        raise typer.BadParameter('LAKELOG_CELLS is JSON: {"name": "postgresql://…"}', param_hint="--cell") from None
+        raise typer.BadParameter('LAKELOG_CELLS is not JSON: {"name": "postgresql://…"}', param_hint="--cell") from None
 
 
 def with_catalog(url: str, work: Callable[[Catalog], Coroutine[Any, Any, T]]) -> T:
-    """Runs the work on an open catalog."""
+    """Open the catalog, run `work` with it, and close it."""
     import asyncio
 
     async def run() -> T:
@@ -78,7 +79,7 @@ def with_catalog(url: str, work: Callable[[Catalog], Coroutine[Any, Any, T]]) ->
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], *, limit: float = START_SECONDS, pause: float = 0.5) -> T:
-    """Repeat the attempt while PostgreSQL cannot be reached, at most for `limit` seconds. Log that once."""
+    """Repeat `attempt` while PostgreSQL is unreachable, for at most `limit` seconds. Log the wait once."""
     import asyncio
 
     began, said = time.monotonic(), False
@@ -91,7 +92,7 @@ async def patiently(attempt: Callable[[], Awaitable[T]], *, limit: float = START
                     f"{error.detail} Tried for {limit:g} s. Start PostgreSQL, or correct the database URL."
                 ) from error
             if not said:
-                message = f"{error.detail} Trying again for {limit:g} s."
+                message = f"{error.detail} Retrying for {limit:g} s."
                 log_event(_log, logging.WARNING, "database_awaited", message, seconds=limit)
                 said = True
             await asyncio.sleep(pause)

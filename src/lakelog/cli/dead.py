@@ -1,4 +1,4 @@
-"""`lakelog dead`: what groups have given up; looked at, published again for its group, or discarded."""
+"""`lakelog dead`: lists, shows, redrives and discards dead letters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, show, redrive and discard dead letters.")
 
 GroupArgument = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group that gave the messages up.", autocompletion=complete_group)
+    str, typer.Argument(metavar="GROUP", help="The group of the dead letters.", autocompletion=complete_group)
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The message's id, as `dead list` shows it.")]
 TopicOption = Annotated[
@@ -38,15 +38,15 @@ WhereOption = Annotated[
         help="Only dead letters that match, such as: error like '%timeout%' and failures > 3",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Publish also messages that were redriven three times.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Include messages that were already redriven three times.")]
 
 _FEW = 10
-"""So many may be discarded by their ids without a question."""
+"""Up to this many dead letters may be discarded by id without confirmation."""
 _MOST_COUNTED = 10_000
 
 
 class State(StrEnum):
-    """What became of a dead letter."""
+    """The state of a dead letter."""
 
     DEAD = "dead"
     REDRIVEN = "redriven"
@@ -64,7 +64,7 @@ def list_dead(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the messages that a group gave up, and why."""
+    """List the dead letters of a group and their errors."""
     with open_log(url, token) as log:
         found = _chosen(log, group, topic, where).list(limit, state=state)
     if json:
@@ -134,14 +134,14 @@ def retry(
 
 
 def _repaired(value: str, wanted: Format) -> tuple[bytes, str | None]:
-    """Return the bytes of a --value and their content type; None leaves that of the message."""
+    """Return the bytes of a --value and their content type; None keeps the content type of the message."""
     from lakelog.client.publishing.codec import encode_any
 
     if wanted is Format.MESSAGES:
-        raise typer.BadParameter("A dead letter keeps its key: give its value only.", param_hint="--format")
+        raise typer.BadParameter("A dead letter keeps its key. Give only a value.", param_hint="--format")
     raw, content_type = encode_any(read_option(value, wanted, None).value)
     if raw is None:
-        raise typer.BadParameter("null is no value; to drop the message, use `dead discard`.", param_hint="--value")
+        raise typer.BadParameter("A value must not be null. To drop it, use `dead discard`.", param_hint="--value")
     return raw, content_type
 
 
@@ -185,7 +185,7 @@ def redrive(
 
 def _report_refused(done: Redriven, group: str, *, is_stopped: bool) -> None:
     for id, why in done.refusals[:_FEW]:
-        say(f"lakelog: {clean(id)} is left out: {clean(why)}")
+        say(f"lakelog: {clean(id)} is skipped: {clean(why)}")
     if done.refused:
         say(
             f"lakelog: {show_count(done.refused, 'dead letter')} refused; `lakelog dead show {group} ID` has the story."
@@ -212,7 +212,7 @@ def discard(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Give dead letters up for good.
+    """Discard dead letters permanently.
 
     `dead list --state discarded` still shows them.
     """
@@ -230,7 +230,7 @@ def discard(
 
 
 def shape(letter: DeadLetter) -> dict[str, object]:
-    """As in the HTTP API; fields without content are left out."""
+    """Return a dead letter with the fields of the HTTP API, without empty fields."""
     from lakelog.cli import messages
 
     fields: dict[str, object] = {
@@ -283,7 +283,7 @@ def _redrive(letters: DeadLetters, options: dict[str, Any]) -> Redriven:
 
 
 def _ask(letters: DeadLetters, group: str, ids: list[str]) -> None:
-    """A few that are named need no question, and none that are chosen need no answer."""
+    """Ask for confirmation, unless there is nothing to discard or only a few ids are given."""
     count = len(ids) or len(letters.list(_MOST_COUNTED + 1))
     if 0 < len(ids) <= _FEW or not count:
         return

@@ -1,6 +1,6 @@
-"""`lakelog dev`: everything for a first try in one command. PostgreSQL, schema, token, server, and where the data is.
+"""`lakelog dev`: starts PostgreSQL and a server with a schema and a token, for development.
 
-What it makes is for one person on one machine; `lakelog serve` is for the rest.
+The installation is for one person on one machine. Use `lakelog serve` for everything else.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def dev(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="The server's port.", show_default="8080")] = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Accept calls without a token.")] = False,
 ) -> None:
-    """Start everything for a first try: PostgreSQL, server, token.
+    """Start a development installation: PostgreSQL, server, token.
 
     Ctrl-C stops it; the data stays. Other `lakelog` commands in the same folder find the server by themselves.
     """
     import asyncio
 
-    # Before a database is created: without the `server` extra this command cannot do anything with it.
+    # Fail before a database is created if the `server` extra is missing.
     import lakelog.server
     import lakelog.storage.postgres  # noqa: F401
     from lakelog.cli import local_postgres
@@ -85,10 +85,10 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
 
     @asynccontextmanager
     async def opened(settings: ServerSettings) -> AsyncIterator[Engine]:
-        # This command has its own lines for start and stop, and what it is asked for needs no audit.
+        # This command prints its own lines for start and stop, and development needs no audit log.
         for name in ("lakelog.audit", "lakelog.server.starting", "lakelog.server.serving"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        # The port is open by now: whoever reads the panel and is quick waits a moment, and is not refused.
+        # The port is already open, so a call made right after the panel appears waits instead of failing.
         async with open_engine(settings) as engine:
             _write_env(folder, f"http://127.0.0.1:{port}", token, postgres.url)
             _print_panel(folder, f"http://127.0.0.1:{port}", token, postgres)
@@ -98,7 +98,7 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
 
 
 async def _prepare(url: str, secret: str | None) -> str:
-    """Brings the schema up to date; the secret of the last time if it still holds, or a new one."""
+    """Migrate the schema, and return the previous secret if its token is still valid, or a new one."""
     from lakelog.storage.postgres import migrate, open_catalog
 
     await migrate(url)
@@ -136,20 +136,20 @@ def _choose_port(asked: int | None) -> int:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps the folder for this process: a second one would start a second PostgreSQL on the same files."""
+    """Lock the folder: a second process would start a second PostgreSQL on the same files."""
     if not folder.exists():
         folder.mkdir(parents=True)
-        # Nothing in it is for a repository, and the token is a secret.
+        # The folder must not be committed: it holds data and a secret token.
         (folder / ".gitignore").write_text("*\n")
     if os.geteuid() == 0:
-        # PostgreSQL runs as another user then, and has to get through; the secrets in it have modes of their own.
+        # PostgreSQL then runs as another user and must be able to enter the folder. Secret files have stricter modes.
         folder.chmod(0o711)
     with (folder / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(
-                f"Another `lakelog dev` runs in {folder}; use its server, stop it, or give --data and another folder."
+                f"Another `lakelog dev` is running in {folder}. Use its server, stop it, or give another --data."
             ) from None
         yield
 
@@ -193,7 +193,7 @@ def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostg
     if sys.stdout.isatty():
         from rich.console import Console
 
-        # Rules and no box, so that the lines between them can be copied even where the terminal wraps them.
+        # Rules instead of a box, so that the lines can be copied even where the terminal wraps them.
         console = Console()
         console.rule("Lakelog is running")
         print_line("\n".join(lines))

@@ -1,10 +1,10 @@
-"""What a command that failed says, and its exit code.
+"""The messages and exit codes of failed commands.
 
-    0  done                         3  there is no such topic, partition, group, dead letter or token
-    1  refused, or failed           4  the server or PostgreSQL cannot be reached, or is overloaded: try again
-    2  wrong usage                130  ended by Ctrl-C
+    0  done                         3  the topic, partition, group, dead letter or token does not exist
+    1  refused, or failed           4  the server or PostgreSQL is unreachable or overloaded: retry
+    2  wrong usage                130  stopped by Ctrl-C
 
-One or two lines on stderr: what happened, and what to do next. A traceback only with `--debug`.
+A failed command prints one or two lines on stderr: what happened, and what to do next. `--debug` adds a traceback.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ORDER = (
     *("serve", "migrate", "tokens", "version"),
 )
 
-# Packages of the `server` extra; a bare installation is a client only.
+# Packages of the `server` extra, which an installation of the client does not have.
 _SERVER_PACKAGES = frozenset(
     [
         "asyncpg",
@@ -52,7 +52,7 @@ _SERVER_PACKAGES = frozenset(
 
 
 class Commands(TyperGroup):
-    """The root group: whatever a command raises becomes a message and an exit code here."""
+    """The root group, which turns the error of a command into a message and an exit code."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -67,7 +67,7 @@ class Commands(TyperGroup):
         for param in params:
             if param.name == "install_completion":
                 param.help = "Install tab completion for your shell."
-            # For those who install it by hand: it is in the reference.
+            # Only needed to install completion by hand, which the reference describes.
             param.hidden = param.hidden or param.name == "show_completion"
         return params
 
@@ -80,10 +80,10 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in _SERVER_PACKAGES:
                 raise
-            _show(f"This command needs {error.name}.", "Install the server's parts: pip install 'lakelog[server]'")
+            _show(f"This command needs {error.name}.", "Install the server extra: pip install 'lakelog[server]'")
             raise typer.Exit(FAILED) from _reraised(error)
         except BrokenPipeError:
-            # Whoever read our output has enough. The interpreter would complain about it once more at its end.
+            # The reader of the pipe is gone. Without this, the interpreter would report it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(OK) from None
 
@@ -110,12 +110,12 @@ def _advice(error: LakelogError) -> str | None:
     from lakelog.cli import target
 
     if isinstance(error, TopicExists):
-        return "Give --if-missing if that is fine, or another name."
+        return "Choose another name, or use --if-missing to accept the existing topic."
     where = target.last_used()
     if where is None:
         return None
     if isinstance(error, NotAuthenticated) and not where.token:
-        return "Create a token with `lakelog tokens create`, and give it with --token."
+        return "Create a token with `lakelog tokens create` and pass it with --token."
     if not isinstance(error, Unavailable | OutcomeUnknown):
         return None
     unreachable = error.subject.get("unreachable")

@@ -1,4 +1,4 @@
-"""`lakelog fetch`: messages of one partition, from a position on."""
+"""`lakelog fetch`: prints the messages of one partition from a position on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FromOption = Annotated[
 ]
 PAGE = 1000
 PAGE_SECONDS = 1.0
-"""How long a fetch before the end waits: a server that is about to stop may answer with no messages."""
+"""How long a fetch waits for messages: a server that is about to stop may return none."""
 
 
 def fetch(
@@ -44,7 +44,7 @@ def fetch(
     from lakelog.cli import messages
 
     if sum(given is not None for given in (offset, start, last)) > 1:
-        raise typer.BadParameter("Give one of --offset, --from and --last.")
+        raise typer.BadParameter("Give only one of --offset, --from and --last.")
     where: dict[str, Any] = (
         {"last": last} if last is not None else {"offset": offset} if offset is not None else position(start)
     )
@@ -83,7 +83,7 @@ def next_page(topic: Any, partition: int | None, offset: int, *, limit: int = PA
 
 
 def position(start: str | None) -> dict[str, str | datetime]:
-    """`--from` as the client's call takes it."""
+    """Return the value of --from as arguments of the client's `fetch`."""
     if start is None or start in ("earliest", "latest"):
         return {"offset": start or "earliest"}
     try:

@@ -1,4 +1,4 @@
-"""The names of input formats, which `--help` needs. `lines` implements them."""
+"""The input formats of `lakelog publish`. The module `lines` implements them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """How input becomes messages."""
+    """How the input is split into messages."""
 
     AUTO = "auto"
     LINES = "lines"

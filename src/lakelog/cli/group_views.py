@@ -1,4 +1,4 @@
-"""Groups as commands print them: JSON with the fields of the HTTP API, or tables for people."""
+"""Output of `lakelog groups`: JSON with the fields of the HTTP API, or tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN_RUNS = 3
 _COMMAND = re.compile(r"`[^`]+`")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _MOST_DEAD = 10_000
-"""The list counts no further."""
+"""The server counts dead letters up to this number."""
 _ENDS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
@@ -53,7 +53,7 @@ def shape(group: GroupInfo) -> dict[str, object]:
 
 
 def summary(group: GroupSummary) -> dict[str, object]:
-    """As the list of the HTTP API has it."""
+    """Return a group with the fields of the group list in the HTTP API."""
     return {
         **shape(group),
         "status": group.status,
@@ -85,7 +85,7 @@ def print_list(groups: Sequence[GroupSummary], now: datetime | None = None) -> N
 
 
 def described(found: GroupDescription) -> dict[str, object]:
-    """All of it; `leases` are those of all partitions."""
+    """Return the whole description of a group; `leases` holds those of all partitions."""
     return {
         **shape(found.group),
         "status": found.status,
@@ -182,7 +182,7 @@ def _print_members(members: tuple[MemberInfo, ...], now: datetime) -> None:
 
 
 def _print_progress(progress: tuple[PartitionProgress, ...], now: datetime) -> None:
-    """The columns fit a terminal of 80, also with offsets of nine digits."""
+    """Print the partitions as a table that fits 80 columns even with nine-digit offsets."""
     print_line("")
     print_table(
         ["partition", "committed", "end", "lag", "leased", "waiting", "oldest", "status"],
@@ -215,7 +215,7 @@ def _print_leases(progress: tuple[PartitionProgress, ...], now: datetime) -> Non
 
 
 def _offsets(lease: LeaseInfo) -> str:
-    """The first runs of offsets, and how many messages there are in all if these are not all."""
+    """Return the first ranges of offsets, and the number of messages if there are more ranges."""
     from lakelog.client.group_values import show_ranges
 
     shown = show_ranges(lease.offsets[:_SHOWN_RUNS])
@@ -237,7 +237,7 @@ def _print_wrapped(lines: Iterable[str]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         if width:
-            # So that the command can be copied: a terminal that is too narrow for it wraps it without a line break.
+            # Keep the command on one line so that it can be copied; a narrow terminal wraps it without a line break.
             line = _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), line)
             line = textwrap.fill(
                 line, max(40, width - 2), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False

@@ -1,4 +1,4 @@
-"""`lakelog groups`: how far groups are, and the verbs that change them."""
+"""`lakelog groups`: lists, describes, moves, pauses, alters and deletes groups."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def seek(
 
 
 def target(text: str) -> dict[str, Any]:
-    """`--to` as the client's seek takes it."""
+    """Return the value of --to as arguments of the client's `seek`."""
     if text in ("earliest", "latest"):
         return {"to": text}
     if text.startswith(_AS_ID):
@@ -111,7 +111,7 @@ def target(text: str) -> dict[str, Any]:
 
 
 def _is_date(text: str) -> bool:
-    """2026-01-31 is a date, because an id has no leading zeros; 2026-11-30 may be both."""
+    """Return whether the text is a date: 2026-01-31 is, because ids have no leading zeros; 2026-11-30 may be both."""
     if not _DATE.fullmatch(text):
         return False
     if any(part.startswith("0") for part in text.split("-")):
@@ -130,8 +130,8 @@ def _seek_summary(name: str, topic: str, moved: list[Sought], dry_run: bool) -> 
     left_out = sum(max(0, each.after - each.before) for each in moved)
     verb = "would be" if dry_run else "are"
     parts = [
-        f"{show_count(again, 'message')} {verb} handed out again" if again else "",
-        f"{show_count(left_out, 'message')} {verb} left out" if left_out else "",
+        f"{show_count(again, 'message')} {verb} delivered again" if again else "",
+        f"{show_count(left_out, 'message')} {verb} skipped" if left_out else "",
     ]
     what = " and ".join(part for part in parts if part) or "nothing changes"
     return f"group {name}, topic {topic}: {what}{' (dry run)' if dry_run else ''}"
@@ -173,7 +173,7 @@ def skip(
 def _readable(topic: str, planned: Skipped) -> str:
     place = f"{topic}/{planned.partition}"
     if planned.unreadable is None:
-        return f"The next message of {place} can be read: without a skip, the group receives it."
+        return f"The next message of {place} can be read. Without a skip, the group receives it."
     first, last = planned.unreadable
     return f"Offsets {first} to {last} of {place} cannot be read: the file of their segment is damaged or missing."
 
@@ -196,7 +196,7 @@ def pause(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Stop handing out messages. Leased messages may be finished."""
+    """Stop delivering messages to a group. Leased messages can be finished."""
     with open_log(url, token) as log:
         log.group(name).pause(topic)
     _print_switched("paused", name, topic, json)
@@ -210,14 +210,14 @@ def resume(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Continue after a pause."""
+    """Resume a paused group."""
     with open_log(url, token) as log:
         log.group(name).resume(topic)
     _print_switched("resumed", name, topic, json)
 
 
 def _print_switched(verb: str, name: str, topic: str | None, json: bool) -> None:
-    """Only what was asked for: a token that may change a group may not be allowed to read it."""
+    """Print only what was requested, because a token that can change a group may not be allowed to read it."""
     if json:
         print_json({verb: name, "topic": topic})
     else:
@@ -227,9 +227,9 @@ def _print_switched(verb: str, name: str, topic: str | None, json: bool) -> None
 @app.command()
 def alter(
     name: GroupArgument,
-    order: Annotated[Order | None, typer.Option(help="The order in which messages are handed out.")] = None,
+    order: Annotated[Order | None, typer.Option(help="The order in which messages are delivered.")] = None,
     filter: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only messages that match are handed out; '' for all.")
+        str | None, typer.Option(metavar="FILTER", help="Deliver only messages that match; '' for all.")
     ] = None,
     retries: Annotated[
         int | None, typer.Option(min=0, max=1000, help="How often a failed message is retried; at most 1,000.")
@@ -257,9 +257,9 @@ def alter(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Change a group's settings. Settings that are not given stay as they are.
+    """Change a group's settings. Settings that are not given do not change.
 
-    A worker whose subscription states other settings is refused when it starts again: change its code too.
+    A worker whose subscription has other settings is refused at its next start, so change its code too.
     """
     changes: dict[str, object] = {
         "order": order,
@@ -289,7 +289,7 @@ def alter(
 def retry_policy(
     present: RetryPolicy, retries: int | None, base_seconds: float | None, max_seconds: float | None
 ) -> RetryPolicy:
-    """The present policy with what is given. A longest delay makes a fixed delay one that doubles."""
+    """Return the current policy with the given changes. Setting a longest delay makes the policy exponential."""
     from lakelog.model.group import Exponential, Fixed
 
     count = present.max if retries is None else retries

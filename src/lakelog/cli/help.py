@@ -1,6 +1,6 @@
-"""Help as people read it: `--limit N` instead of `--limit <int range>`, `TOPIC` instead of `{topic}`, no `[x>=1]`.
+"""Readable help texts: `--limit N` instead of `--limit <int range>`, `TOPIC` instead of `{topic}`, no `[x>=1]`.
 
-It changes how parameters are shown, for all commands at once; their texts are the commands' own.
+The module changes how parameters are shown in all commands. The commands define the texts themselves.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _RANGE = re.compile(r"(-?[\d.]+<=?)?x([<>]=?-?[\d.]+)?")
 _DEFAULT = re.compile(r"(default: )\((.*)\)")
 
 Record = tuple[str, str]
-"""The two columns of a parameter."""
+"""The two columns of a parameter in the help."""
 
 
 def tidy(command: Any) -> None:
-    """Change how the help of a command, and of those below it, shows parameters."""
+    """Change how the help of a command and its subcommands shows parameters."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             _tidy_argument(parameter)
@@ -66,7 +66,7 @@ def _option(option: Any, shown: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return the text without a range of numbers, or parentheses, in the brackets at its end."""
+    """Return the text without the number range or parentheses in the brackets at its end."""
     said, mark, extra = text.rpartition("  [")
     if not mark:
         return text

@@ -1,6 +1,6 @@
-"""Input to messages: lines of text, JSON, whole messages, or raw bytes. It publishes nothing.
+"""Parses input into messages: lines of text, JSON, whole messages, or raw bytes. It publishes nothing.
 
-A line that cannot be used is a `BadLine` with its number and the reason; the command decides what to do about it.
+A line that cannot be parsed becomes a `BadLine` with its number and the reason; the command decides what to do with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakelog.model.limits import MAX_MESSAGE_BYTES
 
 JSON = "application/json"
 WHOLE = (Format.RAW, Format.JSON)
-"""Formats in which all of the input is one message."""
+"""Formats in which the whole input is one message."""
 
 # A message in base64, with its headers, is longer than its value.
 _MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
@@ -48,7 +48,7 @@ class BadLine:
 
 
 class _MessageLine(msgspec.Struct):
-    """A line as `lakelog tail --json` prints it; its place there is not its place here."""
+    """A line as `lakelog tail --json` prints it, without its partition and offset."""
 
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value_base64: str | None = None
@@ -63,8 +63,8 @@ _message_line = msgspec.json.Decoder(_MessageLine)
 
 
 def read_value(text: str, wanted: Format, key_field: str | None) -> Input:
-    """Return the message that a command line holds; raise ValueError with the reason if the text is not one."""
-    # The shell's own bytes: Python has replaced those that are not UTF-8.
+    """Return the message of a --value; raise ValueError with the reason if the text is not a message."""
+    # Use the bytes that the shell passed: Python has replaced those that are not UTF-8.
     data = os.fsencode(text)
     if wanted is Format.RAW:
         return Input(number=1, value=data, size=len(data))
@@ -75,7 +75,7 @@ def read_value(text: str, wanted: Format, key_field: str | None) -> Input:
 
 
 def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | None) -> Iterator[Input | BadLine]:
-    """Yield the messages of the input in order. Empty lines are left out."""
+    """Yield the messages of the input in order, without empty lines."""
     if wanted in WHOLE:
         yield _whole(stream, wanted, key_field)
         return
@@ -99,7 +99,7 @@ def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | 
 def _detect(name: str, first: bytes) -> tuple[Format, str | None]:
     """Return the format of the input, and why the first line is not JSON if it starts like JSON.
 
-    JSON lines if the file's name says so, or if the first line is a JSON object or array; else lines of text.
+    The format is JSON lines if the file name or the first line (a JSON object or array) says so; otherwise, text lines.
     """
     if name.endswith((".jsonl", ".ndjson")):
         return Format.JSONL, None
@@ -116,7 +116,7 @@ def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> I
     if wanted is Format.LINES:
         return Input(number=number, value=_text(line.rstrip(b"\r\n")), size=len(line))
     line = line.strip()
-    # JSON is stored as these bytes, and msgspec does not check that they are UTF-8 throughout.
+    # These bytes are stored, and msgspec does not check that all of them are UTF-8.
     _text(line)
     if wanted is Format.MESSAGES:
         return _from_message(number, line, key_field)
@@ -124,7 +124,7 @@ def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> I
 
 
 def _from_json(message: Input, line: bytes, key_field: str | None) -> Input:
-    """Text is stored as text, null as no value, any other JSON byte for byte: numbers keep all of their digits."""
+    """Return the message with its value: text as text, null as no value, other JSON as bytes, so numbers stay exact."""
     try:
         value = _decoded(line)
     except ValueError as error:
@@ -189,7 +189,7 @@ def _text(line: bytes) -> str:
 def _whole(stream: BinaryIO, wanted: Format, key_field: str | None) -> Input | BadLine:
     data = stream.read(MAX_MESSAGE_BYTES + 1)
     if len(data) > MAX_MESSAGE_BYTES:
-        return BadLine(number=1, reason=f"it is over {MAX_MESSAGE_BYTES} bytes, the most that a message may have")
+        return BadLine(number=1, reason=f"it exceeds {MAX_MESSAGE_BYTES} bytes, the largest size of a message")
     if wanted is Format.RAW:
         return Input(number=1, value=data, size=len(data))
     try:
@@ -199,7 +199,7 @@ def _whole(stream: BinaryIO, wanted: Format, key_field: str | None) -> Input | B
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines, of which an endless one takes no more memory than its limit."""
+    """Yield the lines of the stream; a longer line is cut at the limit, so that it cannot fill the memory."""
     while line := stream.readline(_MAX_LINE_BYTES + 1):
         yield line
         while line and not line.endswith(b"\n"):

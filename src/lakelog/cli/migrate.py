@@ -1,4 +1,4 @@
-"""`lakelog migrate`: brings the schema of every database up to this version."""
+"""`lakelog migrate`: updates the schema of every database to this version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakelog.cli.target import JsonOption
 
 
 def migrate(database_url: DatabaseOption = None, cell: CellOption = None, json: JsonOption = False) -> None:
-    """Bring the schema of the databases up to date.
+    """Update the schema of all databases.
 
     It is safe to run twice at the same time, and while servers of the previous version run. It also adds new cells.
     """

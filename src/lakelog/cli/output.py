@@ -1,4 +1,4 @@
-"""What commands print: tables and fields for people, JSON for programs. Commands decide what is in them.
+"""Output of commands: tables and fields for people, JSON for programs. The commands choose the content.
 
 Results go to stdout, everything else to stderr. On a terminal, tables fit its width; in a pipe they are whole.
 """
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from lakelog.cli import tables
 
 PREFIX = "lakelog: "
-"""Begins what a command says about itself, as other programs do."""
+"""Prefix of messages on stderr."""
 
 
 def print_json(value: object) -> None:
@@ -32,7 +32,7 @@ def print_line(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the person something that is not part of the result; on a terminal, wrapped between words."""
+    """Print a message that is not part of the result on stderr; on a terminal, wrap it between words."""
     if sys.stderr.isatty():
         text = "\n".join(part for line in text.splitlines() for part in _within(line, _columns()))
     sys.stderr.write(text + "\n")
@@ -42,12 +42,12 @@ def say(text: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, cut: Collection[str] = ()
 ) -> None:
-    """Print a row for each thing.
+    """Print a table.
 
     Args:
         columns: The headings.
         rows: The cells of each row.
-        empty: What to say on stderr if there are no rows.
+        empty: The message on stderr if there are no rows.
         cut: The columns of free text, which may be cut to fit a terminal.
     """
     cells = [[clean(str(cell)) for cell in row] for row in rows]
@@ -60,14 +60,14 @@ def print_table(
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Print what is known about one thing, by name."""
+    """Print names and values, one per line."""
     shown = [(name, clean(str(text))) for name, text in fields.items()]
     for line in tables.lay_out_fields(shown, _room()):
         print_line(line)
 
 
 def clean(text: str) -> str:
-    """Return the text on one line, with control characters escaped: they could steer a terminal."""
+    """Return the text on one line, with control characters escaped, because they could control the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
@@ -90,7 +90,7 @@ def _columns() -> int:
 
 
 def _within(line: str, width: int) -> Iterable[str]:
-    """Yield the line in parts of this width, those after the first below its text."""
+    """Yield the line in parts of this width; parts after the first are indented to the start of the text."""
     start = len(line) - len(line.lstrip(" ")) or len(PREFIX) * line.startswith(PREFIX)
     first, *rest = tables.wrap(line[start:], width - start)
     yield line[:start] + first

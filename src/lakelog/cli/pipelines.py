@@ -1,4 +1,4 @@
-"""`lakelog pipelines`: what moves many messages at once. Runs it here or on a Spark cluster; shows what ran."""
+"""`lakelog pipelines`: runs pipelines on this machine or on a Spark cluster, and lists their runs."""
 
 from __future__ import annotations
 
@@ -193,12 +193,12 @@ def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float
 
 
 def _age(text: str) -> timedelta:
-    """A duration that may be none at all."""
+    """Return a duration, which may be zero."""
     return timedelta(0) if text in ("0", "0s") else parse_duration(text)
 
 
 def _connection(url: str | None, token: str | None) -> ConnectionSettings:
-    """Checked at once: Spark would take seconds to start, only to find nobody there."""
+    """Return the connection after checking that the server is reachable, because Spark takes seconds to start."""
     from lakelog.spark.session import ConnectionSettings
 
     open_log(url, token).close()
@@ -213,7 +213,7 @@ def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob,
         with jobs.stoppable(), _Screen(json, job) as screen:
             done = jobs.run_tier(connection, sessions, job, screen.report())
     except KeyboardInterrupt:
-        say("Stopped. What was tiered stays; run it again to go on.")
+        say("Stopped. Tiered messages stay tiered. Run the command again to continue.")
         raise
     finally:
         sessions.stop()
@@ -222,7 +222,7 @@ def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob,
 
 
 class _Screen:
-    """A bar on stderr while a person watches, and a line or an object for each topic that is done."""
+    """Shows a progress bar on a terminal, and prints a line or a JSON object for each finished topic."""
 
     def __init__(self, json: bool, job: TierJob) -> None:
         self._json = json
@@ -302,7 +302,7 @@ def _tiered_line(done: TierSummary, job: TierJob) -> str:
 
 
 def _nothing_line(done: TierSummary, job: TierJob) -> str:
-    """Say why there was nothing to tier."""
+    """Return the reason why there was nothing to tier."""
     if not done.total:
         return f"{done.topic}: nothing to tier: the topic has no messages"
     if not done.hot:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr while a person watches; nothing otherwise."""
+"""A progress bar on stderr if it is a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EVERY_SECONDS = 0.1
 
 
 class Progress:
-    """Counts messages; shows count, rate and, where the size is known, how far it is."""
+    """Counts messages, and shows the count, the rate and, if the size is known, the progress."""
 
     def __init__(self, *, total_bytes: int | None, watched: bool | None = None) -> None:
         self.count = 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
-    """What every message of the command gets."""
+    """The options of the command that apply to every message."""
 
     format: Format
     key: str | None
@@ -75,12 +75,12 @@ def publish(
 ) -> None:
     """Publish messages from stdin, a file, or --value.
 
-    Empty lines are left out. On a terminal it shows progress; in a pipe, or with --json, it prints a summary as JSON.
+    Empty lines are skipped. On a terminal it shows progress; in a pipe, or with --json, it prints a summary as JSON.
     """
     if value is not None and file is not None:
         raise typer.BadParameter("Give a FILE or --value, not both.")
     if value is None and idempotency_key is not None:
-        raise typer.BadParameter("--idempotency-key is for --value: each message needs a key of its own.")
+        raise typer.BadParameter("Use --idempotency-key only with --value: each message needs its own key.")
     wish = _Wish(
         format=format,
         key=key,
@@ -101,7 +101,7 @@ def publish(
 def _publish_value(topic: Any, value: str, wish: _Wish, idempotency_key: str | None, json: bool) -> None:
     message = read_option(value, wish.format, _key_field(topic, wish))
     if wish.key_field is not None and wish.key is None and message.key is None:
-        raise typer.BadParameter("It needs a JSON --value; this one is text.", param_hint="--key-field")
+        raise typer.BadParameter("This option needs a JSON --value, but the value is text.", param_hint="--key-field")
     receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, wish))
     if json:
         print_json(receipt)
@@ -111,7 +111,7 @@ def _publish_value(topic: Any, value: str, wish: _Wish, idempotency_key: str | N
 
 
 def read_option(value: str, wanted: Format, key_field: str | None) -> Input:
-    """Return the message of a --value; say so if it is stored as text although it starts like JSON."""
+    """Return the message of a --value; print a warning if it starts like JSON but is stored as text."""
     from lakelog.cli import lines
 
     try:
@@ -121,7 +121,7 @@ def read_option(value: str, wanted: Format, key_field: str | None) -> Input:
     if message.doubt is not None:
         say(
             f"lakelog: The value starts like JSON but is not JSON: {clean(message.doubt)}.\n"
-            "         It is stored as text. With --format json it would be refused."
+            "         It is stored as text. Use --format json to refuse such values."
         )
     return message
 
@@ -134,7 +134,7 @@ def _key_field(topic: Any, wish: _Wish) -> str | None:
 
 
 def _options(message: Input, wish: _Wish) -> dict[str, Any]:
-    """Return how the client publishes the message; the command's options come first."""
+    """Return the arguments of `publish` for the message; the command's options take precedence."""
     return {
         "key": wish.key if wish.key is not None else message.key,
         "headers": {**message.headers, **wish.headers} or None,
@@ -146,10 +146,10 @@ def _options(message: Input, wish: _Wish) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _opened(file: Path | None) -> Iterator[tuple[BinaryIO, str, int | None]]:
-    """The input, its name, and its size if that is known."""
+    """Open the input; yield the stream, its name, and its size if it is known."""
     if file is None or str(file) == "-":
         if sys.stdin.isatty():
-            say("Type a message a line; Ctrl-D ends.")
+            say("Type one message per line. Press Ctrl-D to finish.")
         yield sys.stdin.buffer, "", None
         return
     try:
@@ -162,7 +162,7 @@ def _opened(file: Path | None) -> Iterator[tuple[BinaryIO, str, int | None]]:
 
 
 class _Bulk:
-    """Publishes a stream of input by a producer."""
+    """Publishes a stream of input with a producer."""
 
     def __init__(self, topic: Any, wish: _Wish, json: bool) -> None:
         self._topic = topic
@@ -216,7 +216,7 @@ class _Bulk:
         if self._wish.format in WHOLE:
             raise InvalidRequest(f"The input is not a message: {reason}.")
         if self._wish.skip_bad:
-            say(f"lakelog: line {number} is left out: {clean(reason)}")
+            say(f"lakelog: line {number} is skipped: {clean(reason)}")
             return
         raise InvalidRequest(
             f"Line {number} is not a message: {reason}. The lines before it are published: "
@@ -238,7 +238,7 @@ class _Bulk:
             count = show_count(progress.count, "message")
             print_line(f"published {count} in {progress.seconds:.1f} s ({progress.rate:,.0f}/s)")
         if self._bad:
-            say(f"lakelog: {show_count(self._bad, 'line')} left out.")
+            say(f"lakelog: {show_count(self._bad, 'line')} skipped.")
             raise typer.Exit(1)
 
     def _count_failed(self, error: LakelogError, messages: Any) -> None:

@@ -1,4 +1,4 @@
-"""`lakelog serve`: the composition root. Opens the stores, puts engine and maintenance together, runs the server."""
+"""`lakelog serve`: the composition root, which opens the stores and the engine, and runs the server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def serve(
 
 
 def make_settings(given: dict[str, Any]) -> ServerSettings:
-    """The server's settings: what is given, else the environment, else the defaults."""
+    """Return the server's settings from the options, the environment or the defaults, in this order."""
     from pydantic import ValidationError
 
     from lakelog.server import ServerSettings
@@ -76,7 +76,7 @@ def make_settings(given: dict[str, Any]) -> ServerSettings:
 
 
 def check(settings: ServerSettings) -> None:
-    """Refuse, before any worker starts, what would stop all of them, and warn about what is dangerous."""
+    """Fail on settings that would stop every worker, and warn about dangerous ones, before any worker starts."""
     import asyncio
 
     from lakelog.objectstore import check_shared
@@ -92,7 +92,7 @@ def check(settings: ServerSettings) -> None:
 
     weak = asyncio.run(look())
     if weak and settings.workers > 1:
-        # One process logs it by itself.
+        # A single process logs it itself.
         log_not_durable(weak)
     if not settings.authenticate:
         log_no_authentication()
@@ -100,7 +100,7 @@ def check(settings: ServerSettings) -> None:
 
 @asynccontextmanager
 async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
-    """The engine on the settings' databases, started, with maintenance beside it."""
+    """Open and start the engine on the databases of the settings, with its maintenance."""
     from lakelog.engine import Engine, EngineSettings
     from lakelog.maintenance import Maintenance
 

@@ -1,4 +1,4 @@
-"""Rows of text laid out as lines: aligned in columns, and within the width of a terminal. It prints nothing.
+"""Layout of tables: rows of text become lines that fit the width of a terminal. The module prints nothing.
 
 Words are never broken. A table that is too wide is narrowed in three steps: cells of free text are cut, other cells
 are wrapped between words, and if that is not enough, each row becomes a block of fields.
@@ -14,16 +14,16 @@ from itertools import zip_longest
 _WORD = re.compile(r"[^\s`]*`[^`]*`\S*|\S+")
 _GAP = 2
 _CUT_WIDTH = 12
-"""Free text is not cut to less than this."""
+"""The smallest width to which free text is cut."""
 _FIELD_WIDTH = 20
-"""A field's text is not wrapped into less than this."""
+"""The smallest width to which the text of a field is wrapped."""
 
 
 def lay_out(rows: Sequence[Sequence[str]], room: int | None = None, cut: Collection[int] = ()) -> Iterator[str]:
     """Yield the lines of a table, the first row being its headings.
 
     Args:
-        rows: The cells, as many in each row.
+        rows: The cells. All rows have the same number of cells.
         room: How wide a line may be; None leaves every cell whole.
         cut: The columns of free text.
     """
@@ -55,14 +55,14 @@ def lay_out_fields(fields: Sequence[tuple[str, str]], room: int | None = None) -
 def _narrowed(
     rows: Sequence[Sequence[str]], natural: Sequence[int], room: int, cut: Collection[int]
 ) -> list[int] | None:
-    """Return the widths with which the table fits; None if it does not fit without breaking a word."""
+    """Return the column widths with which the table fits; None if it fits only by breaking words."""
     lowest = [
         min(width, _CUT_WIDTH) if column in cut else max(_longest_word(row[column]) for row in rows)
         for column, width in enumerate(natural)
     ]
     widths = list(natural)
     excess = sum(natural) + _GAP * (len(natural) - 1) - room
-    # Free text first, then the column that can give most.
+    # Shrink free text first, then the column that can shrink most.
     for column in sorted(range(len(natural)), key=lambda each: (each not in cut, lowest[each] - natural[each])):
         less = max(0, min(excess, natural[column] - lowest[column]))
         widths[column] -= less
@@ -79,7 +79,7 @@ def _blocks(rows: Sequence[Sequence[str]], room: int | None) -> Iterator[str]:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the text as lines of at most this width, broken between words; a longer word has a line of its own.
+    """Return the text as lines of at most this width, broken between words; a longer word gets its own line.
 
     A command in backticks stays on one line if it fits, so that it can be copied.
     """

@@ -1,4 +1,4 @@
-"""`lakelog tail`: the newest messages of a topic, and with `-f` those to come. One line each, printed at once."""
+"""`lakelog tail`: prints the newest messages of a topic, and with `-f` new messages as they arrive."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tail(
 def find_messages(
     topic: Any, partition: int | None, where: dict[str, Any] | None, last: int, follow: bool
 ) -> Iterator[Any]:
-    """Yield the messages that are asked for; with `follow` also those to come."""
+    """Yield the requested messages; with `follow`, also new ones as they arrive."""
     if where is not None and partition is None:
         yield from topic.read(from_=where.get("time") or where["offset"], follow=follow)
         return
@@ -72,7 +72,7 @@ def find_messages(
 
 
 def _newest(topic: Any, partition: int | None, last: int) -> tuple[list[Any], dict[int, int]]:
-    """Return the last messages of all partitions together, by the time they were appended, and where to read on."""
+    """Return the last messages of all partitions in the order of their times, and the offsets to continue from."""
     partitions = range(topic.describe().partitions) if partition is None else [partition]
     found: list[Any] = []
     ends: dict[int, int] = {}
@@ -81,7 +81,7 @@ def _newest(topic: Any, partition: int | None, last: int) -> tuple[list[Any], di
         for page in _pages(topic, one, {"last": last}, follow=False):
             own += page.messages
             ends[one] = page.next_offset
-        # A merge, not a sort: messages of one partition stay in the order of their offsets whatever their times are.
+        # Merged, not sorted: messages of one partition stay in the order of their offsets, whatever their times are.
         found = list(merge(found, own, key=lambda message: message.appended_at))
         found = found[-last:] if last else found
     return found, ends
@@ -109,7 +109,7 @@ def _pages(topic: Any, partition: int | None, where: dict[str, Any], follow: boo
 
 
 def _end_with_reader() -> None:
-    """Ends the process when whoever reads the pipe is gone, even if no message comes that could not be written."""
+    """Exit when the reader of the pipe is gone, even if no further message arrives to be written."""
     import select
     import threading
 

@@ -1,4 +1,4 @@
-"""Opens the client of a command, for the server that its options, the environment or `lakelog dev` name."""
+"""Opens the client of a command, for the server from its options, the environment or `lakelog dev`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _last: list[Target] = []
 
 
 def last_used() -> Target | None:
-    """Return the server of the present command, for what an error says."""
+    """Return the server of the current command, for error messages."""
     return _last[-1] if _last else None
 
 
@@ -45,7 +45,7 @@ def find_target(url: str | None, token: str | None) -> Target:
 
 
 def open_log(url: str | None, token: str | None, *, patient: bool = False) -> Lakelog:
-    """Return the client of the command; close it by `with`. `patient`: it retries through a restart of the server."""
+    """Return the client of the command, a context manager. With `patient`, it retries during a server restart."""
     from lakelog import Lakelog
     from lakelog.cli.waiting import Watch
     from lakelog.client.connecting.connect import policy_of, transport_to
@@ -53,7 +53,7 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
     found = find_target(url, token)
     _last.append(found)
     if found.notice and sys.stderr.isatty():
-        # For a person, who may have expected another server; a script has its own ways to be sure.
+        # Only on a terminal: a person may have expected another server, but a script names its server.
         say(found.notice)
     transport = transport_to(found)
     watch = Watch(found.place)
@@ -67,7 +67,7 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
 
 
 def _check_reachable(found: Target) -> None:
-    """Raise at once if no server listens: the client would retry, and a person would wait for nothing."""
+    """Raise immediately if no server is listening; the client would retry and let the user wait."""
     from lakelog.client.connecting.failures import cannot_connect
     from lakelog.client.connecting.urls import servers_of
 

@@ -1,4 +1,4 @@
-"""`lakelog tokens`: who may do what. Works on the database directly, so that the first token needs no token."""
+"""`lakelog tokens`: creates, lists and revokes tokens directly in the database, so the first token needs no token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EnvironmentOption = Annotated[str, typer.Option(help="The environment of the tok
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Option(help="What the token is for; `tokens list` shows it.")],
+    name: Annotated[str, typer.Option(help="The purpose of the token; `tokens list` shows it.")],
     project: ProjectOption = "default",
     environment: EnvironmentOption = "default",
     rights: Annotated[
@@ -125,7 +125,7 @@ def parse_rights(text: str) -> frozenset[Right]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     known = [right.value for right in Right]
     if not names or not set(names) <= set(known):
-        raise typer.BadParameter(f"Rights are some of {', '.join(known)}; not {text!r}.", param_hint="--rights")
+        raise typer.BadParameter(f"Rights must be some of {', '.join(known)}; not {text!r}.", param_hint="--rights")
     return frozenset(Right(name) for name in names)
 
 

@@ -75,7 +75,7 @@ def create(
     if json:
         print_json(shape(info))
     else:
-        # The server does not say whether the topic is new.
+        # The response does not say whether the topic is new.
         verb = "" if if_missing else "created "
         print_line(f"{verb}topic {info.name} with {show_count(info.partitions, 'partition')}")
 
@@ -130,7 +130,7 @@ def alter(
 ) -> None:
     """Change a topic's settings, or add partitions.
 
-    Settings that are not given stay as they are.
+    Settings that are not given do not change.
     """
     limits = {"max_age": _age(max_age), "max_count": max_count, "max_bytes": _size(max_bytes)}
     changes = {
@@ -197,7 +197,7 @@ def purge(
 
 
 def shape(info: TopicInfo) -> dict[str, object]:
-    """As in the HTTP API, with partitions only where they are known."""
+    """Return a topic with the fields of the HTTP API, and its partitions if they are known."""
     described: dict[str, object] = {
         "name": info.name,
         "incarnation": info.incarnation,
@@ -257,7 +257,7 @@ def _print_partitions(partitions: tuple[PartitionInfo, ...]) -> None:
             )
             for one in partitions
         ],
-        empty="The server does not know the partitions yet. Try again.",
+        empty="The server does not know the partitions yet. Retry in a moment.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Durations, sizes, rates, times and pairs as people type them. No other place of the CLI parses or writes them."""
+"""Parses and formats durations, sizes, rates, times and NAME=TEXT pairs for all commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES = {"": 1} | {
 
 
 def parse_duration(text: str) -> timedelta:
-    """`7d`, `12h`, `1h30m`; more than zero."""
+    """Return the duration of a text such as `7d`, `12h` or `1h30m`; it must be greater than zero."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise typer.BadParameter(f"{text!r} is not a duration; write it as 30s, 15m, 12h or 7d.")
@@ -28,12 +28,12 @@ def parse_duration(text: str) -> timedelta:
     except OverflowError:
         raise typer.BadParameter(f"{text!r} is too long a duration.") from None
     if duration <= timedelta(0):
-        raise typer.BadParameter("A duration is more than zero.")
+        raise typer.BadParameter("A duration must be greater than zero.")
     return duration
 
 
 def show_duration(duration: timedelta) -> str:
-    """The shortest form that `parse_duration` reads back."""
+    """Return the shortest text that `parse_duration` reads as this duration."""
     rest = round(duration.total_seconds() * 1000)
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):
@@ -51,18 +51,18 @@ def show_age(age: timedelta) -> str:
 
 
 def show_since(time: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago the time was, as `show_age` does; nothing for no time."""
+    """Return how long ago a time was, formatted by `show_age`; an empty text for None."""
     return "" if time is None else show_age((now or datetime.now(UTC)) - time)
 
 
 def parse_size(text: str) -> int:
-    """`10GiB`, `500MB`, `1048576`: bytes, more than zero."""
+    """Return the bytes of a size such as `10GiB`, `500MB` or `1048576`; at least one."""
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * _BYTES[(match[2] or "").lower()]) if match else 0
     if not match:
         raise typer.BadParameter(f"{text!r} is not a size; write it as 500MB or 10GiB.")
     if size <= 0:
-        raise typer.BadParameter("A size is at least one byte.")
+        raise typer.BadParameter("A size must be at least one byte.")
     return size
 
 
@@ -80,7 +80,7 @@ def show_count(count: int, thing: str) -> str:
 
 
 def parse_rate(text: str) -> float:
-    """`100/s`, `30/m`, or a bare number: messages a second, more than zero."""
+    """Return the messages per second of a rate such as `100/s` or `30/m`; a bare number is per second."""
     try:
         return rate_of(text)
     except InvalidRequest as error:
@@ -88,7 +88,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_time(text: str, now: datetime | None = None) -> datetime:
-    """RFC 3339, a date, or a duration: that long ago. Without an offset, UTC is meant."""
+    """Return the time of a text: RFC 3339, a date, or a duration for that long ago. The default time zone is UTC."""
     if _DURATION.match(text):
         return (now or datetime.now(UTC)) - parse_duration(text)
     try:
@@ -105,7 +105,7 @@ def show_time(time: datetime | None) -> str:
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
-    """`name=text`, given any number of times."""
+    """Return the values of a repeated option of the form NAME=TEXT, by name."""
     parsed: dict[str, str] = {}
     for pair in pairs or []:
         name, sign, text = pair.partition("=")

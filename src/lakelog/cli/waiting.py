@@ -1,7 +1,7 @@
-"""Tells a person why a command takes long: the server cannot be reached, fails, or does not answer.
+"""Reports why a command takes long: the server is unreachable, fails, or does not respond.
 
-It looks at the calls of a client's transport, each of which is one try. It retries nothing, and says nothing about the
-failure that ends the command: that is in `failures`.
+It watches the calls of a client's transport, each of which is one attempt. It retries nothing, and does not report the
+failure that ends the command; `failures` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTS = ("groups", "pipelines", "lake", "writes")
 
 
 class Watch:
-    """Watches the calls of one command, in a thread of its own once it is started."""
+    """Watches the calls of one command in its own thread."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -39,7 +39,7 @@ class Watch:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        # The client would log the first failure at once, in other words.
+        # The client would log the first failure too, in other words.
         logger.disabled = True
         threading.Thread(target=self._look_always, name="lakelog-waiting", daemon=True).start()
 
@@ -68,14 +68,14 @@ class Watch:
         return found
 
     def look(self) -> None:
-        """Tell the person once that the command waits, if it does."""
+        """Print once that the command is waiting, if it is."""
         if self._told:
             return
         failing, now = self._failing, self._clock()
         if failing is not None and now - failing[0] >= PATIENCE_SECONDS:
             self._tell(failing[1])
         elif any(late_at <= now for late_at in list(self._late_at.values())):
-            self._tell(failing[1] if failing else "no answer yet")
+            self._tell(failing[1] if failing else "no response yet")
 
     def _works(self) -> None:
         failing, told = self._failing, self._told
@@ -93,7 +93,7 @@ class Watch:
 
 
 class _Watched:
-    """A transport, or the part of one."""
+    """A transport whose calls are watched, or a part of one."""
 
     def __init__(self, inner: object, watch: Watch) -> None:
         self._inner = inner
@@ -105,7 +105,7 @@ class _Watched:
             return _Watched(found, self._watch)
 
         def call(*args: Any) -> Any:
-            # The last argument of every verb: how long a try may take, and beyond a usual try what the server waits.
+            # The last argument of every call is its timeout: beyond the usual one, the server may wait for data.
             return self._watch.run(found, *args, wait_seconds=max(0.0, args[-1] - _TRY_SECONDS))
 
         return call

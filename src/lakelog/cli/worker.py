@@ -1,4 +1,4 @@
-"""`lakelog worker`: runs the subscriptions of a program's client, until SIGTERM or Ctrl-C."""
+"""`lakelog worker`: runs the subscriptions of an application's client until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def worker(
     """
     import asyncio
 
-    # It includes the import, in which the client logs which server it uses.
+    # The import is included, because the client logs its server then.
     with _logging_to_stderr():
         log = find_client(target)
         if not log.subscriptions:
@@ -34,14 +34,14 @@ def worker(
 
 
 def find_client(target: str) -> Any:
-    """The client that the target names; says what is missing."""
+    """Return the client at `module:name`; raise an error that says what is missing."""
     from importlib import import_module
 
     from lakelog import AsyncLakelog, Lakelog
 
     module_name, mark, name = target.partition(":")
     if not mark or not module_name or not name:
-        raise InvalidRequest(f"{target!r} does not say where the client is; write module:name, such as shop.app:log.")
+        raise InvalidRequest(f"{target!r} is not of the form module:name, such as shop.app:log.")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -49,26 +49,28 @@ def find_client(target: str) -> Any:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            # The module is there, but wants another that is not.
+            # The module exists, but one of its imports does not.
             raise ConfigurationError(f"{module_name} cannot be imported: {error}.") from error
-        raise InvalidRequest(f"There is no module {error.name!r} in {folder} or among those installed.") from error
+        raise InvalidRequest(
+            f"Module {error.name!r} was not found in {folder} or among the installed packages."
+        ) from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise InvalidRequest(f"{module_name} has no {name!r}; give the name of what `lakelog.connect` returned.")
+        raise InvalidRequest(f"{module_name} has no {name!r}. Give the name of the variable that holds the client.")
     if not isinstance(found, Lakelog | AsyncLakelog):
-        raise InvalidRequest(f"{target} is a {type(found).__name__}, not what `lakelog.connect` returned.")
+        raise InvalidRequest(f"{target} is a {type(found).__name__}, not a client made by `lakelog.connect`.")
     return found
 
 
 @contextmanager
 def _logging_to_stderr() -> Iterator[None]:
-    """Print what the client logs: the server, starts and stops, dead letters, and outages."""
+    """Print the client's log lines: the server, starts and stops, dead letters, and outages."""
     import logging
 
     handler = logging.StreamHandler(sys.stderr)
-    # On a terminal the day is known, and lines are long.
+    # A terminal needs no date, and lines are long.
     times = "%H:%M:%S" if sys.stderr.isatty() else None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", times))
     log = logging.getLogger("lakelog")

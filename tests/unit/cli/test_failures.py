@@ -21,7 +21,7 @@ SERVER, DATABASE = "http://127.0.0.1:1", "postgresql://user:secret@127.0.0.1:2/x
             Unavailable("d", unreachable="database"),
             "Start PostgreSQL, or check the URL postgresql://127.0.0.1:2/x.",
         ),
-        (SERVER, NotAuthenticated("d"), "Create a token with `lakelog tokens create`, and give it with --token."),
+        (SERVER, NotAuthenticated("d"), "Create a token with `lakelog tokens create` and pass it with --token."),
         (SERVER, TopicNotFound("d"), None),
     ],
 )

@@ -156,6 +156,6 @@ def test_a_retried_value_has_its_content_type(
 def test_a_retried_value_that_is_none_is_refused(dead_letter: str) -> None:
     retry = ("dead", "retry", "g", dead_letter, "--value")
     assert "it is not JSON" in run(*retry, "{total: 31}", "--format", "json", code=2).stderr
-    assert "null is no value" in run(*retry, "null", "--format", "json", code=2).stderr
+    assert "A value must not be null" in run(*retry, "null", "--format", "json", code=2).stderr
     assert "keeps its key" in run(*retry, "{}", "--format", "messages", code=2).stderr
     assert "stored as text" in run(*retry, "{total: 31}").stderr

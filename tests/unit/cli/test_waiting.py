@@ -96,7 +96,7 @@ def test_a_server_that_refuses_is_told_once_after_two_seconds(
 def test_a_slow_answer_is_told(watched: Any, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.seconds = 2.1
     watched.groups.describe("g", 10.0)
-    assert capsys.readouterr().err == "Waiting for http://a:1: no answer yet. Ctrl-C to stop.\n"
+    assert capsys.readouterr().err == "Waiting for http://a:1: no response yet. Ctrl-C to stop.\n"
 
 
 def test_a_long_poll_is_not_slow(watched: Any, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
