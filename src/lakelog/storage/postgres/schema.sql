@@ -755,12 +755,6 @@ begin
 end
 $$;
 
-CREATE FUNCTION lakelog.roll_drop(p_roll integer) RETURNS boolean
-    LANGUAGE sql
-    AS $$
-    select lakelog.roll_drop(p_roll, interval '1 minute')
-$$;
-
 CREATE FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -782,20 +776,6 @@ exception
     when lock_not_available or undefined_table then
         return false;
 end
-$$;
-
-CREATE FUNCTION lakelog.roll_is_retired(p_roll integer) RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-    select p_roll < (select max(roll) from lakelog.roll) and not exists (
-        select 1
-        from lakelog.span s
-        cross join lateral (select * from lakelog.head x where x.pid = s.pid order by x.version desc limit 1) h
-        where s.roll = p_roll
-          and (h.roll = p_roll or h.log_start < least(h.next_offset, (
-              select n.first_offset from lakelog.span n
-              where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)))
-    )
 $$;
 
 CREATE FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) RETURNS boolean
@@ -1460,14 +1440,8 @@ GRANT ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[]
 REVOKE ALL ON FUNCTION lakelog.roll_begin(p_expected integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_begin(p_expected integer) TO lakelog_service;
 
-REVOKE ALL ON FUNCTION lakelog.roll_drop(p_roll integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION lakelog.roll_drop(p_roll integer) TO lakelog_service;
-
 REVOKE ALL ON FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) TO lakelog_service;
-
-REVOKE ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) TO lakelog_service;

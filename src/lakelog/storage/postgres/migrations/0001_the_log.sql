@@ -350,39 +350,6 @@ begin
 end
 $$;
 
--- The first offset at or behind which every batch was appended at p_time or later (or begins at p_bytes or later).
--- Both only rise within a partition, so that a search by halves over the primary key needs no index of its own.
-create function lakelog.offset_search(p_pid bigint, p_time timestamptz, p_max_bytes bigint) returns bigint
-    language plpgsql stable
-as $$
-declare
-    v_low bigint;
-    v_high bigint;
-    v_middle bigint;
-    v_bytes bigint;
-    v_roll integer;
-    v_batch record;
-begin
-    select log_start, next_offset, total_bytes - p_max_bytes into v_low, v_high, v_bytes
-    from lakelog.head where pid = p_pid order by version desc limit 1;
-    while v_low < v_high loop
-        v_middle := (v_low + v_high) / 2;
-        select roll into v_roll from lakelog.span
-        where pid = p_pid and first_offset <= v_middle order by first_offset desc limit 1;
-        execute format(
-            'select end_offset, count, appended_at, bytes_end - octet_length(payload) as bytes_start from lakelog.%I '
-            'where pid = $1 and end_offset > $2 order by end_offset limit 1', 'hot_' || v_roll
-        ) into strict v_batch using p_pid, v_middle;
-        if v_batch.appended_at >= p_time or v_batch.bytes_start >= v_bytes then
-            v_high := v_batch.end_offset - v_batch.count;
-        else
-            v_low := v_batch.end_offset;
-        end if;
-    end loop;
-    return v_low;
-end
-$$;
-
 -- Begins a new hot table, unless another caller has done so since p_expected was read. Hot tables have no common parent:
 -- dropping one then waits for nobody but its own readers.
 create function lakelog.roll_begin(p_expected integer) returns integer
@@ -418,44 +385,6 @@ begin
     insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
     select n.pid, n.version + 1, n.next_offset, n.log_start, n.total_bytes, n.appended_at, v_roll, n.epoch, n.state from newest n;
     return v_roll;
-end
-$$;
-
--- Whether every batch in the roll's hot table is below its partition's log start, and none can come any more.
-create function lakelog.roll_is_retired(p_roll integer) returns boolean
-    language sql stable
-as $$
-    select p_roll < (select max(roll) from lakelog.roll) and not exists (
-        select 1
-        from lakelog.span s
-        cross join lateral (select * from lakelog.head x where x.pid = s.pid order by x.version desc limit 1) h
-        where s.roll = p_roll
-          and (h.roll = p_roll or h.log_start < least(h.next_offset, (
-              select n.first_offset from lakelog.span n
-              where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)))
-    )
-$$;
-
--- Drops the hot table if everything in it is retired. Gives up after 100 ms where somebody reads it: ask again later.
-create function lakelog.roll_drop(p_roll integer) returns boolean
-    language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $$
-begin
-    if not lakelog.roll_is_retired(p_roll) then
-        return false;
-    end if;
-    perform set_config('lock_timeout', '100ms', true);
-    execute format('lock table lakelog.%I in access exclusive mode', 'hot_' || p_roll);
-    if not lakelog.roll_is_retired(p_roll) then
-        return false;
-    end if;
-    execute format('drop table lakelog.%I', 'hot_' || p_roll);
-    delete from lakelog.span where roll = p_roll;
-    delete from lakelog.roll where roll = p_roll;
-    return true;
-exception
-    when lock_not_available or undefined_table then
-        return false;
 end
 $$;
 

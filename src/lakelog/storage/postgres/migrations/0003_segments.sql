@@ -47,8 +47,10 @@ begin
 end
 $$;
 
--- As before, but through segments, each of which counts as a whole: an answer inside of one is its first offset.
-create or replace function lakelog.offset_search(p_pid bigint, p_time timestamptz, p_max_bytes bigint) returns bigint
+-- Returns the first offset from which on every batch was appended at p_time or later (or begins at p_bytes or later).
+-- A segment counts as a whole: an answer inside a segment is its first offset. Times and sizes only rise within a
+-- partition, so a binary search over the primary key needs no index of its own.
+create function lakelog.offset_search(p_pid bigint, p_time timestamptz, p_max_bytes bigint) returns bigint
     language plpgsql stable
 as $$
 declare

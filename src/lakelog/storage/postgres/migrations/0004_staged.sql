@@ -170,13 +170,6 @@ exception
 end
 $$;
 
--- Servers of the version before ask for this one.
-create or replace function lakelog.roll_drop(p_roll integer) returns boolean
-    language sql
-as $$
-    select lakelog.roll_drop(p_roll, interval '1 minute')
-$$;
-
 -- ---------------------------------------------------------------------------------------------------------------- rights
 
 grant select, insert, update, delete on lakelog.decision to lakelog_service;
