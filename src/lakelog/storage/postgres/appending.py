@@ -33,7 +33,10 @@ class Appender:
         waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
         roll = await self.roll()
         while waiting:
-            roll = self._sort_out(await self._write("append", roll, list(waiting.values())), waiting, answers) or roll
+            roll = (
+                self._sort_out(await self._write("batches_append", roll, list(waiting.values())), waiting, answers)
+                or roll
+            )
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
         return [answers[append.pid] for append in appends]
 
@@ -45,7 +48,7 @@ class Appender:
         roll = await self.roll()
         leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
         while append.pid not in answers:
-            rows = await self._write("redrive", roll, [append], *leading)
+            rows = await self._write("batches_redrive", roll, [append], *leading)
             if gone := {row["part"] for row in rows if row["status"] == _NOT_DEAD}:
                 return None, [part not in gone for part in range(len(keys))]
             roll = self._sort_out(rows, {append.pid: append}, answers) or roll
@@ -62,7 +65,7 @@ class Appender:
         self._roll = max(self._roll, roll)
 
     async def _active(self) -> int:
-        return int((await self._database.read(_SQL["roll_active"]))[0]["roll"])
+        return int((await self._database.read(_SQL["roll_find_active"]))[0]["roll"])
 
     def _sort_out(
         self, rows: list[asyncpg.Record], appends: dict[int, Append], answers: dict[int, Appended | Refused]

@@ -96,7 +96,7 @@ class PostgresCatalog:
             "topic_alter", topic.incarnation, topic.epoch, _settings_text(settings), list(added_cells)
         )
         if not rows:
-            if not await self._read("topic_is_open", topic.incarnation):
+            if not await self._read("topic_check_open", topic.incarnation):
                 raise TopicNotFound(f"Topic '{topic.name}' was deleted meanwhile.", topic=topic.name)
             raise Conflict(f"Topic '{topic.name}' was altered by somebody else; read it again.", topic=topic.name)
         return replace(topic, settings=settings, epoch=rows[0]["epoch"], cells=tuple(rows[0]["cells"]))
@@ -105,7 +105,7 @@ class PostgresCatalog:
         return bool(await self._write("topic_delete", topic.incarnation))
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
-        return [topic_of(row, scope_of(row)) for row in await self._read("topic_deleted", limit)]
+        return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_deleted", limit)]
 
     async def topic_forget(self, topic: Topic) -> None:
         await self._write("topic_forget", topic.incarnation)

@@ -35,7 +35,7 @@ class PostgresCold:
 
     async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
         rows = await self._database.read(
-            _SQL["plans"],
+            _SQL["plans_read"],
             [ask.pid for ask in asks],
             [ask.start for ask in asks],
             [_LAST_OFFSET if ask.end is None else ask.end for ask in asks],
@@ -48,13 +48,13 @@ class PostgresCold:
         return [ColdPlan(head=head_of(row), segments=segments) for row, segments in found.values()]
 
     async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
-        row = (await self._search("search_time", pid, time))[0]
+        row = (await self._search("offset_find_by_time", pid, time))[0]
         return row["found"], None if row["path"] is None else segment_of(row)
 
     async def tierable(
         self, pids: Sequence[int], *, segment_bytes: int, min_bytes: int, min_age: timedelta
     ) -> list[tuple[int, TierRange]]:
-        rows = await self._search("tierable", list(pids), segment_bytes, min_bytes, min_age, MAX_RANGES)
+        rows = await self._search("tierable_list", list(pids), segment_bytes, min_bytes, min_age, MAX_RANGES)
         return [
             (
                 row["pid"],
@@ -71,7 +71,7 @@ class PostgresCold:
     async def register(self, segments: Sequence[Placed]) -> list[Registered]:
         each = [segment for _, segment in segments]
         rows = await self._database.write(
-            _SQL["register"],
+            _SQL["segments_register"],
             *_places(segments),
             [segment.bytes for segment in each],
             [segment.file_hash for segment in each],
@@ -84,17 +84,17 @@ class PostgresCold:
         return [_registered(answers[part]) for part in range(len(segments))]
 
     async def verified(self, segments: Sequence[Placed]) -> list[bool]:
-        return [row["done"] for row in await self._database.write(_SQL["verified"], *_places(segments))]
+        return [row["done"] for row in await self._database.write(_SQL["segments_verify"], *_places(segments))]
 
     async def unregister(self, segments: Sequence[Placed]) -> list[bool]:
-        return [row["done"] for row in await self._database.write(_SQL["unregister"], *_places(segments))]
+        return [row["done"] for row in await self._database.write(_SQL["segments_unregister"], *_places(segments))]
 
     async def unverified(self, pids: Sequence[int]) -> list[Placed]:
-        rows = await self._database.read(_SQL["unverified"], list(pids))
+        rows = await self._database.read(_SQL["segments_list_unverified"], list(pids))
         return [(row["pid"], segment_of(row)) for row in rows]
 
     async def paths_known(self, paths: Collection[str]) -> set[str]:
-        return {row["path"] for row in await self._database.read(_SQL["paths_known"], list(paths))}
+        return {row["path"] for row in await self._database.read(_SQL["paths_find"], list(paths))}
 
     async def trim(self) -> int:
         return int((await self._database.write(_SQL["segments_trim"]))[0][0])
@@ -115,10 +115,10 @@ class PostgresOrphans:
         self._database = database
 
     async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
-        return {row["path"] for row in await self._database.write(_SQL["orphans_look"], list(paths), min_age)}
+        return {row["path"] for row in await self._database.write(_SQL["orphans_record"], list(paths), min_age)}
 
     async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
-        return {row["path"] for row in await self._database.read(_SQL["orphans_old"], list(paths), age)}
+        return {row["path"] for row in await self._database.read(_SQL["orphans_list_old"], list(paths), age)}
 
     async def forget(self, paths: Collection[str]) -> None:
         await self._database.write(_SQL["orphans_forget"], list(paths))

@@ -119,7 +119,7 @@ class Database:
         from lakelog.storage.postgres.migrate import newest_version
 
         try:
-            version = (await self.read(load("partitions")["schema_version"]))[0][0]
+            version = (await self.read(load("partitions")["schema_version_read"]))[0][0]
         except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError):
             version = None
         if version is None or version < newest_version():

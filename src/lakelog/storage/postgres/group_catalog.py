@@ -51,7 +51,7 @@ class PostgresGroupCatalog:
         rows = await self._write("group_alter", group.group_id, group.version, settings_text(settings), sorted(paused))
         if rows:
             return group_of(rows[0], group.scope)
-        if not await self._read("group_is_open", group.group_id):
+        if not await self._read("group_check_open", group.group_id):
             raise GroupNotFound(f"Group '{group.name}' was deleted meanwhile.", group=group.name)
         raise Conflict(f"Group '{group.name}' was altered by somebody else; read it again.", group=group.name)
 
@@ -59,7 +59,7 @@ class PostgresGroupCatalog:
         return bool(await self._write("group_delete", group.group_id))
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
-        return [row["group_id"] for row in await self._read("group_deleted", limit)]
+        return [row["group_id"] for row in await self._read("group_list_deleted", limit)]
 
     async def group_forget(self, group_ids: Collection[int]) -> None:
         await self._write("group_forget", list(group_ids), GROUP_MEMORY)
@@ -100,12 +100,12 @@ class PostgresGroupCatalog:
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
         memory = timedelta(seconds=memory_seconds)
-        rows = await self._write("server_seen", server.server_id, server.address, memory)
+        rows = await self._write("server_touch", server.server_id, server.address, memory)
         others = [ServerInfo(server_id=row["server_id"], address=row["address"]) for row in rows]
         return sorted([server, *others], key=lambda each: each.server_id)
 
     async def server_gone(self, server_id: str) -> None:
-        await self._write("server_gone", server_id)
+        await self._write("server_delete", server_id)
 
     async def _read(self, query: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._database.read(_SQL[query], *arguments)

@@ -63,7 +63,7 @@ class PostgresGroups:
     async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
         groups, pids = [group_id for group_id, _ in places], [pid for _, pid in places]
         found: list[JournalRow | None] = [None] * len(places)
-        for part, version, snapshot, body in await self._database.read(_SQL["journals_newest"], groups, pids):
+        for part, version, snapshot, body in await self._database.read(_SQL["journals_read_newest"], groups, pids):
             found[part - 1] = JournalRow(version=version, snapshot=snapshot, body=body)
         return found
 

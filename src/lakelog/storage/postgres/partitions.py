@@ -95,7 +95,7 @@ class PostgresStore:
 
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
         rows = await self._database.write(
-            _SQL["reserve"],
+            _SQL["keys_reserve"],
             durable,
             [reservation.incarnation for reservation in reservations],
             [reservation.key_hash for reservation in reservations],
@@ -126,7 +126,7 @@ class PostgresStore:
         found: dict[int, ReadResult | OffsetOutOfRange | None] = {pid: None for pid, _ in asks}
         left = await self._read_tail(dict(asks), found, max_messages, max_bytes)
         for _ in range(_READ_TRIES if left else 0):
-            plans = await self._database.read(_SQL["read_plans"], list(left), list(left.values()))
+            plans = await self._database.read(_SQL["plans_read"], list(left), list(left.values()))
             by_roll = _by_roll(plans, left, found)
             self._appender.saw(max(by_roll, default=0))
             rolls = await asyncio.gather(
@@ -156,7 +156,7 @@ class PostgresStore:
         """Notes what the newest hot table has; what is left has to be looked for in older ones."""
         arguments = (list(asks), list(asks.values()), max(1, max_messages), max(1, max_bytes))
         try:
-            rows = await self._database.read(on_roll("read_tail", await self._appender.roll()), *arguments)
+            rows = await self._database.read(on_roll("tail_read", await self._appender.roll()), *arguments)
         except asyncpg.UndefinedTableError:
             return asks
         batches: dict[int, list[HotBatch]] = {}
@@ -179,7 +179,7 @@ class PostgresStore:
         pids, offsets, ends = ([getattr(plan, name) for plan in plans] for name in ("pid", "offset", "until"))
         arguments = (pids, offsets, ends, max(1, max_messages), max(1, max_bytes))
         try:
-            rows = await self._database.read(on_roll("read_batches", roll), *arguments)
+            rows = await self._database.read(on_roll("batches_read", roll), *arguments)
         except asyncpg.UndefinedTableError:
             return {}
         found: dict[int, list[HotBatch]] = {}
@@ -191,7 +191,7 @@ class PostgresStore:
         pids, offsets = [pid for pid, _ in asks], [offset for _, offset in asks]
         found: list[datetime | None] = [None] * len(asks)
         parts: dict[int, list[int]] = {}
-        for part, roll, first_at in await self._database.read(_SQL["append_plans"], pids, offsets):
+        for part, roll, first_at in await self._database.read(_SQL["append_times_plan"], pids, offsets):
             found[part - 1] = first_at
             if first_at is None and roll is not None:
                 parts.setdefault(roll, []).append(part - 1)
@@ -199,15 +199,15 @@ class PostgresStore:
             arguments = ([pids[part] for part in mine], [offsets[part] for part in mine], mine)
             # A table that went between the two statements leaves its times unknown, until the next call.
             with contextlib.suppress(asyncpg.UndefinedTableError):
-                for part, appended_at in await self._database.read(on_roll("append_times", roll), *arguments):
+                for part, appended_at in await self._database.read(on_roll("append_times_read", roll), *arguments):
                     found[part] = appended_at
         return found
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
-        return await self._search(_SQL["offset_at_time"], pid, time)
+        return await self._search(_SQL["offset_find_by_time"], pid, time)
 
     async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
-        return await self._search(_SQL["offset_at_bytes"], pid, max_bytes)
+        return await self._search(_SQL["offset_find_by_bytes"], pid, max_bytes)
 
     async def _search(self, query: LiteralString, pid: int, argument: datetime | int) -> int:
         for _ in range(_READ_TRIES):
@@ -223,7 +223,7 @@ class PostgresStore:
         return int(rows[0][0])
 
     async def roll_active(self) -> ActiveRoll:
-        row = (await self._database.read(_SQL["roll_active"]))[0]
+        row = (await self._database.read(_SQL["roll_find_active"]))[0]
         return ActiveRoll(roll=row["roll"], bytes=row["bytes"], created_at=row["created_at"])
 
     async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
@@ -244,17 +244,17 @@ class PostgresStore:
         return Trimmed(heads=heads, producers=producers, keys=keys)
 
     async def clock(self) -> datetime:
-        now: datetime = (await self._database.read(_SQL["clock"]))[0][0]
+        now: datetime = (await self._database.read(_SQL["clock_read"]))[0][0]
         return now
 
     async def durability(self) -> Durability:
-        row = (await self._database.read(_SQL["durability"]))[0]
+        row = (await self._database.read(_SQL["durability_read"]))[0]
         weak = [f"{name}=off" for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
         return Durability(weak=weak, synchronous_standby=bool(row["standbys"]), timeline=row["timeline"])
 
     async def announce(self, pids: Collection[int]) -> None:
         text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
-        await self._database.read(_SQL["announce"], f"{self._name}:{text}")
+        await self._database.read(_SQL["partitions_announce"], f"{self._name}:{text}")
 
     async def announcements(self) -> AsyncIterator[set[int]]:
         heard: asyncio.Queue[set[int] | None] = asyncio.Queue()

@@ -45,7 +45,7 @@ class PostgresPipelines:
 
     async def run_seen(self, scope: Scope, run_id: str, progress: Mapping[str, int]) -> bool:
         text = _text(progress)
-        return bool(await self._database.write(_SQL["run_seen"], scope.environment_id, run_id, text))
+        return bool(await self._database.write(_SQL["run_touch"], scope.environment_id, run_id, text))
 
     async def run_end(
         self, scope: Scope, run_id: str, state: RunState, progress: Mapping[str, int], detail: str

@@ -135,7 +135,7 @@ CREATE FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch 
     AS $$
 begin
     if p_state = 2 then
-        -- A creator that was overtaken by this delete shall find the heads there, and deleted.
+        -- A create that arrives after this delete must find the heads, deleted.
         perform lakelog.heads_create(p_pids, 0);
     end if;
     perform lakelog.lock_partitions(p_pids);
@@ -154,7 +154,7 @@ CREATE FUNCTION lakelog.heads_create(p_pids bigint[], p_epoch integer) RETURNS v
 declare
     v_roll integer;
 begin
-    -- A roll in between would leave the new partitions in the old hot table.
+    -- A concurrent roll would leave the new partitions in the old hot table.
     perform pg_advisory_xact_lock(lakelog.lock_key(0));
     select max(roll) into strict v_roll from lakelog.roll;
     with made as (
@@ -250,7 +250,7 @@ begin
         return 0;
     end if;
     if p_newest.at >= p_before then
-        -- By halves to the newest row of that age. A version that is not there was trimmed, and is older still.
+        -- Binary search for the newest row of that age. A missing version was trimmed, so it is older.
         while v_high - v_low > 1 loop
             v_middle := (v_low + v_high) / 2;
             select at into v_at from lakelog.journal
@@ -269,7 +269,7 @@ begin
     end if;
     v_low := 0;
     v_high := v_snapshot;
-    -- By halves to the oldest row: what is trimmed is always the beginning.
+    -- Binary search for the oldest row: trimming always removes the beginning.
     while v_high - v_low > 1 loop
         v_middle := (v_low + v_high) / 2;
         perform 1 from lakelog.journal
@@ -341,7 +341,7 @@ begin
 
     clock_ms := lakelog.ms(clock_timestamp());
     if clock_ms > v_until then
-        -- It waited for another writer of the same version, who gave up, and now it is too late.
+        -- The insert waited for another writer of the same version, which rolled back, and its time has passed.
         statuses := lakelog.journals_withdraw(p_groups, p_pids, p_versions, p_not_after, statuses, clock_ms);
     end if;
     if cardinality(d_parts) > 0 then
@@ -588,7 +588,7 @@ declare
     v_roll integer;
 begin
     perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
-    -- A statement of its own: a snapshot from before the lock would miss the newest head.
+    -- A separate statement: a snapshot from before the lock would miss the newest head.
     select * into v_head from lakelog.head h where h.pid = p_pid order by h.version desc limit 1;
     status := case when v_head.pid is null then 1 when v_head.state = 2 then 3 else v_head.state * 2 end;
     if status in (1, 2) then
@@ -667,7 +667,7 @@ declare
     v_refused boolean := false;
     v_answer lakelog.append_answer;
 begin
-    -- In order, so that two redrives cannot wait for each other; each look is at what the one before left.
+    -- Rows are locked in order, which prevents deadlocks between two redrives.
     for v_key in
         select r.* from unnest(r_offsets, r_epochs) with ordinality as r (message_offset, epoch, part) order by 1, 2
     loop
@@ -745,7 +745,7 @@ begin
         select h.* from lakelog.partition p
         cross join lateral (select * from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
     ), spans as (
-        -- A partition that got nothing since the last roll has its span moved, so that idle ones cost nothing.
+        -- The span of a partition without appends since the last roll is moved, so that idle partitions cost nothing.
         insert into lakelog.span (pid, first_offset, roll) select n.pid, n.next_offset, v_roll from newest n where n.state <> 2
         on conflict (pid, first_offset) do update set roll = excluded.roll
     )
@@ -913,7 +913,7 @@ begin
             exit when v_start >= v_head.next_offset;
             select * into strict v_batch from lakelog.hot_batch_at(pid, v_start);
             first_offset := greatest(v_batch.end_offset - v_batch.count, v_head.log_start);
-            -- A hole in the middle, where a damaged segment was: filled exactly up to the next one.
+            -- A gap where a damaged segment was is filled exactly up to the next segment.
             select least(min(s.first_offset), v_head.next_offset) into v_limit from lakelog.segment s
             where s.pid = v_head.pid and s.end_offset > v_start;
             v_limit := coalesce(v_limit, v_head.next_offset);

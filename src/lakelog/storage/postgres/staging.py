@@ -36,7 +36,7 @@ class PostgresWriteCatalog:
     async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
         writer, number = writer_of(decision.write_id)
         await self._database.write(
-            _SQL["decision_make"],
+            _SQL["decision_create"],
             decision.incarnation,
             decision.write_id,
             writer,
@@ -94,7 +94,7 @@ class PostgresStaging:
                 # The hot table was dropped while this process slept, and with it nothing of ours.
                 if not left:
                     raise
-                roll = (await self._database.read(_SQL["roll_newest"]))[0]["roll"]
+                roll = (await self._database.read(_SQL["roll_find_newest"]))[0]["roll"]
                 self._appender.saw(roll)
 
     async def staged_count(self, pids: Sequence[int], write_id: str, attempts: Sequence[str]) -> int:
@@ -106,7 +106,7 @@ class PostgresStaging:
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
         # It finds by itself what an earlier call did, so that a lost answer need not be told as such.
-        row = (await self._database.read(_SQL["promote"], pid, write_id, list(attempts)))[0]
+        row = (await self._database.read(_SQL["write_promote"], pid, write_id, list(attempts)))[0]
         return Promoted(
             status=PromoteStatus(row["status"]),
             base=row["base"],
@@ -128,7 +128,7 @@ class PostgresStaging:
 @lru_cache(maxsize=100)
 def _stage_on(roll: int) -> LiteralString:
     """The statement on one roll's hot table; the roll is a number of ours, never text from outside."""
-    text: Any = _SQL["stage"].replace("{roll}", str(int(roll)))
+    text: Any = _SQL["batches_stage"].replace("{roll}", str(int(roll)))
     found: LiteralString = text
     return found
 

@@ -1,9 +1,9 @@
 -- The catalog, and the partition store of a cell. Every database gets both; only the default cell's catalog is used.
--- The service's role owns nothing: tables and functions belong to whoever migrates.
+-- The service's role owns nothing: tables and functions belong to the role that migrates.
 
 do $$
 begin
-    -- Looked for first: without the right to create roles, PostgreSQL refuses also where the role exists.
+    -- Check first: without the right to create roles, PostgreSQL refuses even if the role exists.
     if not exists (select from pg_roles where rolname = 'lakelog_service') then
         create role lakelog_service nologin;
     end if;
@@ -17,7 +17,7 @@ $$;
 
 -- ---------------------------------------------------------------------------------------------------------------- catalog
 
--- Which installation and which of its cells this database is: a wrong URL is noticed before anything is written.
+-- Identifies the installation and the cell, so that a wrong URL is detected before anything is written.
 create table lakelog.installation (
     only_row boolean primary key default true check (only_row),
     installation_id uuid not null default gen_random_uuid(),
@@ -38,7 +38,7 @@ create table lakelog.environment (
     unique (project, name)
 );
 
--- An incarnation is never used again: whatever a topic owns is keyed by it. cells[n + 1] holds partition n.
+-- An incarnation is never reused: everything that a topic owns is keyed by it. cells[n + 1] holds partition n.
 create table lakelog.topic (
     incarnation bigint generated always as identity primary key,
     environment_id bigint not null references lakelog.environment,
@@ -72,7 +72,7 @@ create table lakelog.partition (
     created_at timestamptz not null default clock_timestamp()
 );
 
--- A partition's journal. Its key is what makes an offset unique; the newest row is never trimmed.
+-- The journal of a partition. Its primary key makes an offset unique. The newest row is never trimmed.
 create table lakelog.head (
     pid bigint not null,
     version bigint not null,
@@ -92,7 +92,7 @@ create table lakelog.roll (
     created_at timestamptz not null default clock_timestamp()
 );
 
--- From which offset on a partition's batches are in a roll's hot table.
+-- The first offset of a partition whose batches are in a roll's hot table.
 create table lakelog.span (
     pid bigint not null,
     first_offset bigint not null,
@@ -111,7 +111,7 @@ create table lakelog.producer_batch (
     primary key (pid, producer, sequence)
 );
 
--- First writer wins: where the message of an idempotency key goes, and what it says.
+-- The partition and the body hash of the message with an idempotency key. The first writer wins.
 create table lakelog.reservation (
     incarnation bigint not null,
     key_hash bytea not null,
@@ -122,7 +122,7 @@ create table lakelog.reservation (
 );
 create index reservation_by_time on lakelog.reservation using brin (at) with (autosummarize = on);
 
--- That it went there, and at which offset.
+-- The offset at which the message with an idempotency key was appended.
 create table lakelog.keyed_append (
     pid bigint not null,
     key_hash bytea not null,
@@ -134,12 +134,12 @@ create index keyed_append_by_time on lakelog.keyed_append using brin (at) with (
 
 -- ------------------------------------------------------------------------------------------------------------- functions
 
--- Lakelog's advisory locks keep out of the way of whatever else uses this database. 0 is the roll lock.
+-- Keeps Lakelog's advisory locks apart from those of other applications in this database. 0 is the roll lock.
 create function lakelog.lock_key(p_pid bigint) returns bigint
     language sql immutable parallel safe
     return 5497628094138482688 + p_pid;
 
--- Takes the partitions' locks, in order, each statement on its own: a snapshot from before the lock would miss the newest head.
+-- Takes the partitions' locks in order, each in its own statement: a snapshot from before the lock would miss the newest head.
 create function lakelog.lock_partitions(p_pids bigint[]) returns void
     language plpgsql
 as $$
@@ -166,8 +166,8 @@ create type lakelog.append_answer as (
     part_offset bigint
 );
 
--- Gives offsets. The caller's INSERT into the roll's hot table joins on status 0, in the same statement.
--- status: 0 appended, 1 missing, 2 closed, 3 epoch, 4 parts (a row each with its verdict, too), 5 another roll is active.
+-- Allocates offsets. The caller's INSERT into the roll's hot table joins on status 0, in the same statement.
+-- status: 0 appended, 1 missing, 2 closed, 3 epoch, 4 parts (with one more row per rejected part), 5 another roll is active.
 create function lakelog.append(
     p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[],
     q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[],
@@ -270,7 +270,7 @@ begin
 end
 $$;
 
--- The reservations that hold, in the order asked. Keys are sorted, so that two callers cannot wait for each other.
+-- Returns the reservations that hold, in the order of the arguments. Keys are inserted in order, which prevents deadlocks.
 create function lakelog.reserve(
     p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]
 ) returns table (part integer, body_hash bytea, "partition" integer)
@@ -299,7 +299,7 @@ as $$
 declare
     v_roll integer;
 begin
-    -- A roll in between would leave the new partitions in the old hot table.
+    -- A concurrent roll would leave the new partitions in the old hot table.
     perform pg_advisory_xact_lock(lakelog.lock_key(0));
     select max(roll) into strict v_roll from lakelog.roll;
     with made as (
@@ -312,13 +312,13 @@ begin
 end
 $$;
 
--- Appends a head row that changes nothing but what is given.
+-- Appends a head row that changes the state or the epoch only.
 create function lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) returns void
     language plpgsql
 as $$
 begin
     if p_state = 2 then
-        -- A creator that was overtaken by this delete shall find the heads there, and deleted.
+        -- A create that arrives after this delete must find the heads, deleted.
         perform lakelog.heads_create(p_pids, 0);
     end if;
     perform lakelog.lock_partitions(p_pids);
@@ -350,8 +350,8 @@ begin
 end
 $$;
 
--- Begins a new hot table, unless another caller has done so since p_expected was read. Hot tables have no common parent:
--- dropping one then waits for nobody but its own readers.
+-- Creates a new hot table, unless another caller did so since p_expected was read. Hot tables have no common parent, so
+-- dropping one waits only for its own readers.
 create function lakelog.roll_begin(p_expected integer) returns integer
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -378,7 +378,7 @@ begin
         select h.* from lakelog.partition p
         cross join lateral (select * from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
     ), spans as (
-        -- A partition that got nothing since the last roll has its span moved, so that idle ones cost nothing.
+        -- The span of a partition without appends since the last roll is moved, so that idle partitions cost nothing.
         insert into lakelog.span (pid, first_offset, roll) select n.pid, n.next_offset, v_roll from newest n where n.state <> 2
         on conflict (pid, first_offset) do update set roll = excluded.roll
     )
@@ -410,7 +410,7 @@ begin
 end
 $$;
 
--- A producer's last five batches into a partition are kept, and nothing of one that was silent for p_memory.
+-- Keeps the last five batches of a producer per partition, and nothing of a producer that was inactive for p_memory.
 create function lakelog.producers_trim(p_memory interval) returns bigint
     language plpgsql
 as $$

@@ -1,8 +1,8 @@
--- Consumer groups: what the catalog knows of them, and what a cell keeps for them.
+-- Consumer groups: their rows in the catalog, and what a cell stores for them.
 
 -- ---------------------------------------------------------------------------------------------------------------- catalog
 
--- A group's id is never used again: whatever a group owns, in any cell, is keyed by it.
+-- A group's id is never reused: everything that a group owns, in any cell, is keyed by it.
 create table lakelog.consumer_group (
     group_id bigint generated always as identity primary key,
     environment_id bigint not null references lakelog.environment,
@@ -37,8 +37,8 @@ create table lakelog.server (
 
 -- -------------------------------------------------------------------------------------------------------------- one cell
 
--- The decisions of a group about a partition. Its key is what makes a version unique; the newest row is never trimmed.
--- snapshot_version is that of the newest row, up to this one, that holds the whole state; 0 if there is none.
+-- The decisions of a group about a partition. The primary key makes a version unique. The newest row is never trimmed.
+-- snapshot_version is the version of the newest row, up to this one, that holds the whole state; 0 if there is none.
 create table lakelog.journal (
     group_id bigint not null,
     pid bigint not null,
@@ -49,11 +49,11 @@ create table lakelog.journal (
     body bytea not null,
     primary key (group_id, pid, version)
 ) with (
-    -- A snapshot of some kilobytes stays in the row: a row of another table, and compressing it, would cost more.
+    -- A snapshot of a few kilobytes stays in the row: a TOAST row and compression would cost more.
     toast_tuple_target = 8160,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 1000000,
-    -- What does not stay is in pieces of 2 KiB: 50,000 dead ones of those would be 100 MiB.
+    -- TOAST stores larger snapshots in chunks of 2 KiB: 50,000 dead chunks would be 100 MiB.
     toast.autovacuum_vacuum_threshold = 2000
 );
 alter table lakelog.journal alter body set storage external;
@@ -100,8 +100,8 @@ create function lakelog.ms(p_time timestamptz) returns bigint
     return floor(date_part('epoch', p_time) * 1000)::bigint;
 
 -- Writes each entry whose version follows the journal's last while the clock is within its bounds, with its dead letters.
--- statuses: 0 written, 1 conflict, 2 time. Entries come sorted by group and pid, so that two callers cannot wait for each
--- other. A row that this statement's snapshot misses is still in the key: rows are kept longer than a statement may take.
+-- statuses: 0 written, 1 conflict, 2 time. Entries are sorted by group and pid, which prevents deadlocks. A row that the
+-- snapshot of this statement misses still conflicts in the primary key: rows are kept longer than a statement may take.
 create function lakelog.journals_commit(
     p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[],
     p_not_before bigint[], p_not_after bigint[],
@@ -144,7 +144,7 @@ begin
 
     clock_ms := lakelog.ms(clock_timestamp());
     if clock_ms > v_until then
-        -- It waited for another writer of the same version, who gave up, and now it is too late.
+        -- The insert waited for another writer of the same version, which rolled back, and its time has passed.
         statuses := lakelog.journals_withdraw(p_groups, p_pids, p_versions, p_not_after, statuses, clock_ms);
     end if;
     if cardinality(d_parts) > 0 then
@@ -160,7 +160,7 @@ begin
 end
 $$;
 
--- Takes back what this transaction wrote too late; the statuses as they are then.
+-- Deletes the rows that this transaction wrote too late, and returns the resulting statuses.
 create function lakelog.journals_withdraw(
     p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint
 ) returns smallint[]
@@ -178,8 +178,8 @@ begin
 end
 $$;
 
--- Forgets up to p_limit of a journal's rows below the newest snapshot of that age. Everything is found by single versions
--- of the key, never by a scan from the oldest: under a held snapshot that would meet all trimmed rows again.
+-- Deletes up to p_limit rows of a journal below the newest snapshot of that age. Rows are found by single lookups in the
+-- key, never by a scan from the oldest row: while a snapshot is held, a scan would visit all trimmed rows again.
 create function lakelog.journal_cut(p_newest lakelog.journal, p_before timestamptz, p_limit bigint) returns bigint
     language plpgsql
 as $$
@@ -197,7 +197,7 @@ begin
         return 0;
     end if;
     if p_newest.at >= p_before then
-        -- By halves to the newest row of that age. A version that is not there was trimmed, and is older still.
+        -- Binary search for the newest row of that age. A missing version was trimmed, so it is older.
         while v_high - v_low > 1 loop
             v_middle := (v_low + v_high) / 2;
             select at into v_at from lakelog.journal
@@ -216,7 +216,7 @@ begin
     end if;
     v_low := 0;
     v_high := v_snapshot;
-    -- By halves to the oldest row: what is trimmed is always the beginning.
+    -- Binary search for the oldest row: trimming always removes the beginning.
     while v_high - v_low > 1 loop
         v_middle := (v_low + v_high) / 2;
         perform 1 from lakelog.journal
@@ -235,7 +235,7 @@ begin
 end
 $$;
 
--- Forgets up to p_limit rows of a journal that nobody needs, its dead letters first: they are found by it.
+-- Deletes up to p_limit rows of a journal that is no longer needed. Its dead letters go first: they are found through it.
 create function lakelog.journal_drop(p_group bigint, p_pid bigint, p_limit bigint) returns bigint
     language plpgsql
 as $$
@@ -254,7 +254,7 @@ begin
 end
 $$;
 
--- Forgets up to about p_limit rows; how many. One caller at a time works, another is done at once.
+-- Deletes up to about p_limit rows and returns how many. A caller that finds another one at work returns at once.
 create function lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) returns bigint
     language plpgsql
 as $$
@@ -293,7 +293,7 @@ begin
 end
 $$;
 
--- Whether that version followed the last one, and was written.
+-- Returns whether the version followed the last one and was written.
 create function lakelog.members_write(p_group bigint, p_version bigint, p_body bytea) returns boolean
     language plpgsql
 as $$
@@ -307,7 +307,7 @@ begin
 end
 $$;
 
--- Members come sorted, so that two callers cannot wait for each other. May be lost in a crash; the clock.
+-- Records heartbeats and returns the clock. Members are sorted, which prevents deadlocks. A crash may lose the rows.
 create function lakelog.heartbeats_write(p_groups bigint[], p_members text[]) returns bigint
     language plpgsql
 as $$
@@ -322,7 +322,7 @@ begin
 end
 $$;
 
--- Keys come sorted, so that two callers cannot wait for each other. How many of them were dead.
+-- Discards dead letters and returns how many were in the state dead. Keys are sorted, which prevents deadlocks.
 create function lakelog.dead_discard(
     p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]
 ) returns bigint
@@ -342,7 +342,8 @@ end
 $$;
 
 -- Appends, and marks the dead letters in the same transaction: p_pids holds the one partition, message n is for dead letter
--- n. If any is not dead, nothing is done: a row each of status 6 with its part. Otherwise as lakelog.append answers.
+-- n. If any is not in the state dead, nothing is done, and a row of status 6 names each of those. Otherwise the rows are
+-- those of lakelog.append.
 create function lakelog.redrive(
     r_group bigint, r_offsets bigint[], r_epochs integer[],
     p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[],
@@ -357,7 +358,7 @@ declare
     v_refused boolean := false;
     v_answer lakelog.append_answer;
 begin
-    -- In order, so that two redrives cannot wait for each other; each look is at what the one before left.
+    -- Rows are locked in order, which prevents deadlocks between two redrives.
     for v_key in
         select r.* from unnest(r_offsets, r_epochs) with ordinality as r (message_offset, epoch, part) order by 1, 2
     loop

@@ -14,20 +14,21 @@ create table lakelog.segment (
     bytes_end bigint not null,
     registered_at timestamptz not null default clock_timestamp(),
     verified_at timestamptz,
-    -- By the end, as in the hot tables: the first row behind an offset is the only one that can hold it.
+    -- Keyed by the end, like the hot tables: only the first row after an offset can hold it.
     primary key (pid, end_offset),
     check (first_offset < end_offset)
 );
 create unique index segment_by_path on lakelog.segment (path);
 create index segment_unverified on lakelog.segment (pid, end_offset) where verified_at is null;
 
--- Catalog: files that no cell knew when somebody looked, and since when.
+-- Catalog: files that no cell has registered, and when a sweep first saw them.
 create table lakelog.orphan (
     path text primary key,
     first_seen_at timestamptz not null default clock_timestamp()
 );
 
--- The hot batch that holds an offset, without its payload. No row: its hot table is dropped, or it is not in the log.
+-- Returns the hot batch that holds an offset, without its payload. No row means that its hot table was dropped, or that the
+-- offset is not in the log.
 create function lakelog.hot_batch_at(p_pid bigint, p_offset bigint)
     returns table (end_offset bigint, count integer, bytes_start bigint, bytes_end bigint, appended_at timestamptz, epoch integer)
     language plpgsql stable
@@ -86,8 +87,8 @@ begin
 end
 $$;
 
--- Registers files for exact ranges: behind one another from the log start on, up to the end of a hot batch.
--- status: 0 registered, 1 known, 2 taken; the reason is a word that the caller explains.
+-- Registers files for exact ranges, contiguous from the log start on and up to the end of a hot batch.
+-- status: 0 registered, 1 known, 2 taken; the reason is a code that the caller translates.
 create function lakelog.segments_register(
     p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[],
     p_content_hashes text[], p_first_ats timestamptz[], p_last_ats timestamptz[], p_epochs integer[]
@@ -146,7 +147,7 @@ begin
 end
 $$;
 
--- Up to where registered segments hold a partition without a gap from the log start on.
+-- Returns the end of the registered segments that cover a partition without a gap from the log start on.
 create function lakelog.tiered_end(p_pid bigint, p_log_start bigint) returns bigint
     language sql stable
 as $$
@@ -158,9 +159,9 @@ as $$
     ) s
 $$;
 
--- Ranges of hot batches that may become segments, whole but for what is below the log start, each of about
--- p_segment_bytes; a remainder only if it has p_min_bytes or its first batch has p_min_age. Sizes only rise within a
--- partition: ends are found by halves.
+-- Returns ranges of hot batches that may become segments, each of about p_segment_bytes. Batches are whole except below the
+-- log start. A remainder is returned only if it has p_min_bytes or its first batch is older than p_min_age. Sizes only rise
+-- within a partition, so ends are found by binary search.
 create function lakelog.tierable(
     p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer
 ) returns table (pid bigint, first_offset bigint, end_offset bigint, bytes bigint)
@@ -186,7 +187,7 @@ begin
             exit when v_start >= v_head.next_offset;
             select * into strict v_batch from lakelog.hot_batch_at(pid, v_start);
             first_offset := greatest(v_batch.end_offset - v_batch.count, v_head.log_start);
-            -- A hole in the middle, where a damaged segment was: filled exactly up to the next one.
+            -- A gap where a damaged segment was is filled exactly up to the next segment.
             select least(min(s.first_offset), v_head.next_offset) into v_limit from lakelog.segment s
             where s.pid = v_head.pid and s.end_offset > v_start;
             v_limit := coalesce(v_limit, v_head.next_offset);
@@ -217,8 +218,8 @@ begin
 end
 $$;
 
--- Whether every batch in the roll's hot table is below its partition's log start or in segments that were verified at
--- least p_grace ago, and none can come any more. Segments do not overlap: what they share with a span adds up to it.
+-- Returns whether every batch in the roll's hot table is below its partition's log start or in segments that were verified
+-- at least p_grace ago, and no batch can be added. Segments do not overlap, so their shares of a span add up.
 create function lakelog.roll_is_retired(p_roll integer, p_grace interval) returns boolean
     language sql stable
 as $$
@@ -240,7 +241,7 @@ as $$
     )
 $$;
 
--- Segments that are wholly below the log start, or of a deleted topic, lose their rows; their files are orphans then.
+-- Deletes the rows of segments that are wholly below the log start or of a deleted topic. Their files become orphans.
 create function lakelog.segments_trim() returns bigint
     language plpgsql
 as $$

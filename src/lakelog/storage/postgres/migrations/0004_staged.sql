@@ -1,10 +1,10 @@
--- Staged messages: stored, but not yet in the log. One decision names the attempts whose messages go there; then they are
--- promoted partition by partition, in steps that can be repeated.
+-- Staged messages: stored, but not yet in the log. One decision names the attempts whose messages are promoted into the log,
+-- partition by partition, in repeatable steps.
 
 -- --------------------------------------------------------------------------------------------------------------- catalog
 
--- First writer wins. Attempts are forgotten when all is promoted; their hash tells who won. `writer` and `number` are the
--- two halves of a write id such as query/17: of each writer the newest decision is never forgotten.
+-- The first writer wins. The attempts are cleared when everything is promoted; their hash identifies the winner. `writer`
+-- and `number` are the two parts of a write id such as query/17. The newest decision of each writer is never trimmed.
 create table lakelog.decision (
     incarnation bigint not null,
     write_id text not null,
@@ -21,8 +21,8 @@ create index decision_by_writer on lakelog.decision (incarnation, writer, number
 
 -- ------------------------------------------------------------------------------------------------------- partition store
 
--- The payload of a staged batch lies in its roll's hot table under the pid -slot, which no reader asks for. Promoting it
--- within the same roll is an update that leaves the payload where it is: it is written once.
+-- The payload of a staged batch is in its roll's hot table under the pid -slot, which no reader requests. Promoting it
+-- within the same roll is an update that leaves the payload in place, so the payload is written once.
 create table lakelog.staged (
     pid bigint not null,
     write_id text not null,
@@ -39,7 +39,7 @@ create table lakelog.staged (
 create index staged_by_roll on lakelog.staged (roll);
 create sequence lakelog.staged_slot;
 
--- That a write is in a partition's log: a second promotion, or a batch staged again too late, adds nothing.
+-- Records that a write is in a partition's log: a second promotion, or a batch staged again too late, adds nothing.
 create table lakelog.promoted (
     pid bigint not null,
     write_id text not null,
@@ -52,9 +52,9 @@ create index promoted_by_time on lakelog.promoted using brin (at) with (autosumm
 
 -- ------------------------------------------------------------------------------------------------------------- functions
 
--- Takes the batches that the attempts have staged for the partition into its log, in the order of the attempts and of
--- their numbers, and removes what others staged for this write. One head row, one short lock, whatever their number.
--- status: 0 done (now or before; a null base: there was nothing), 1 the partition is missing, 2 it is sealed, 3 deleted.
+-- Moves the batches that the attempts staged for the partition into its log, in the order of the attempts and of the batch
+-- numbers, and deletes what other attempts staged for this write. Writes one head row under one short lock.
+-- status: 0 done (now or before; a null base means that nothing was staged), 1 missing, 2 sealed, 3 deleted.
 create function lakelog.promote(
     p_pid bigint, p_write text, p_attempts text[],
     out status smallint, out base bigint, out count bigint, out appended_at timestamptz
@@ -68,7 +68,7 @@ declare
     v_roll integer;
 begin
     perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
-    -- A statement of its own: a snapshot from before the lock would miss the newest head.
+    -- A separate statement: a snapshot from before the lock would miss the newest head.
     select * into v_head from lakelog.head h where h.pid = p_pid order by h.version desc limit 1;
     status := case when v_head.pid is null then 1 when v_head.state = 2 then 3 else v_head.state * 2 end;
     if status in (1, 2) then
@@ -100,8 +100,8 @@ begin
 end
 $$;
 
--- The share of one roll's hot table in a promotion. What was staged before the last roll is copied into the active one:
--- a partition's newest offsets are all there. The head's epoch stands for all: within a partition epochs never fall.
+-- Promotes the batches of one roll's hot table. Batches staged before the last roll are copied into the active one, which
+-- holds all of a partition's newest offsets. They get the head's epoch: epochs never fall within a partition.
 create function lakelog.promote_roll(
     p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamptz
 ) returns void
@@ -129,7 +129,7 @@ begin
 end
 $$;
 
--- Removes what is still staged for a write in a partition, with its payloads.
+-- Deletes the batches that are still staged for a write in a partition, with their payloads.
 create function lakelog.staged_remove(p_pid bigint, p_write text) returns void
     language plpgsql
 as $$
@@ -146,8 +146,8 @@ begin
 end
 $$;
 
--- Drops the hot table if everything in it is retired and nothing is staged there. Looked at again under the lock: who
--- stages holds the table until what is staged can be seen. Gives up after 100 ms where somebody reads it.
+-- Drops the hot table if everything in it is retired and nothing is staged there. Checks again under the lock, because a
+-- transaction that stages holds the table until its rows are visible. Gives up after 100 ms if the table is being read.
 create function lakelog.roll_drop(p_roll integer, p_grace interval) returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

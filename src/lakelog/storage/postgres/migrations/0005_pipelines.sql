@@ -1,4 +1,4 @@
--- Runs of pipelines: who moves which messages, and how far it is. Only the default cell's are used.
+-- Pipeline runs: which process moves which messages, and its progress. Only the default cell's table is used.
 
 create table lakelog.pipeline_run (
     run_id text primary key,
@@ -13,11 +13,11 @@ create table lakelog.pipeline_run (
     progress jsonb not null default '{}',
     detail text not null default ''
 );
--- The election: of one pipeline and topic one run goes on at a time.
+-- Elects the run: one run per pipeline and topic is active at a time.
 create unique index pipeline_run_alive on lakelog.pipeline_run (environment_id, pipeline, topic) where state = 'running';
 create index pipeline_run_newest on lakelog.pipeline_run (environment_id, started_at desc);
 
--- The run that goes on afterwards: this one, or whoever was first. Each statement sees what others committed before it.
+-- Returns the active run: this one, or the one that started first. Each statement sees what others committed before it.
 create function lakelog.pipeline_begin(
     p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer
 ) returns setof lakelog.pipeline_run

@@ -1,9 +1,9 @@
--- Tracebacks of dead letters. A letter that was written before, or whose caller sent none, has none.
+-- Tracebacks of dead letters. A dead letter from before this migration, or without a traceback from its caller, has none.
 
 alter table lakelog.dead_letter add column traceback text;
 
--- Writes entries as journals_commit does, and the dead letters of those that were written. The parameters of
--- journals_commit for dead letters are left to servers that run while this migration is applied.
+-- Writes entries like journals_commit, and the dead letters of the written entries. journals_commit keeps its parameters
+-- for dead letters, for servers that run while this migration is applied.
 create function lakelog.journals_commit_dead(
     p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[],
     p_not_before bigint[], p_not_after bigint[],

@@ -1,62 +1,62 @@
--- installation_read: which installation and which of its cells this database is
+-- installation_read: returns the installation's id and the number of this cell
 select installation_id, cell from lakelog.installation;
 
--- cell_list: the further cells of the installation
+-- cell_list: lists the additional cells of the installation
 select name, cell from lakelog.cell;
 
--- scope_find: one environment of a project
+-- scope_find: finds an environment of a project
 select environment_id from lakelog.environment where project = $1 and name = $2;
 
--- scope_create: makes it if it is missing
+-- scope_create: creates an environment unless it exists
 insert into lakelog.environment (project, name) values ($1, $2) on conflict do nothing;
 
--- topic_create: a new incarnation, unless an open topic has the name
+-- topic_create: creates a new incarnation unless an open topic has the name
 insert into lakelog.topic (environment_id, name, cells, slot_cells, settings) values ($1, $2, $3, $4, $5)
 on conflict (environment_id, name) where deleted_at is null do nothing
 returning incarnation, epoch, created_at;
 
--- topic_find: the open topic of that name
+-- topic_find: finds the open topic with this name
 select * from lakelog.topic where environment_id = $1 and name = $2 and deleted_at is null;
 
--- topic_list: open topics of one environment, by name
+-- topic_list: lists the open topics of an environment by name
 select * from lakelog.topic where environment_id = $1 and name > $2 and deleted_at is null order by name limit $3;
 
--- topic_list_all: open topics of all environments
+-- topic_list_all: lists the open topics of all environments
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is null order by t.incarnation;
 
--- topic_alter: new settings and further partitions, if nobody altered it since
+-- topic_alter: writes new settings and more partitions unless the topic changed since it was read
 update lakelog.topic set settings = $3, cells = cells || $4::smallint[], epoch = epoch + (cardinality($4::smallint[]) > 0)::integer
 where incarnation = $1 and epoch = $2 and deleted_at is null
 returning epoch, cells;
 
--- topic_is_open: whether it still exists
+-- topic_check_open: checks that the topic is open
 select 1 from lakelog.topic where incarnation = $1 and deleted_at is null;
 
--- topic_delete: the decision; its heads are closed afterwards
+-- topic_delete: records the deletion; the caller closes the heads afterwards
 update lakelog.topic set deleted_at = clock_timestamp() where incarnation = $1 and deleted_at is null returning 1;
 
--- topic_deleted: deleted topics whose heads may still be open
+-- topic_list_deleted: lists deleted topics whose heads may still be open
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is not null and t.closed_at is null order by t.incarnation limit $1;
 
--- topic_forget: all its heads are closed; nobody reads it
+-- topic_forget: records that all heads are closed, and removes the topic from the groups that read it
 with group_topics as (
     delete from lakelog.group_topic where incarnation = $1
 )
 update lakelog.topic set closed_at = clock_timestamp() where incarnation = $1 and deleted_at is not null;
 
--- token_create: only the hash is kept
+-- token_create: stores a token; only its hash is kept
 insert into lakelog.token (token_id, environment_id, name, hash, rights, created_at, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7);
 
--- token_find: whose token that is
+-- token_find: finds the token with this hash, and its environment
 select t.*, e.project, e.name as environment from lakelog.token t join lakelog.environment e using (environment_id)
 where t.hash = $1 and t.revoked_at is null;
 
--- token_list: the tokens of one environment
+-- token_list: lists the tokens of an environment
 select * from lakelog.token where environment_id = $1 and revoked_at is null order by created_at, token_id;
 
--- token_revoke: ends a token for good
+-- token_revoke: revokes a token permanently
 update lakelog.token set revoked_at = clock_timestamp()
 where environment_id = $1 and token_id = $2 and revoked_at is null returning 1;

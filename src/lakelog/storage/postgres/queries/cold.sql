@@ -1,4 +1,4 @@
--- plans: the newest heads, and the verified segments that hold some of what is asked for, in one view
+-- plans_read: returns the newest heads and the verified segments that overlap the requested ranges, from one snapshot
 select h.*, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
        g.epoch as segment_epoch
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
@@ -11,7 +11,7 @@ left join lateral (
 ) g on true
 order by h.pid, g.end_offset;
 
--- search_time: the first offset appended then or later; with the segment where it is inside of one
+-- offset_find_by_time: finds the first offset appended at this time or later, and the segment if the offset is inside one
 select o.found, g.pid, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
        g.epoch as segment_epoch
 from (select coalesce(lakelog.offset_search($1, $2, null), 0) as found offset 0) o
@@ -22,13 +22,13 @@ left join lateral (
     where s.first_offset <= o.found and s.verified_at is not null and s.first_at < $2 and s.last_at >= $2
 ) g on true;
 
--- tierable: ranges of whole hot batches that may become segments
+-- tierable_list: lists ranges of whole hot batches that may become segments
 select pid, first_offset, end_offset, bytes from lakelog.tierable($1, $2, $3, $4, $5);
 
--- register: what became of each
+-- segments_register: registers segments and returns a status for each
 select part, status, reason from lakelog.segments_register($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
--- verified: from now on readers use them
+-- segments_verify: marks segments as verified; readers use them from now on
 with asked as (
     select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) with ordinality as u (pid, first, "end", path, part)
 ), changed as (
@@ -39,7 +39,7 @@ with asked as (
 )
 select a.part in (select part from changed) as done from asked a order by a.part;
 
--- unregister: forgets those that are not verified
+-- segments_unregister: removes segments that are not verified
 with asked as (
     select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) with ordinality as u (pid, first, "end", path, part)
 ), gone as (
@@ -52,25 +52,25 @@ select a.part in (select part from gone) or not exists (
 ) as done
 from asked a order by a.part;
 
--- unverified: registered, and not verified
+-- segments_list_unverified: lists registered segments that are not verified
 select s.*, s.epoch as segment_epoch from unnest($1::bigint[]) as a (pid)
 join lakelog.segment s on s.pid = a.pid and s.verified_at is null
 order by s.pid, s.end_offset;
 
--- paths_known: those of the paths that are registered
+-- paths_find: returns those of the paths that are registered
 select path from lakelog.segment where path = any ($1::text[]);
 
--- segments_trim: forgets those below the log start
+-- segments_trim: deletes segments below the log start
 select lakelog.segments_trim();
 
--- orphans_look: notes the new ones, and says which of those that were there are old
+-- orphans_record: records new orphans, and returns the paths that were recorded before the given age
 with noted as (
     insert into lakelog.orphan (path) select distinct unnest($1::text[]) order by 1 on conflict do nothing
 )
 select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;
 
--- orphans_old: those first seen so long ago
+-- orphans_list_old: lists orphans first seen before the given age
 select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;
 
--- orphans_forget: gone, or known
+-- orphans_forget: deletes orphans whose file is gone or registered
 delete from lakelog.orphan where path = any ($1::text[]);

@@ -1,5 +1,5 @@
--- journals_read: per ask the rows behind `after`; from the newest snapshot on if some are gone, or if they are too many
--- (each `offset 0` keeps a look-up by the key from becoming a join with the whole table when that table is tiny)
+-- journals_read: returns per request the rows after `after`, or those from the newest snapshot on if some are trimmed or too many
+-- (each `offset 0` keeps a lookup by key from becoming a join with the whole table when that table is tiny)
 select a.part, j.version, j.version = j.snapshot_version as snapshot, j.body, lakelog.ms(clock_timestamp()) as clock_ms
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) with ordinality as a (group_id, pid, after, part)
 left join lateral (
@@ -19,7 +19,7 @@ left join lateral (
 ) j on true
 order by a.part, j.version;
 
--- journals_newest: the last row of each journal
+-- journals_read_newest: returns the last row of each journal
 select a.part, j.version, j.version = j.snapshot_version as snapshot, j.body
 from unnest($1::bigint[], $2::bigint[]) with ordinality as a (group_id, pid, part)
 cross join lateral (
@@ -27,17 +27,17 @@ cross join lateral (
     where x.group_id = a.group_id and x.pid = a.pid order by x.version desc limit 1
 ) j;
 
--- journals_commit: a status for each entry, and the clock
+-- journals_commit: commits entries, and returns a status for each and the clock
 select clock_ms, statuses from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7);
 
--- journals_commit_dead: the same, with dead letters
+-- journals_commit_dead: commits entries with their dead letters
 select clock_ms, statuses
 from lakelog.journals_commit_dead($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
--- journals_trim: forgets superfluous rows, up to a limit
+-- journals_trim: deletes rows that are no longer needed, up to a limit
 select lakelog.journals_trim($1, $2, $3);
 
--- members_list: the newest memberships, and when each member was seen
+-- members_list: returns the newest membership of each group, and when each member was last seen
 select a.part, n.version, n.body, lakelog.ms(clock_timestamp()) as clock_ms, h.member_id, lakelog.ms(h.seen_at) as seen_ms
 from unnest($1::bigint[]) with ordinality as a (group_id, part)
 left join lateral (
@@ -45,16 +45,16 @@ left join lateral (
 ) n on true
 left join lateral (select x.member_id, x.seen_at from lakelog.heartbeat x where x.group_id = a.group_id offset 0) h on true;
 
--- members_write: whether that version followed the last one
+-- members_write: writes a membership if its version follows the last one
 select lakelog.members_write($1, $2, $3);
 
--- heartbeats_write: notes that these members were seen; the clock
+-- heartbeats_write: records that these members were seen now, and returns the clock
 select lakelog.heartbeats_write($1, $2);
 
--- heartbeats_drop: forgets members that left
+-- heartbeats_drop: deletes the heartbeats of members that left
 delete from lakelog.heartbeat where group_id = $1 and member_id = any ($2::text[]);
 
--- dead_list: by pid, offset and epoch, those behind a key
+-- dead_list: lists dead letters by pid, offset and epoch, starting after a key
 select d.*, lakelog.ms(d.at) as at_ms
 from (
     select k.pid, k.message_offset, k.epoch
@@ -74,13 +74,13 @@ cross join lateral (
 ) d
 order by d.pid, d.message_offset, d.epoch;
 
--- dead_count: how many are dead
+-- dead_count: counts the dead letters in the state dead
 select coalesce(sum(c.dead), 0)::bigint from (select distinct u.pid from unnest($2::bigint[]) as u (pid)) a
 cross join lateral (
     select count(*) as dead from lakelog.dead_letter x where x.group_id = $1 and x.pid = a.pid and x.state = 0
 ) c;
 
--- dead_counts: how many are dead, by group, up to a limit
+-- dead_counts: counts the dead letters in the state dead by group, up to a limit
 select a.group_id, c.dead
 from (select u.group_id, array_agg(u.pid) as pids from unnest($1::bigint[], $2::bigint[]) as u (group_id, pid) group by 1) a
 cross join lateral (
@@ -94,9 +94,9 @@ cross join lateral (
     ) found
 ) c;
 
--- dead_find: all of one message
+-- dead_find: returns all dead letters of one message
 select d.*, lakelog.ms(d.at) as at_ms from lakelog.dead_letter d
 where group_id = $1 and pid = $2 and message_offset = $3 order by epoch;
 
--- dead_discard: how many of them were dead
+-- dead_discard: discards dead letters, and returns how many were in the state dead
 select lakelog.dead_discard($1, $2, $3, $4);

@@ -1,4 +1,4 @@
--- append: offsets from the function, batches into the roll's hot table: one statement, one round trip
+-- batches_append: gets offsets from the function and inserts the batches into the active hot table, in one statement and one round trip
 with decided as materialized (
     select * from lakelog.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ), stored as (
@@ -10,7 +10,7 @@ with decided as materialized (
 )
 select * from decided;
 
--- redrive: an append that marks dead letters in the same statement
+-- batches_redrive: appends, and marks the dead letters in the same statement
 with decided as materialized (
     select * from lakelog.redrive($19, $20, $21, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ), stored as (
@@ -22,26 +22,26 @@ with decided as materialized (
 )
 select * from decided;
 
--- reserve: the reservations that hold
+-- keys_reserve: returns the reservations that hold
 select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5);
 
--- heads_create: heads at offset 0 where there are none
+-- heads_create: creates heads at offset 0 where there are none
 select lakelog.heads_create($1, $2);
 
--- heads_read: the newest head of each
+-- heads_read: returns the newest head of each partition
 select h.* from unnest($1::bigint[]) as a (pid)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h order by h.pid;
 
--- heads_close: seals or deletes
+-- heads_close: seals or deletes partitions
 select lakelog.heads_change($1, $2, 0);
 
--- epoch_raise: refuses appends of an older epoch from now on
+-- epoch_raise: refuses appends with an older epoch from now on
 select lakelog.heads_change($1, 0::smallint, $2);
 
--- log_start_raise: how many messages went out of reach
+-- log_start_raise: raises the log start, and returns how many messages became unreadable
 select pid, removed from lakelog.log_start_raise($1, $2);
 
--- read_plans: the newest heads, the verified segment or else the roll that holds each offset, with where its span ends
+-- plans_read: returns the newest heads, and for each offset the verified segment or else the roll that holds it, with the end of its span
 select h.*, s.roll as span_roll, s.span_end, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash,
        g.first_at, g.last_at, g.epoch as segment_epoch
 from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
@@ -60,7 +60,7 @@ left join lateral (
     where c.first_offset <= a.first and c.verified_at is not null
 ) g on true;
 
--- append_plans: for each offset in reach, the first time of the verified segment that holds it, or else its roll
+-- append_times_plan: returns, for each readable offset, the first time of the verified segment that holds it, or else its roll
 select a.part, s.roll, g.first_at
 from unnest($1::bigint[], $2::bigint[]) with ordinality as a (pid, first, part)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
@@ -75,7 +75,7 @@ left join lateral (
 ) g on true
 where a.first >= h.log_start and a.first < h.next_offset;
 
--- append_times: when the batches of one hot table that hold these offsets were appended
+-- append_times_read: returns when the batches of one hot table that hold these offsets were appended
 select a.part, b.appended_at
 from unnest($1::bigint[], $2::bigint[], $3::integer[]) as a (pid, first, part)
 cross join lateral (
@@ -84,7 +84,7 @@ cross join lateral (
 ) b
 where b.base <= a.first;
 
--- read_batches: batches of one hot table from offsets on, each up to the one that reaches a limit
+-- batches_read: reads batches of one hot table from the given offsets on, each partition up to the batch that reaches a limit
 select a.pid, b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
 cross join lateral (
@@ -100,7 +100,7 @@ join lakelog.hot_{roll} b on b.pid = a.pid and b.end_offset = chosen.end_offset
 where chosen.messages_before < $4 and chosen.bytes_before < $5
 order by a.pid, b.end_offset;
 
--- read_tail: the newest heads, and their batches in one hot table from offsets on: one statement where that is enough
+-- tail_read: reads the newest heads and their batches in one hot table, in one statement where that is enough
 select h.*, b.end_offset, b.batch_count, b.bytes_end, b.batch_appended_at, b.batch_epoch, b.payload
 from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
@@ -121,33 +121,33 @@ left join lateral (
 ) b on true
 order by a.pid, b.end_offset;
 
--- offset_at_time: the first offset appended then or later
+-- offset_find_by_time: finds the first offset appended at this time or later
 select lakelog.offset_search($1, $2, null);
 
--- offset_at_bytes: the lowest offset behind which at most that much lies
+-- offset_find_by_bytes: finds the lowest offset with at most this many bytes of batches after it
 select lakelog.offset_search($1, null, $2);
 
--- roll_begin: a new hot table for every partition
+-- roll_begin: creates a new hot table for all partitions
 select lakelog.roll_begin($1);
 
--- roll_active: the newest roll, how much it holds, its birth
+-- roll_find_active: returns the newest roll, its size and when it was created
 select roll, pg_total_relation_size(format('lakelog.%I', 'hot_' || roll)) as bytes, created_at
 from lakelog.roll order by roll desc limit 1;
 
--- roll_list: hot tables that may be retired
+-- roll_list: lists hot tables that may be retired
 select roll from lakelog.roll where roll < (select max(roll) from lakelog.roll) order by roll;
 
--- roll_drop: whether it was dropped
+-- roll_drop: drops a hot table, and returns whether it did
 select lakelog.roll_drop($1, $2);
 
--- heads_trim: forgets all but the newest head rows
+-- heads_trim: deletes all head rows except the newest
 select lakelog.heads_trim();
 
--- producers_trim: forgets all but the last five batches of living producers
+-- producers_trim: deletes all but the last five batches of active producers, and all batches of inactive ones
 select lakelog.producers_trim($1);
 
--- keys_trim: forgets idempotency keys of that age, except those of topics with a memory of their own; by `now`, as no index
--- is of use to a clock that goes on within the statement
+-- keys_trim: deletes old idempotency keys, except those of topics with their own memory; uses `now` because no index helps
+-- with a clock that advances within the statement
 with reservations as (
     delete from lakelog.reservation where at < now() - $1::interval and incarnation <> all ($2::bigint[])
     returning 1
@@ -156,7 +156,7 @@ with reservations as (
 )
 select count(*) from reservations;
 
--- keys_trim_topic: the same for such a topic
+-- keys_trim_topic: deletes old idempotency keys of a topic with its own memory
 with reservations as (
     delete from lakelog.reservation where at < now() - $1::interval and incarnation = $2::bigint
     returning 1
@@ -166,16 +166,16 @@ with reservations as (
 )
 select count(*) from reservations;
 
--- clock: the database's time
+-- clock_read: returns the database's time
 select clock_timestamp();
 
--- durability: settings under which an acknowledged commit could be lost
+-- durability_read: returns the settings under which an acknowledged commit could be lost
 select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
        (select reset_val from pg_settings where name = 'synchronous_commit') as synchronous_commit,
        current_setting('synchronous_standby_names') as standbys, (select timeline_id from pg_control_checkpoint()) as timeline;
 
--- announce: tells listeners which partitions grew
+-- partitions_announce: notifies listeners that partitions grew
 select pg_notify('lakelog_grown', $1);
 
--- schema_version: the newest migration applied
+-- schema_version_read: returns the newest applied migration
 select max(version) from lakelog.migration;

@@ -1,4 +1,4 @@
--- stage: notes the batches and stores their payloads in the roll's hot table, but for those noted before; the active roll
+-- batches_stage: records the batches and stores the payloads of new ones in the roll's hot table; returns the active roll
 with given as materialized (
     select u.*, octet_length(u.payload) as bytes
     from unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::integer[], $6::integer[], $7::bytea[])
@@ -16,50 +16,50 @@ with given as materialized (
 )
 select max(roll) as roll from lakelog.roll;
 
--- roll_newest: the active one
+-- roll_find_newest: returns the active roll
 select max(roll) as roll from lakelog.roll;
 
--- staged_count: how many messages these attempts have staged for a write in the partitions
+-- staged_count: counts the messages that these attempts staged for a write in the partitions
 select coalesce(sum(c.messages), 0)::bigint from unnest($1::bigint[]) as a (pid)
 cross join lateral (
     select sum(s.count) as messages from lakelog.staged s
     where s.pid = a.pid and s.write_id = $2 and s.attempt = any ($3::text[])
 ) c;
 
--- staged_pids: the partitions of a topic for which anything is staged for a write
+-- staged_pids: lists the partitions of a topic that have staged batches of a write
 select distinct s.pid from lakelog.staged s
 where s.pid >= $1::bigint << 16 and s.pid < ($1::bigint + 1) << 16 and s.write_id = $2 order by 1;
 
--- promote: takes a partition's share of a write into its log
+-- write_promote: moves a partition's share of a write into its log
 select status, base, count, appended_at from lakelog.promote($1, $2, $3);
 
--- staged_list: writes of which nothing was staged for so long, with how long ago the last was
+-- staged_list: lists writes that were not staged to for the given time, with their age
 select s.pid >> 16 as incarnation, s.write_id, clock_timestamp() - max(s.staged_at) as age
 from lakelog.staged s group by 1, 2
 having max(s.staged_at) <= clock_timestamp() - $1::interval order by 3 desc limit $2;
 
--- promoted_trim: forgets old marks
+-- promoted_trim: deletes old marks of promoted writes
 with doomed as (delete from lakelog.promoted where at < now() - $1::interval returning 1)
 select count(*) from doomed;
 
--- decision_make: the decision, if the topic is open and at that epoch and none was made before
+-- decision_create: records a decision, if the topic is open at this epoch and no decision exists
 insert into lakelog.decision (incarnation, write_id, writer, number, attempts, attempts_hash, count)
 select t.incarnation, $2, $3, $4::bigint, $5::text[], $6::bytea, $7::bigint from lakelog.topic t
 where t.incarnation = $1 and t.epoch = $8::integer and t.deleted_at is null for share
 on conflict do nothing;
 
--- decision_abandon: decides for nobody, if nothing was decided before
+-- decision_abandon: records that a write is abandoned, if no decision exists
 insert into lakelog.decision (incarnation, write_id, writer, number, attempts, attempts_hash, count)
 values ($1, $2, $3, $4, '{}', '', 0) on conflict do nothing;
 
--- decision_find: the decision that stands
+-- decision_find: finds the decision of a write
 select * from lakelog.decision where incarnation = $1 and write_id = $2;
 
--- decision_finish: everything is promoted
+-- decision_finish: records that everything is promoted, and clears the attempts
 update lakelog.decision set finished_at = clock_timestamp(), attempts = '{}'
 where incarnation = $1 and write_id = $2 and finished_at is null;
 
--- decision_trim: forgets finished ones that are old and not their writer's newest, and those of topics that are no more
+-- decision_trim: deletes old finished decisions, except the newest of each writer in a topic that exists
 with doomed as (
     delete from lakelog.decision d
     where d.finished_at < clock_timestamp() - $1::interval and (
