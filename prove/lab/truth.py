@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakelog
-from lakelog.client.lake_values import Plan, Segment
 from lakelog.errors import LakelogError, ObjectNotFound
+from lakelog.model.lake import Plan
+from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments import ContentHash, conform, parse_segment_path
 from prove.history.lines import identity_of

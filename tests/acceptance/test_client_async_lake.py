@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 import lakelog
-from lakelog.client.lake_values import PlanWish, Segment
 from lakelog.errors import Conflict, InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from lakelog.model.lake import PlanOptions
+from lakelog.model.segment import Segment
 
 
 async def test_a_plan_says_where_everything_is(url: str) -> None:
@@ -33,19 +34,19 @@ async def test_a_plan_is_cut_to_offsets_and_times(url: str) -> None:
         middle = datetime.now(UTC)
         await topic.publish("10")
 
-        async def span(wish: PlanWish) -> tuple[int, int]:
+        async def span(wish: PlanOptions) -> tuple[int, int]:
             (one,) = (await log.lake.plan("t", wish)).partitions
             return one.start, one.end
 
-        assert await span(PlanWish(starts={0: 3}, ends={0: 5})) == (3, 5)
-        assert await span(PlanWish(starts={0: 30}, ends={0: 50})) == (11, 11)
-        assert await span(PlanWish(starts={0: 5}, ends={0: 3})) == (5, 5)
-        assert await span(PlanWish(since=middle)) == (10, 11)
-        assert await span(PlanWish(until=middle)) == (0, 10)
+        assert await span(PlanOptions(starts={0: 3}, ends={0: 5})) == (3, 5)
+        assert await span(PlanOptions(starts={0: 30}, ends={0: 50})) == (11, 11)
+        assert await span(PlanOptions(starts={0: 5}, ends={0: 3})) == (5, 5)
+        assert await span(PlanOptions(since=middle)) == (10, 11)
+        assert await span(PlanOptions(until=middle)) == (0, 10)
         await topic.purge()
-        assert await span(PlanWish(starts={0: 3})) == (11, 11)
+        assert await span(PlanOptions(starts={0: 3})) == (11, 11)
         with pytest.raises(PartitionNotFound):
-            await span(PlanWish(starts={1: 0}))
+            await span(PlanOptions(starts={1: 0}))
 
 
 async def test_a_plan_of_another_incarnation_is_refused(url: str) -> None:
@@ -55,7 +56,7 @@ async def test_a_plan_of_another_incarnation_is_refused(url: str) -> None:
         await topic.delete()
         await topic.create()
         with pytest.raises(TopicNotFound):
-            await log.lake.plan("t", PlanWish(incarnation=old))
+            await log.lake.plan("t", PlanOptions(incarnation=old))
         with pytest.raises(TopicNotFound):
             await log.lake.plan("nothing")
 

@@ -33,7 +33,7 @@ async def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
             await log.pipelines.begin("tier", "t")
         assert refused.value.run_id == run.run_id
         sweep = await log.pipelines.begin("sweep")
-        assert sweep.topic == ""
+        assert sweep.topic is None
         await log.pipelines.end(run, {})
         assert (await log.pipelines.begin("tier", "t")).state is RunState.RUNNING
         assert [each.pipeline for each in await log.pipelines.list(limit=2)] == ["tier", "sweep"]

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 import lakelog
-from lakelog.client.lake_values import PlanWish, Segment
 from lakelog.errors import Conflict, InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from lakelog.model.lake import PlanOptions
+from lakelog.model.segment import Segment
 
 
 def test_a_plan_says_where_everything_is(url: str) -> None:
@@ -34,19 +35,19 @@ def test_a_plan_is_cut_to_offsets_and_times(url: str) -> None:
         middle = datetime.now(UTC)
         topic.publish("10")
 
-        def span(wish: PlanWish) -> tuple[int, int]:
+        def span(wish: PlanOptions) -> tuple[int, int]:
             (one,) = (log.lake.plan("t", wish)).partitions
             return one.start, one.end
 
-        assert span(PlanWish(starts={0: 3}, ends={0: 5})) == (3, 5)
-        assert span(PlanWish(starts={0: 30}, ends={0: 50})) == (11, 11)
-        assert span(PlanWish(starts={0: 5}, ends={0: 3})) == (5, 5)
-        assert span(PlanWish(since=middle)) == (10, 11)
-        assert span(PlanWish(until=middle)) == (0, 10)
+        assert span(PlanOptions(starts={0: 3}, ends={0: 5})) == (3, 5)
+        assert span(PlanOptions(starts={0: 30}, ends={0: 50})) == (11, 11)
+        assert span(PlanOptions(starts={0: 5}, ends={0: 3})) == (5, 5)
+        assert span(PlanOptions(since=middle)) == (10, 11)
+        assert span(PlanOptions(until=middle)) == (0, 10)
         topic.purge()
-        assert span(PlanWish(starts={0: 3})) == (11, 11)
+        assert span(PlanOptions(starts={0: 3})) == (11, 11)
         with pytest.raises(PartitionNotFound):
-            span(PlanWish(starts={1: 0}))
+            span(PlanOptions(starts={1: 0}))
 
 
 def test_a_plan_of_another_incarnation_is_refused(url: str) -> None:
@@ -56,7 +57,7 @@ def test_a_plan_of_another_incarnation_is_refused(url: str) -> None:
         topic.delete()
         topic.create()
         with pytest.raises(TopicNotFound):
-            log.lake.plan("t", PlanWish(incarnation=old))
+            log.lake.plan("t", PlanOptions(incarnation=old))
         with pytest.raises(TopicNotFound):
             log.lake.plan("nothing")
 

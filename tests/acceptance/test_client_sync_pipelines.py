@@ -34,7 +34,7 @@ def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
             log.pipelines.begin("tier", "t")
         assert refused.value.run_id == run.run_id
         sweep = log.pipelines.begin("sweep")
-        assert sweep.topic == ""
+        assert sweep.topic is None
         log.pipelines.end(run, {})
         assert (log.pipelines.begin("tier", "t")).state is RunState.RUNNING
         assert [each.pipeline for each in log.pipelines.list(limit=2)] == ["tier", "sweep"]

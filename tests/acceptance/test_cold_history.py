@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.client.lake_values import PlanWish, RegisterStatus, Segment
 from lakelog.errors import Conflict, InvalidRequest, SegmentDamaged
+from lakelog.model.lake import PlanOptions, RegisterStatus
+from lakelog.model.segment import Segment
 from lakelog.objectstore import open_store
 from lakelog.segments import SegmentWriter, segment_path, verify
 from lakelog.storage.store import PartitionStore
@@ -157,11 +158,11 @@ async def test_a_plan_names_the_segments_and_where_hot_batches_begin(place: Plac
         await publish(log, "t", 5, times=1)
         (one,) = (await log.lake.plan("t")).partitions
         assert (one.start, one.end, one.segments, one.hot_from) == (0, 105, (segment,), 100)
-        (one,) = (await log.lake.plan("t", PlanWish(starts={0: 40}, ends={0: 60}))).partitions
+        (one,) = (await log.lake.plan("t", PlanOptions(starts={0: 40}, ends={0: 60}))).partitions
         assert (one.start, one.end, one.segments, one.hot_from) == (40, 60, (segment,), 60)
-        (one,) = (await log.lake.plan("t", PlanWish(since=times[50], until=times[75]))).partitions
+        (one,) = (await log.lake.plan("t", PlanOptions(since=times[50], until=times[75]))).partitions
         assert (one.start, one.end) == (times.index(times[50]), times.index(times[75]))
-        (one,) = (await log.lake.plan("t", PlanWish(starts={0: 100}))).partitions
+        (one,) = (await log.lake.plan("t", PlanOptions(starts={0: 100}))).partitions
         assert (one.segments, one.hot_from) == ((), 100)
         assert (await log.lake.plan("t")).store == place.objects
         page = await log.topic("t").fetch(time=times[50])

@@ -15,8 +15,8 @@ import pytest
 
 import lakelog
 from lakelog import failpoints
-from lakelog.client.lake_values import PlanWish, RegisterStatus, TierRange
 from lakelog.errors import PipelineBusy, Unavailable
+from lakelog.model.lake import PlanOptions, RegisterStatus, TierRange
 from lakelog.model.pipeline import RunState
 from lakelog.segments import ContentHash, conform
 from lakelog.spark import sweep, tier
@@ -104,7 +104,7 @@ def contents(log: lakelog.Lakelog, topic: str) -> dict[int, tuple[int, int, str]
 
 def cold_ends(log: lakelog.Lakelog, topic: str) -> list[tuple[int, int]]:
     """How far the verified segments of each partition reach, and the high watermark."""
-    plan = log.lake.plan(topic, PlanWish())
+    plan = log.lake.plan(topic, PlanOptions())
     return [(part.hot_from, part.high_watermark) for part in plan.partitions]
 
 

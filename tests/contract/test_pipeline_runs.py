@@ -18,7 +18,7 @@ from tests.contract.test_catalog import new_scope
 ALIVE = 30.0
 
 
-def start(pipeline: str = "tier", topic: str = "orders") -> RunStart:
+def start(pipeline: str = "tier", topic: str | None = "orders") -> RunStart:
     return RunStart(run_id=secrets.token_hex(8), pipeline=pipeline, topic=topic, host="here")
 
 
@@ -53,11 +53,11 @@ async def test_one_of_many_that_begin_at_once_goes_on(backing: Backing) -> None:
 async def test_other_topics_pipelines_and_environments_are_not_in_the_way(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope, elsewhere = await new_scope(one), await new_scope(one)
-        for where, each in ((scope, start()), (scope, start("sweep", "")), (scope, start(topic="b"))):
+        for where, each in ((scope, start()), (scope, start("sweep", None)), (scope, start(topic="b"))):
             assert (await begin(other, where, each)).run_id == each.run_id
         mine = start()
         assert (await begin(one, elsewhere, mine)).run_id == mine.run_id
-        assert [run.topic for run in await listed(one, scope, pipeline="sweep")] == [""]
+        assert [run.topic for run in await listed(one, scope, pipeline="sweep")] == [None]
         assert [run.topic for run in await listed(one, scope, topic="b")] == ["b"]
         assert not await one.pipelines.run_seen(scope, mine.run_id, {})
         assert await one.pipelines.run_end(scope, mine.run_id, RunState.DONE, {}, "") is None

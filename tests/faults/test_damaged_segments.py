@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import lakelog
 from lakelog.cli.app import app
 from lakelog.client.group_values import ConsumeWish
-from lakelog.client.lake_values import Segment
 from lakelog.errors import SegmentDamaged
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
+from lakelog.model.segment import Segment
 from lakelog.storage.postgres import open_store
 from tests.kit.cold import tier_by_hand
 from tests.kit.fleet import LAKELOG, Fleet

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakelog
-from lakelog.client.lake_values import Segment
+from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import ContentHash, conform, verify
 from lakelog.spark import topic as topic_frame

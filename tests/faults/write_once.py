@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import lakelog
 from lakelog.client.publishing.staging import StagingEncoder
-from lakelog.model.write import DecideWish, StageWish
+from lakelog.model.write import DecideOptions, StageOptions
 
 TASKS = 3
 
@@ -27,13 +27,13 @@ def main() -> None:
             numbers = range(int(first) + task, int(first) + int(count), TASKS)
             rows = pa.record_batch({"key": [str(n) for n in numbers], "value": [f"{write_id}:{n}" for n in numbers]})
             attempt = secrets.token_hex(8)
-            wish = StageWish(write_id=write_id, attempt=attempt, incarnation=topic.incarnation, epoch=topic.epoch)
+            wish = StageOptions(write_id=write_id, attempt=attempt, incarnation=topic.incarnation, epoch=topic.epoch)
             cutter = StagingEncoder(topic)
             for share in [*cutter.add(rows), *cutter.rest()]:
                 log.writes.stage(name, wish, share)
             attempts.append(attempt)
             total += cutter.count
-        decide = DecideWish(
+        decide = DecideOptions(
             write_id=write_id, attempts=attempts, count=total, incarnation=topic.incarnation, epoch=topic.epoch
         )
         written = log.writes.decide(name, decide)

@@ -31,8 +31,8 @@ from lakelog.batches import encode, from_messages
 from lakelog.model.message import Message
 from lakelog.server.health import VERSION
 from lakelog.server.openapi import describe
-from lakelog.server.routes import ROUTES
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
+from lakelog.wire.operations import OPERATIONS
 from tests.integration.servers import TOKEN, Running, running
 from tests.kit.size import Size
 
@@ -74,7 +74,7 @@ def _as_bytes(context: object, value: object) -> bytes:
 
 
 # A pushed stream ends only when the caller disconnects, and these callers do not. A copy, because it is changed.
-schema = schemathesis.openapi.from_dict(copy.deepcopy(describe(ROUTES, VERSION))).exclude(operation_id="push")
+schema = schemathesis.openapi.from_dict(copy.deepcopy(describe(OPERATIONS, VERSION))).exclude(operation_id="push")
 
 
 @schema.parametrize()
@@ -165,4 +165,4 @@ _seeds_once = _seeds()
 
 def test_the_description_is_served(server: Running) -> None:
     with server.client(None) as client:
-        assert client.get("/openapi.json").json() == json.loads(json.dumps(describe(ROUTES, VERSION)))
+        assert client.get("/openapi.json").json() == json.loads(json.dumps(describe(OPERATIONS, VERSION)))

@@ -6,7 +6,8 @@ import io
 from collections.abc import Mapping
 
 from lakelog import Lakelog
-from lakelog.client.lake_values import Plan, RegisterStatus, Segment, TierRange
+from lakelog.model.lake import Plan, RegisterStatus, TierRange
+from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import SegmentWriter, segment_path, verify
 

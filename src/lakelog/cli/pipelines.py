@@ -170,7 +170,7 @@ def runs(
         [
             (
                 run.pipeline,
-                run.topic,
+                run.topic or "",
                 run.state.value,
                 show_since(run.started_at),
                 _took(run),

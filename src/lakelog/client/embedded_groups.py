@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from lakelog.client import group_values as values
+from lakelog.client.embedding.engine import EmbeddedEngine
 from lakelog.client.engine_values import (
     answered_of,
     consumed_of,
@@ -18,7 +19,6 @@ from lakelog.client.engine_values import (
     summary_of,
     time_of,
 )
-from lakelog.client.hub import Hub
 from lakelog.engine.groups.dead_letters import DeadLetterPage
 from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
@@ -32,7 +32,7 @@ _PAGE = 1000
 class GroupVerbs:
     """The verbs as coroutines in the engine's loop. `enter` gives the hub and the scope."""
 
-    def __init__(self, enter: Callable[[], Awaitable[tuple[Hub, Scope]]]) -> None:
+    def __init__(self, enter: Callable[[], Awaitable[tuple[EmbeddedEngine, Scope]]]) -> None:
         self._enter = enter
 
     async def consume(self, wish: values.ConsumeWish) -> values.Consumed:

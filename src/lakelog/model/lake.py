@@ -1,34 +1,63 @@
-"""What a reader of whole ranges, and whoever moves them to the object store, asks of a topic and is told.
+"""Plans, watermarks and segments: the values for readers of whole ranges and for tiering.
 
-Plain values: the engine makes them, HTTP carries them, the client hands them on.
+The engine makes them, HTTP carries them, and the client returns them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
+from typing import Annotated
 
-from lakelog.model.segment import Segment
+import msgspec
+from msgspec import Meta
+
+from lakelog.model.limits import MAX_PARTITIONS, MAX_WAIT_MS
+from lakelog.model.segment import MAX_PATH_LENGTH, Segment
+from lakelog.model.structs import Name, Natural, Positive, Request, Time, Value, check_times
 
 ORPHAN_AGE = timedelta(hours=24)
-"""How long a file was known to nobody before it is removed, unless a sweep says otherwise."""
+"""How long a file was unknown before a sweep removes it, by default."""
+MAX_SEGMENTS = 1000
+"""The most segments in one request."""
+MAX_PATHS = 10_000
+"""The most paths in one request."""
+
+Offsets = Annotated[Mapping[int, Natural], Meta(max_length=MAX_PARTITIONS)]
+"""An offset by partition."""
+Age = Annotated[int, Meta(ge=0, le=100 * 365 * 86_400_000)]
+Paths = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=MAX_PATH_LENGTH)]], Meta(min_length=1, max_length=MAX_PATHS)
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanWish:
-    """Which part of a topic is to be read: all of it unless offsets by partition, or times, say less.
+class PlanOptions(Request, frozen=True, kw_only=True):
+    """The part of a topic to read: all of it, unless offsets by partition or times limit it.
 
-    `since` means the first message appended then or later; `until` and the ends are not included. With an
-    `incarnation`, another topic of the same name is refused.
+    Attributes:
+        starts: The first offset by partition. Default: the oldest message.
+        ends: The offset by partition at which to end; it is not included. Default: the end of the log.
+        since: Begin at the first message that was appended at this time or later.
+        until: End before the first message that was appended at this time or later.
+        incarnation: Refuse another topic of the same name. Default: accept any.
     """
 
-    starts: Mapping[int, int] | None = None
-    ends: Mapping[int, int] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    incarnation: int | None = None
+    starts: Offsets | None = None
+    ends: Offsets | None = None
+    since: Time | None = None
+    until: Time | None = None
+    incarnation: Positive | None = None
+
+    def __post_init__(self) -> None:
+        check_times(self, "since", "until")
+
+
+class PlanRequest(PlanOptions, frozen=True, kw_only=True):
+    """A request for the plan of a topic."""
+
+    topic: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,28 +109,107 @@ class TierRange:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierWish:
-    """How large segments are to be, and which remainder is worth one: so many bytes, or so old (in seconds)."""
+class WatermarksRequest(Request, frozen=True, kw_only=True):
+    """A request for watermarks as soon as one is beyond those given, or after `wait_ms`."""
 
-    segment_bytes: int = 128 << 20
-    min_bytes: int = 32 << 20
-    min_age_seconds: float = 3600.0
+    topic: Name
+    beyond: Offsets = msgspec.field(default_factory=dict)
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class TierOptions(Request, frozen=True, kw_only=True):
+    """The size of segments, and the remainder that is worth one.
+
+    Attributes:
+        segment_bytes: The stored bytes of a segment, about. Default: 128 MiB.
+        min_bytes: The stored bytes that a remainder needs to become a segment. Default: 32 MiB.
+        min_age_ms: The age of its oldest message at which a smaller remainder becomes a segment. Default: an hour.
+    """
+
+    segment_bytes: Positive = 128 << 20
+    min_bytes: Natural = 32 << 20
+    min_age_ms: Age = 3_600_000
+
+
+class TierableRequest(TierOptions, frozen=True, kw_only=True):
+    """A request for the ranges of a topic that may become segments."""
+
+    topic: Name
+
+
+class Tierable(Value, frozen=True, kw_only=True):
+    """Ranges that may become segments, by partition and offset."""
+
+    ranges: list[TierRange]
+
+
+class SegmentsRequest(Request, frozen=True, kw_only=True):
+    """Segments of a topic to register, to mark as verified or to unregister."""
+
+    topic: Name
+    segments: Annotated[list[Segment], Meta(min_length=1, max_length=MAX_SEGMENTS)]
+
+    def __post_init__(self) -> None:
+        for segment in self.segments:
+            check_times(segment, "first_at", "last_at")
+
+
+class UnverifiedRequest(Request, frozen=True, kw_only=True):
+    """A request for the segments of a topic that are registered and not verified."""
+
+    topic: Name
+
+
+class Segments(Value, frozen=True, kw_only=True):
+    """Segments of a topic."""
+
+    segments: list[Segment]
+
+
+class SegmentResults(Value, frozen=True, kw_only=True):
+    """For each segment, in order, whether it is verified, or not registered, now."""
+
+    results: list[bool]
 
 
 class RegisterStatus(StrEnum):
-    """What became of a registration."""
+    """The outcome of a registration."""
 
     REGISTERED = "registered"
     KNOWN = "known"
     """The same path and range was registered before: a repeat."""
     TAKEN = "taken"
-    """Not registered, and the reason says why: its file is nobody's."""
+    """Not registered, for the reason given: the file belongs to no segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """The answer to one segment."""
+    """The outcome for one segment."""
 
     status: RegisterStatus
     reason: str | None = None
+
+
+class Registrations(Value, frozen=True, kw_only=True):
+    """The outcome for each segment, in order."""
+
+    results: list[Registered]
+
+
+class FindOrphansRequest(Request, frozen=True, kw_only=True):
+    """Files of which the unknown ones are wanted, if they were first seen `min_age_ms` ago."""
+
+    paths: Paths
+    min_age_ms: Age = ORPHAN_AGE // timedelta(milliseconds=1)
+
+
+class Orphans(Value, frozen=True, kw_only=True):
+    """Files that may be removed."""
+
+    paths: list[str]
+
+
+class SweptRequest(Request, frozen=True, kw_only=True):
+    """Files that were removed."""
+
+    paths: Paths

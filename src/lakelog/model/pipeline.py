@@ -1,4 +1,4 @@
-"""Runs of pipelines: a record of who moves which messages, and how far it is. It decides nothing about messages."""
+"""Runs of pipelines: a record of which run moves which messages, and of its progress."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from lakelog.model.structs import Name, Natural, Request, Value
 
 ALIVE_SECONDS = 30.0
-"""A run that was not heard of for so long is taken for lost, and the next one may begin."""
+"""A run that did not report for this time is lost, and the next one may begin."""
 MAX_PROGRESS = 32
 MAX_DETAIL = 2000
 MAX_IDENTITY = 200
+DEFAULT_RUNS = 100
+MAX_RUNS = 1000
+
+RunId = Annotated[str, Meta(min_length=8, max_length=MAX_IDENTITY, pattern=r"^[A-Za-z0-9._-]+$")]
+ProgressName = Annotated[str, Meta(min_length=1, max_length=60, pattern=r"^[a-z0-9_]+$")]
+Progress = Annotated[Mapping[ProgressName, Natural], Meta(max_length=MAX_PROGRESS)]
+"""Numbers by name, such as messages and segments."""
 
 
 class RunState(StrEnum):
-    """Running, then one of the others, for good."""
+    """The state of a run: running, then one of the others, which is final."""
 
     RUNNING = "running"
     DONE = "done"
@@ -27,14 +39,13 @@ class RunState(StrEnum):
         return self is not RunState.RUNNING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStart:
-    """What is known of a run when it begins. `topic` is empty where a pipeline is about the whole environment."""
+class RunStart(Request, frozen=True, kw_only=True):
+    """A request to begin a run. `topic` is None where a pipeline is about the whole environment."""
 
-    run_id: str
-    pipeline: str
-    topic: str = ""
-    host: str = ""
+    run_id: RunId
+    pipeline: Name
+    topic: Name | None = None
+    host: Annotated[str, Meta(max_length=MAX_IDENTITY)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +54,7 @@ class PipelineRun:
 
     run_id: str
     pipeline: str
-    topic: str
+    topic: str | None
     host: str
     state: RunState
     started_at: datetime
@@ -51,3 +62,33 @@ class PipelineRun:
     ended_at: datetime | None = None
     progress: Mapping[str, int] = field(default_factory=dict)
     detail: str = ""
+
+
+class RunReport(Request, frozen=True, kw_only=True):
+    """A report that a run is alive, with its progress."""
+
+    run_id: RunId
+    progress: Progress
+
+
+class RunEnd(Request, frozen=True, kw_only=True):
+    """A request to end a run."""
+
+    run_id: RunId
+    state: Literal["done", "failed"]
+    progress: Progress
+    detail: Annotated[str, Meta(max_length=MAX_DETAIL)] = ""
+
+
+class RunQuery(Request, frozen=True, kw_only=True):
+    """A request for runs, the newest first."""
+
+    pipeline: Annotated[Name, Meta(description="Only runs of this pipeline.")] | None = None
+    topic: Annotated[Name, Meta(description="Only runs of this topic.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_RUNS, description="The most runs to return.")] = DEFAULT_RUNS
+
+
+class Runs(Value, frozen=True, kw_only=True):
+    """Runs of pipelines."""
+
+    runs: list[PipelineRun]

@@ -6,7 +6,7 @@ this process, so that the embedded client enforces the limits that a server enfo
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -36,8 +36,17 @@ class Value(Struct, frozen=True, kw_only=True):
 def checked(request: Given) -> Given:
     """Return the request if it keeps the limits of its type; raise `InvalidRequest` if not."""
     try:
-        return msgspec.convert(
-            msgspec.to_builtins(request, builtin_types=(datetime, bytes), str_keys=False), type(request)
-        )
-    except msgspec.ValidationError as error:
+        return msgspec.json.decode(msgspec.json.encode(request), type=type(request))
+    except (msgspec.MsgspecError, TypeError) as error:
         raise InvalidRequest(f"{error}.") from error
+
+
+def check_times(value: object, *names: str) -> None:
+    """Refuse a time that UTC cannot hold."""
+    for name in names:
+        time = getattr(value, name)
+        try:
+            if time is not None:
+                time.astimezone(UTC)
+        except OverflowError as error:
+            raise InvalidRequest(f"`{name}` is outside of the years 1 to 9999.") from error

@@ -1,6 +1,6 @@
-"""Writes: many messages that become visible by one decision, whoever staged them and how often.
+"""Writes: many messages that become visible by one decision.
 
-Attempts stage batches; the decision names the attempts that count, and the first decision of a write id stands.
+Attempts stage batches; the decision names the attempts that count. The first decision of a write id is final.
 """
 
 from __future__ import annotations
@@ -8,23 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta
 
 from lakelog.errors import InvalidRequest
+from lakelog.model.structs import Name, Natural, Request, Value
 
 MAX_WRITE_ID_BYTES = 512
 MAX_ATTEMPT_BYTES = 120
 MAX_ATTEMPTS = 100_000
 MAX_STAGED_NUMBER = 2**31 - 1
 
+WriteId = Annotated[str, Meta(min_length=1, max_length=MAX_WRITE_ID_BYTES)]
+Attempt = Annotated[str, Meta(min_length=1, max_length=MAX_ATTEMPT_BYTES)]
+Epoch = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageWish:
-    """Whose batches are staged, for which write; and the topic as it was when partitions were chosen."""
 
-    write_id: str
-    attempt: str
-    incarnation: int
-    epoch: int
+class StageOptions(Request, frozen=True, kw_only=True):
+    """The write and the attempt that stages batches, and the topic as it was when partitions were chosen."""
+
+    write_id: WriteId
+    attempt: Attempt
+    incarnation: Natural
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +44,24 @@ class StagePiece:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecideWish:
-    """The attempts that shall count, in the order in which their messages go into the log, and how many those are."""
+class DecideOptions(Request, frozen=True, kw_only=True):
+    """The attempts that count, in the order in which their messages go into the log, and the number of messages."""
 
-    write_id: str
-    attempts: Sequence[str]
-    count: int
-    incarnation: int
-    epoch: int
+    write_id: WriteId
+    attempts: Annotated[list[Attempt], Meta(max_length=MAX_ATTEMPTS)]
+    count: Natural
+    incarnation: Natural
+    epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """How many messages the write has in the log, and whether these are the ones of the attempts that were named."""
+class DecideRequest(DecideOptions, frozen=True, kw_only=True):
+    """A decision about a write into a topic."""
+
+    topic: Name
+
+
+class Written(Value, frozen=True, kw_only=True):
+    """How many messages the write has in the log, and whether they are those of the attempts that were named."""
 
     count: int
     won: bool

@@ -15,7 +15,7 @@ import msgspec
 from lakelog.engine import Engine
 from lakelog.errors import ConfigurationError, NotAllowed, Overloaded
 from lakelog.model.topic import Scope
-from lakelog.server.audit import CHANGES, record_change, record_refusal
+from lakelog.server.audit import record_change, record_refusal
 from lakelog.server.auth import Authenticator, Grant, authorise, needed_by
 from lakelog.server.calls import HOLD, JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send, Streamed
 from lakelog.server.drain import Drain
@@ -26,11 +26,11 @@ from lakelog.server.homes import Homes
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
 from lakelog.server.problems import answer_error
-from lakelog.server.routes import ROUTES
-from lakelog.server.routing import PUBLIC, Route, Router, check_routes
+from lakelog.server.routing import Router, Row, check_operations
 from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
 from lakelog.server.traffic import Traffic
+from lakelog.wire.operations import OPERATIONS, PUBLIC
 
 JOIN_BYTES = 64 << 10
 """Up to this size a body is copied behind its head and sent with it; beyond it, a second system call is cheaper."""
@@ -78,12 +78,12 @@ class App:
         authenticator: Authenticator,
         metrics: Metrics,
         drain: Drain,
-        routes: tuple[Route, ...] = ROUTES,
+        operations: tuple[Row, ...] = OPERATIONS,
         homes: Homes | None = None,
     ) -> None:
         self._handlers = {**handlers, "metrics": self._metrics_page, "openapi": self._openapi}
-        check_routes(routes, self._handlers)
-        self._router = Router(routes)
+        check_operations(operations, self._handlers)
+        self._router = Router(operations)
         self._budget = engine.budget
         self._authenticator = authenticator
         self._metrics = metrics
@@ -91,11 +91,11 @@ class App:
         self._homes = homes
         self._telemetry = Telemetry()
         self._answer = self._traced if self._telemetry.enabled else self._handled
-        self._description = msgspec.json.encode(describe(routes, VERSION))
+        self._description = msgspec.json.encode(describe(operations, VERSION))
         self.traffic = Traffic(metrics)
-        rule = next(route.rule for route in routes if route.operation == "publish")
+        rights = next(each.rights for each in operations if each.name == "publish")
         self.fast_publish = (
-            None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rule)
+            None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rights)
         )
         """The short path of most publishes; None if each of them needs a span."""
 
@@ -113,9 +113,9 @@ class App:
             try:
                 if not has_room:
                     raise Overloaded("The server has too many calls in hand; try again shortly.", retry_after=1)
-                route, call.parameters = self._router.find(asgi["method"], asgi["path"])
-                operation = route.operation
-                answer = await self._answer(route, call)
+                row, call.parameters = self._router.find(asgi["method"], asgi["path"])
+                operation = row.name
+                answer = await self._answer(row, call)
             except Disconnected:
                 self._metrics.answered(operation, _GONE)
                 return
@@ -127,33 +127,33 @@ class App:
             traffic.in_flight -= 1
             call.release()
 
-    async def _traced(self, route: Route, call: Call) -> Answer:
-        if route.operation not in TRACED:
-            return await self._handled(route, call)
-        with self._telemetry.span(route, call.headers) as span:
+    async def _traced(self, operation: Row, call: Call) -> Answer:
+        if operation.name not in TRACED:
+            return await self._handled(operation, call)
+        with self._telemetry.span(operation, call.headers) as span:
             try:
-                answer = await self._handled(route, call)
+                answer = await self._handled(operation, call)
             except Exception as error:
                 set_status(span, answer_error(error, call.request_id).status)
                 raise
             set_status(span, answer.status)
             return answer
 
-    async def _handled(self, route: Route, call: Call) -> Answer:
-        rule = route.rule
+    async def _handled(self, operation: Row, call: Call) -> Answer:
+        rights = operation.rights
         grant: Grant | None = None
-        if rule is not PUBLIC:
+        if rights is not PUBLIC:
             grant = await self._authenticator.grant(call.headers.get(b"authorization"))
             call.scope = grant.scope
         try:
-            authorise(rule, grant)
+            authorise(rights, grant)
         except NotAllowed:
             if grant is not None:
-                record_refusal(route.operation, call, grant, needed_by(rule))
+                record_refusal(operation.name, call, grant, needed_by(rights))
             raise
-        answer = await self._handlers[route.operation](call)
-        if route.operation in CHANGES and grant is not None and not call.passed_on:
-            record_change(route.operation, call, grant, answer.status)
+        answer = await self._handlers[operation.name](call)
+        if operation.audit is not None and grant is not None and not call.passed_on:
+            record_change(operation, call, grant, answer.status)
         return answer
 
     async def _send(self, answer: Answer, call: Call, send: Send) -> None:

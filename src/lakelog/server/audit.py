@@ -1,11 +1,13 @@
-"""The audit log: who changed what, one line per change, and one per call that a token was not allowed to make.
+"""The audit log: one line per change with the token that made it, and one per call that lacked a right.
 
-Handlers note what a call changed with `Call.note`. Messages and secrets never get here.
+The text of a change is in the table of operations; handlers add details with `Call.note`. Messages and secrets
+are never logged.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import msgspec
 from msgspec import NODEFAULT, UNSET
@@ -13,45 +15,22 @@ from msgspec import NODEFAULT, UNSET
 from lakelog.reporting import log_event
 from lakelog.server.auth import Grant
 from lakelog.server.calls import Call
-
-CHANGES = {
-    "create_topic": "created topic {topic}",
-    "alter_topic": "altered topic {topic}",
-    "delete_topic": "deleted topic {topic}",
-    "purge_topic": "purged topic {topic}",
-    "alter_group": "altered group {group}",
-    "delete_group": "deleted group {group}",
-    "seek": "moved group {group} in topic {topic}",
-    "skip": "skipped messages of topic {topic} for group {group}",
-    "pause_group": "paused group {group}",
-    "resume_group": "resumed group {group}",
-    "pause_topic": "paused all groups of topic {topic}",
-    "resume_topic": "resumed all groups of topic {topic}",
-    "redrive": "redrove dead letters of group {group}",
-    "discard_dead_letters": "discarded dead letters of group {group}",
-    "retry_dead_letter": "redrove dead letter {message_id} of group {group}",
-    "delete_dead_letter": "discarded dead letter {message_id} of group {group}",
-    "register_segments": "registered segments of topic {topic}",
-    "verified_segments": "marked segments of topic {topic} as verified",
-    "unregister_segments": "unregistered segments of topic {topic}",
-    "swept": "removed unused files of the object store",
-    "begin_run": "began a run of pipeline {pipeline}",
-    "end_run": "ended run {run_id} of a pipeline",
-}
-"""By operation. Operations that need the right `manage` and are not named here change nothing that lasts."""
+from lakelog.wire.operations.operation import Operation
 
 _MAX_TEXT = 200
 _log = logging.getLogger("lakelog.audit")
 
 
-def record_change(operation: str, call: Call, grant: Grant, status: int) -> None:
-    """Log what the call changed; a dry run changed nothing."""
+def record_change(operation: Operation[Any, Any], call: Call, grant: Grant, status: int) -> None:
+    """Log what the call changed, unless it was a dry run."""
+    if operation.audit is None:
+        return
     changes = call.changes or {}
     if "dry_run" in changes:
         return
-    what = CHANGES[operation].format(**call.parameters)
+    what = operation.audit.text.format(**call.parameters)
     shown = f" ({', '.join(f'{name}={text}' for name, text in changes.items())})" if changes else ""
-    _record(operation, call, grant, status, f"{_actor(grant)} {what}{shown}.")
+    _record(operation.name, call, grant, status, f"{_actor(grant)} {what}{shown}.")
 
 
 def record_refusal(operation: str, call: Call, grant: Grant, needed: str) -> None:

@@ -1,6 +1,6 @@
 """Who calls, and whether they may: tokens to grants, and the one authorisation function.
 
-The scope of a call comes from its token and from nowhere else. Which right a route needs stands in `routes`.
+The scope of a call comes from its token and from nowhere else. The table of operations says which right a call needs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ipaddress import ip_address
 from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
 from lakelog.model.token import Right, hash_secret
 from lakelog.model.topic import Scope
-from lakelog.server.routing import PUBLIC, Rule
 from lakelog.storage.store import Catalog
+from lakelog.wire.operations.operation import PUBLIC, Rights
 
 POSITIVE_SECONDS = 10.0
 """How long a revoked token may still work."""
@@ -38,19 +38,19 @@ class Grant:
     """Seconds since 1970."""
 
 
-def authorise(rule: Rule, grant: Grant | None) -> None:
-    """The only place that says no. A rule names the rights of which one is needed; an empty one denies all."""
-    if rule is PUBLIC:
+def authorise(rights: Rights | None, grant: Grant | None) -> None:
+    """Raise unless the caller has one of the rights. This is the only place that denies; no rights deny every call."""
+    if rights is PUBLIC:
         return
     if grant is None:
         raise NotAuthenticated()
-    if rule is None or grant.rights.isdisjoint(rule):
-        raise NotAllowed(f"This call needs the right {needed_by(rule)}, and the token does not have it.")
+    if rights is None or grant.rights.isdisjoint(rights):
+        raise NotAllowed(f"This call needs the right {needed_by(rights)}, and the token does not have it.")
 
 
-def needed_by(rule: Rule) -> str:
+def needed_by(rights: Rights | None) -> str:
     """Return the rights of which a caller needs one."""
-    return " or ".join(sorted(rule)) if isinstance(rule, frozenset) and rule else "that no token has"
+    return " or ".join(sorted(rights)) if isinstance(rights, frozenset) and rights else "that no token has"
 
 
 class Authenticator:

@@ -28,12 +28,17 @@ async def decoded_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     return decode_json(decoder, await json_body(call))
 
 
-async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """The same for a body that may be left out, which is as good as an empty object."""
+async def optional_json_body(call: Call) -> bytes:
+    """Return the body if it is JSON. A body that is left out counts as an empty object."""
     body = await call.body()
     if body and call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
-    return decode_json(decoder, body or b"{}")
+    return body or b"{}"
+
+
+async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Return the decoded body; one that is left out counts as an empty object."""
+    return decode_json(decoder, await optional_json_body(call))
 
 
 def answer_json(shape: object, status: int = 200) -> Answer:

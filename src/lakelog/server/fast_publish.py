@@ -24,8 +24,8 @@ from lakelog.server.calls import Answer
 from lakelog.server.drain import Drain
 from lakelog.server.messages import Decoded, decode_publish
 from lakelog.server.publishing import Publishing
-from lakelog.server.routing import Rule
 from lakelog.server.traffic import Traffic
+from lakelog.wire.operations.operation import Rights
 
 MAX_BYTES = 16 << 10
 """Of a body: a larger one rarely arrives in one piece."""
@@ -110,14 +110,14 @@ class FastPublish:
     """Publishes small messages for all connections of a process."""
 
     def __init__(
-        self, engine: Engine, authenticator: Authenticator, traffic: Traffic, drain: Drain, rule: Rule
+        self, engine: Engine, authenticator: Authenticator, traffic: Traffic, drain: Drain, rights: Rights | None
     ) -> None:
-        """`rule` names the rights of which a caller needs one."""
+        """`rights` are those of which a caller needs one."""
         self._traffic = traffic
         self._publisher = engine.publisher
         self._budget = engine.budget
         self._authenticator = authenticator
-        self._rights = rule if isinstance(rule, frozenset) else frozenset()
+        self._rights = rights if isinstance(rights, frozenset) else frozenset()
         self._publishing = Publishing(engine, traffic.metrics)
         self._drain = drain
         self._slow: set[asyncio.Task[None]] = set()

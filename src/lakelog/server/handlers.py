@@ -1,41 +1,42 @@
-"""What handles each operation of the routing table, put together over one engine. It handles nothing itself."""
+"""The handlers of all operations, put together over one engine. It handles nothing itself."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from lakelog.engine import Engine
+from lakelog.engine.operations import bind
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Answer, Call
 from lakelog.server.consuming import Consuming
 from lakelog.server.dead_letters import DeadLetterRoutes
+from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
 from lakelog.server.groups import GroupRoutes
 from lakelog.server.homes import Homes
-from lakelog.server.lake import LakeRoutes
 from lakelog.server.members import MemberRoutes
 from lakelog.server.metrics import Metrics
-from lakelog.server.pipelines import PipelineRoutes
 from lakelog.server.publishing import Publishing
 from lakelog.server.pushing import Pushing
+from lakelog.server.staging import Staging
 from lakelog.server.streams import Streams
 from lakelog.server.topics import TopicRoutes
-from lakelog.server.writes import WriteRoutes
+from lakelog.wire.operations import OPERATIONS
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
 
 def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
-    """By operation; all but those about the server itself."""
+    """Return handlers by the name of their operation; all but those about the server itself."""
+    verbs = bind(engine)
     return {
+        **{each.name: Dispatch(each, verbs, drain, homes) for each in OPERATIONS if verbs.has(each)},
         **_topic_handlers(engine, drain, metrics),
         **_consuming_handlers(engine, drain, metrics, homes),
         **_group_handlers(engine, homes),
         **_dead_letter_handlers(engine),
-        **_pipeline_handlers(engine),
-        **_lake_handlers(engine, drain),
-        **_write_handlers(engine, metrics),
+        "stage": Staging(engine, metrics).stage,
     }
 
 
@@ -51,11 +52,6 @@ def _topic_handlers(engine: Engine, drain: Drain, metrics: Metrics) -> dict[str,
         "delete_topic": topics.delete,
         "purge_topic": topics.purge,
     }
-
-
-def _write_handlers(engine: Engine, metrics: Metrics) -> dict[str, Handler]:
-    writes = WriteRoutes(engine, metrics)
-    return {"stage": writes.stage, "decide": writes.decide}
 
 
 def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
@@ -110,29 +106,4 @@ def _dead_letter_handlers(engine: Engine) -> dict[str, Handler]:
         "describe_dead_letter": dead_letters.describe,
         "retry_dead_letter": dead_letters.retry,
         "delete_dead_letter": dead_letters.delete,
-    }
-
-
-def _lake_handlers(engine: Engine, drain: Drain) -> dict[str, Handler]:
-    lake = LakeRoutes(engine, drain)
-    return {
-        "plan": lake.plan,
-        "watermarks": lake.watermarks,
-        "tierable": lake.tierable,
-        "register_segments": lake.register,
-        "verified_segments": lake.verified,
-        "unregister_segments": lake.unregister,
-        "unverified_segments": lake.unverified,
-        "look": lake.look,
-        "swept": lake.swept,
-    }
-
-
-def _pipeline_handlers(engine: Engine) -> dict[str, Handler]:
-    pipelines = PipelineRoutes(engine)
-    return {
-        "begin_run": pipelines.begin,
-        "list_runs": pipelines.list,
-        "report_run": pipelines.report,
-        "end_run": pipelines.end,
     }

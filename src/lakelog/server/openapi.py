@@ -1,8 +1,7 @@
-"""The API's description (OpenAPI 3.1), made from the routing table and the shapes. Nothing in it is written twice."""
+"""The OpenAPI 3.1 document, made from the table of operations and the structs of their bodies."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import msgspec
 
 from lakelog.errors import all_errors
-from lakelog.server.routing import PUBLIC, Body, Parameter, Route
+from lakelog.wire.operations.operation import JSON, PUBLIC, Body, Operation, Parameter
 from lakelog.wire.problems import MEDIA_TYPE
+
+Row = Operation[Any, Any]
 
 _REFERENCE = "#/components/schemas/{name}"
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
@@ -45,12 +46,12 @@ _PROBLEM = {
 }
 
 
-def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """The whole document."""
-    routes = list(routes)
+def describe(operations: Iterable[Row], version: str) -> dict[str, Any]:
+    """Return the whole document."""
+    operations = list(operations)
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -61,7 +62,7 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {**_schemas(routes), "Problem": _PROBLEM},
+            "schemas": {**_schemas(operations), "Problem": _PROBLEM},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "From `lakelog tokens create`."}
             },
@@ -69,27 +70,61 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(row: Row) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": route.operation,
-        "summary": route.summary,
-        "security": [] if route.rule is PUBLIC else [{"token": []}],
-        "parameters": [*_path_parameters(route.path), *(_query_parameter(parameter) for parameter in route.query)],
-        "responses": _responses(route),
+        "operationId": row.name,
+        "summary": row.summary,
+        "security": [] if row.rights is PUBLIC else [{"token": []}],
+        "parameters": [*_path_parameters(row), *(_query_parameter(parameter) for parameter in _query(row))],
+        "responses": _responses(row),
     }
-    if isinstance(route.rule, frozenset):
-        operation["description"] = f"Needs a token with the right {' or '.join(sorted(route.rule))}."
-    if route.body is not None:
-        content = _content(route.body)
-        if "application/json" in content:
-            content["application/json"]["example"] = route.example
-        operation["requestBody"] = {"required": not route.body_optional, "content": content}
+    if isinstance(row.rights, frozenset):
+        operation["description"] = f"Needs a token with the right {' or '.join(sorted(row.rights))}."
+    body = _body(row)
+    if body is not None:
+        content = _content(body)
+        if JSON in content:
+            content[JSON]["example"] = row.example
+        is_required = row.needs_body if row.media is None else not row.media.is_body_optional
+        operation["requestBody"] = {"required": is_required, "content": content}
     return operation
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    names = re.findall(r"{(\w+)}", path)
-    return [{"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]} for name in names]
+def _body(row: Row) -> Body | None:
+    if row.media is not None:
+        return row.media.body
+    return None if row.rest is None or row.method == "GET" else {JSON: (row.rest,)}
+
+
+def _replies(row: Row) -> Mapping[int, Body]:
+    if row.media is not None:
+        return row.media.replies
+    return {204: {}} if row.reply is None else {row.status: {JSON: (row.reply,)}}
+
+
+def _query(row: Row) -> Iterable[Parameter]:
+    if row.media is not None:
+        return row.media.query
+    if row.rest is None or row.method != "GET":
+        return ()
+    (_,), schemas = msgspec.json.schema_components([row.rest])
+    struct = schemas[row.rest.__name__]
+    return [
+        _parameter_of(name, dict(schema), name in struct["required"]) for name, schema in struct["properties"].items()
+    ]
+
+
+def _parameter_of(name: str, schema: dict[str, Any], is_required: bool) -> Parameter:
+    """Return the parameter of a field. One that may be left out is not null in a query."""
+    if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:
+        del schema["default"]
+        others = [each for each in schema.pop("anyOf") if each != {"type": "null"}]
+        schema |= others[0] if len(others) == 1 else {"anyOf": others}
+    return Parameter(name=name, description=schema.pop("description"), schema=schema, required=is_required)
+
+
+def _path_parameters(row: Row) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]} for name in row.path_fields]
 
 
 def _query_parameter(parameter: Parameter) -> dict[str, Any]:
@@ -102,24 +137,25 @@ def _query_parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _responses(route: Route) -> dict[str, Any]:
+def _responses(row: Row) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    for status in sorted({*_problems(route)} - {*route.answers}):
+    replies = _replies(row)
+    for status in sorted({*_problems(row)} - {*replies}):
         headers = {"Retry-After": _header("Seconds to wait.", "integer")} if status in (429, 503) else {}
         responses[str(status)] = _response(status, {MEDIA_TYPE: {"schema": {"$ref": _ref("Problem")}}}, headers)
-    for status, body in route.answers.items():
+    for status, body in replies.items():
         headers = {}
-        if route.operation == "fetch":
+        if row.name == "fetch":
             headers = {name: _header(text, "integer") for name, text in _FETCH_HEADERS.items()}
         responses[str(status)] = _response(status, _content(body), headers)
     return responses
 
 
-def _problems(route: Route) -> set[int]:
-    problems = {429, 500, *route.problems}
-    if route.rule is not PUBLIC:
+def _problems(row: Row) -> set[int]:
+    problems = {429, 500, *row.problems}
+    if row.rights is not PUBLIC:
         problems |= {401, 403, 422, 503}
-    if route.body is not None:
+    if _body(row) is not None:
         problems |= {408, 413, 415}
     return problems
 
@@ -146,10 +182,10 @@ def _content(body: Body) -> dict[str, Any]:
     return content
 
 
-def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+def _schemas(operations: Iterable[Row]) -> dict[str, Any]:
     bodies: list[Body] = []
-    for route in routes:
-        bodies += [*route.answers.values(), *([route.body] if route.body else [])]
+    for row in operations:
+        bodies += [*_replies(row).values(), _body(row) or {}]
     used = {shape.__name__: shape for body in bodies for shapes in body.values() for shape in shapes}
     _, schemas = msgspec.json.schema_components(used.values(), ref_template=_REFERENCE)
     for schema in schemas.values():

@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from lakelog.server.routing import Route
+from lakelog.server.routing import Row
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _CONTEXT_HEADERS = (b"traceparent", b"tracestate")
@@ -32,12 +32,12 @@ class Telemetry:
         return self._tracer is not None
 
     @contextmanager
-    def span(self, route: Route, headers: dict[bytes, bytes]) -> Iterator[Span]:
+    def span(self, operation: Row, headers: dict[bytes, bytes]) -> Iterator[Span]:
         assert self._tracer is not None
         carrier = {name.decode(): headers[name].decode("latin-1") for name in _CONTEXT_HEADERS if name in headers}
-        attributes = {"http.request.method": route.method, "http.route": route.path}
+        attributes = {"http.request.method": operation.method, "http.route": operation.path}
         with self._tracer.start_as_current_span(
-            f"{route.method} {route.path}",
+            f"{operation.method} {operation.path}",
             context=_PROPAGATOR.extract(carrier),
             kind=SpanKind.SERVER,
             attributes=attributes,

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.lakelog import AsyncLakelog
-from lakelog.client.embedded import AsyncEmbeddedTransport
-from lakelog.client.hub import HubSettings
+from lakelog.client.embedding.engine import EmbeddedSettings
+from lakelog.client.embedding.portal import EngineHost
 from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import Run
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
@@ -39,7 +40,7 @@ class FaultyTransport(AsyncEmbeddedTransport):
     """Each publish takes the next fault; when there are none left, all works."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
-        super().__init__(HubSettings(url="memory://"), "default", "default")
+        super().__init__(EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False))
         self.faults = deque(faults)
         self.calls = 0
         self.numbers: list[tuple[bytes, int] | None] = []
@@ -67,10 +68,10 @@ class FaultyTransport(AsyncEmbeddedTransport):
         return await self._after(name, fault, await super().publish_frames(name, frames, seconds))
 
     async def add_partition(self, name: str) -> None:
-        engine = (await self._within(self._verbs.open())).engine
-        scope = await self._within(engine.catalog.scope_create("default", "default"))
-        topic = await self._within(engine.topics.refresh(scope, name))
-        await self._within(engine.topics.alter(scope, name, partitions=topic.partitions + 1))
+        engine = (await self._portal.within(self._session.open())).engine
+        scope = await self._portal.within(engine.catalog.scope_create("default", "default"))
+        topic = await self._portal.within(engine.topics.refresh(scope, name))
+        await self._portal.within(engine.topics.alter(scope, name, partitions=topic.partitions + 1))
 
     async def _before(self, name: str) -> Fault:
         self.calls += 1

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from lakelog.client._async.connection import HttpResponse as HttpAnswer
+from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.embedded import AsyncEmbeddedTransport
+from lakelog.client.embedding.engine import EmbeddedSettings
+from lakelog.client.embedding.portal import EngineHost
 from lakelog.client.group_values import Answered, Consumed, ConsumeWish, HttpResponse
-from lakelog.client.hub import HubSettings
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
@@ -172,7 +173,9 @@ async def test_other_refusals_are_raised() -> None:
 
 
 async def test_answers_into_an_engine() -> None:
-    transport = AsyncEmbeddedTransport(HubSettings(url="memory://"), "default", "default")
+    transport = AsyncEmbeddedTransport(
+        EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False)
+    )
     try:
         await transport.create_topic("jobs", 1, TopicSettings(), False, SECONDS)
         await transport.publish_messages("jobs", [Message(value=b"x")] * 4, None, None, SECONDS)

@@ -22,10 +22,11 @@ from lakelog.errors import all_errors
 from lakelog.model import limits
 from lakelog.server import METRICS, ServerSettings
 from lakelog.server.metrics import Metrics
-from lakelog.server.routes import PUBLIC as PUBLIC_RULE
-from lakelog.server.routes import ROUTES, Route
+from lakelog.server.routing import Row
 from lakelog.server.supervisor import EXIT_CONFIGURATION
 from lakelog.wire import shapes
+from lakelog.wire.operations import OPERATIONS
+from lakelog.wire.operations import PUBLIC as PUBLIC_RULE
 from lakelog.wire.problems import STATUS
 from tests.unit.docs.markdown import DOCS, ROOT, code, reference, section, table
 
@@ -150,20 +151,20 @@ def test_routes() -> None:
     documented = [
         (code(row[0]), code(row[1]), row[2].replace("`", ""), row[3]) for row in table(reference("http"), "method")
     ]
-    assert documented == [_documented(route) for route in ROUTES]
+    assert documented == [_documented(route) for route in OPERATIONS]
 
 
-def _documented(route: Route) -> tuple[str, str, str, str]:
-    rights = "none" if route.rule is PUBLIC_RULE else " or ".join(sorted(route.rule or ()))  # type: ignore[arg-type]
-    return route.method, route.path, rights, ", ".join(map(str, sorted(route.answers)))
+def _documented(route: Row) -> tuple[str, str, str, str]:
+    rights = "none" if route.rights is PUBLIC_RULE else " or ".join(sorted(route.rights or ()))  # type: ignore[arg-type]
+    return route.method, route.path, rights, ", ".join(map(str, sorted(route.statuses)))
 
 
 def test_parameters_of_a_fetch() -> None:
-    fetch = next(route for route in ROUTES if route.operation == "fetch")
+    fetch = next(route for route in OPERATIONS if route.name == "fetch")
     rows = table(section(reference("http"), "Fetch"), "parameter")
-    assert [code(row[0]) for row in rows] == [parameter.name for parameter in fetch.query]
+    assert [code(row[0]) for row in rows] == [parameter.name for parameter in fetch.media.query]
     stated = {code(row[0]): row[1] for row in rows if row[1].isdigit()}
-    assert stated == {p.name: str(p.schema["default"]) for p in fetch.query if "default" in p.schema}
+    assert stated == {p.name: str(p.schema["default"]) for p in fetch.media.query if "default" in p.schema}
 
 
 def test_fields_of_a_message() -> None:

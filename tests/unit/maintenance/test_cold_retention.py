@@ -8,7 +8,7 @@ from datetime import timedelta
 from lakelog.engine import Engine
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.trimmer import Trimmer
-from lakelog.model.lake import TierWish
+from lakelog.model.lake import TierOptions
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Retention, Scope, TopicSettings
 from tests.unit.engine.support import Clock, WatchedStore, one_engine, publish, text
@@ -19,7 +19,7 @@ async def tier(engine: Engine, scope: Scope, segment_bytes: int) -> list[Segment
     store = engine.cells[0]
     topic = (await engine.topics.describe(scope, "orders")).topic
     pid = topic.pid(0)
-    wish = TierWish(segment_bytes=segment_bytes, min_bytes=0, min_age_seconds=0)
+    wish = TierOptions(segment_bytes=segment_bytes, min_bytes=0, min_age_ms=0)
     made: list[Segment] = []
     for each in await engine.lake.tierable(scope, "orders", wish):
         first = await store.read(pid, each.first, max_messages=1, max_bytes=1)

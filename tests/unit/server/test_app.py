@@ -17,10 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakelog.errors import ConfigurationError, Unavailable, all_errors
 from lakelog.model.token import Right
 from lakelog.server import METRICS, ServerSettings, app, calls, configure_logging, create_app, traffic
-from lakelog.server.audit import CHANGES
 from lakelog.server.problems import answer_error
-from lakelog.server.routes import ROUTES
 from lakelog.storage.memory import MemoryStore
+from lakelog.wire.operations import OPERATIONS
 from tests.unit.server.harness import world
 
 
@@ -136,8 +135,8 @@ async def test_the_audit_names_what_changed_and_by_which_token(caplog: pytest.Lo
 
 def test_every_operation_that_needs_manage_is_audited_or_changes_nothing() -> None:
     reads = {"tierable", "unverified_segments", "look", "list_runs", "report_run"}
-    managed = {each.operation for each in ROUTES if isinstance(each.rule, frozenset) and Right.MANAGE in each.rule}
-    assert managed - set(CHANGES) == reads
+    managed = {each.name for each in OPERATIONS if isinstance(each.rights, frozenset) and Right.MANAGE in each.rights}
+    assert managed - {each.name for each in OPERATIONS if each.audit} == reads
 
 
 async def test_failures_of_calls_are_summarised_and_those_of_the_database_left_to_it(

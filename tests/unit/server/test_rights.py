@@ -18,9 +18,10 @@ from lakelog.server import Drain, auth, check_exposure
 from lakelog.server.app import App
 from lakelog.server.auth import Authenticator, Grant, authorise
 from lakelog.server.metrics import Metrics
-from lakelog.server.routes import PUBLIC, ROUTES, Route
+from lakelog.server.routing import Row
 from lakelog.storage.memory import MemoryCatalog
 from lakelog.wire.frames import MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
+from lakelog.wire.operations import OPERATIONS, PUBLIC
 from tests.unit.server.harness import ALL, Reply, World, world
 
 HELD = {"topic": "orders", "group": "billing", "owner": "w1", "partition": 0, "offset": 0}
@@ -133,7 +134,7 @@ CALLERS: dict[str, MakeToken] = {
 RIGHTS = {"read only": Right.READ, "publish only": Right.PUBLISH, "manage only": Right.MANAGE}
 
 
-async def _call(made: World, route: Route, token: str | None, topic: str = "orders") -> Reply:
+async def _call(made: World, route: Row, token: str | None, topic: str = "orders") -> Reply:
     found = await made.engine.topics.describe(made.scope, "orders")
     path = route.path.format(
         topic=topic,
@@ -143,7 +144,7 @@ async def _call(made: World, route: Route, token: str | None, topic: str = "orde
         pipeline="tier",
         run_id="0123456789abcdef",
     )
-    operation = route.operation.removeprefix("short_")
+    operation = route.name.removeprefix("short_")
     hung_up = asyncio.Event()
     if operation == "push":
         hung_up.set()
@@ -165,30 +166,30 @@ async def _work(made: World) -> None:
     assert joined.status == 200, joined.body
 
 
-def _expected(route: Route, caller: str) -> set[int]:
+def _expected(route: Row, caller: str) -> set[int]:
     """The statuses that this caller may see."""
-    fine = {REFUSED[route.operation]} if route.operation in REFUSED else set(route.answers)
-    if route.rule is PUBLIC:
+    fine = {REFUSED[route.name]} if route.name in REFUSED else set(route.statuses)
+    if route.rights is PUBLIC:
         return fine
     if caller in ("no token", "wrong token", "expired token"):
         return {401}
-    assert isinstance(route.rule, frozenset)
+    assert isinstance(route.rights, frozenset)
     if caller in RIGHTS:
-        return fine if RIGHTS[caller] in route.rule else {403}
+        return fine if RIGHTS[caller] in route.rights else {403}
     if caller == "no right":
         return {403}
     # Another scope has no topic and no group of that name; and who is not a member has left already.
-    if route.operation in ("leave", "short_leave"):
+    if route.name in ("leave", "short_leave"):
         return fine
-    if route.operation in ("look", "swept"):
+    if route.name in ("look", "swept"):
         return {422}  # They are files of another environment.
     has_name = "{topic}" in route.path or "{group}" in route.path or "topic" in str(route.example)
-    return {404} if route.operation != "create_topic" and (has_name or route.operation == "push") else fine
+    return {404} if route.name != "create_topic" and (has_name or route.name == "push") else fine
 
 
 @pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
-async def test_every_route_with_every_caller(route: Route, caller: str) -> None:
+@pytest.mark.parametrize("route", OPERATIONS, ids=lambda route: route.name)
+async def test_every_route_with_every_caller(route: Row, caller: str) -> None:
     async with world() as made:
         await made.publish("orders", {"value": "secret", "partition": 0})
         await _work(made)
@@ -237,12 +238,12 @@ async def test_without_authentication_everybody_is_in_the_given_scope() -> None:
         assert (await made.publish("orders", {"value": 1}, token="whatever")).status == 200
 
 
-def _table(*routes: Route) -> Callable[[], App]:
+def _table(*routes: Row) -> Callable[[], App]:
     async def handler(call: Any) -> Any:
         raise AssertionError
 
     def make() -> App:
-        handlers = {route.operation: handler for route in ROUTES if route.operation not in ("metrics", "openapi")}
+        handlers = {route.name: handler for route in OPERATIONS if route.name not in ("metrics", "openapi")}
         engine: Any = type("Engine", (), {"budget": None, "publisher": None})
         return App(engine, handlers, Authenticator(MemoryCatalog()), Metrics(), Drain(), routes)
 
@@ -250,17 +251,17 @@ def _table(*routes: Route) -> Callable[[], App]:
 
 
 def test_a_route_without_a_rule_stops_the_start() -> None:
-    _table(*ROUTES)()
-    with pytest.raises(ConfigurationError, match="has no rule"):
-        _table(*ROUTES[:-1], replace(ROUTES[-1], rule=None))()
+    _table(*OPERATIONS)()
+    with pytest.raises(ConfigurationError, match="names no right"):
+        _table(*OPERATIONS[:-1], replace(OPERATIONS[-1], rights=None))()
 
 
 def test_a_route_without_a_handler_stops_the_start() -> None:
-    extra = replace(ROUTES[0], operation="extra", path="/v1/extra")
+    extra = replace(OPERATIONS[0], name="extra", path="/v1/extra")
     with pytest.raises(ConfigurationError, match="has no handler"):
-        _table(*ROUTES, extra)()
-    with pytest.raises(ConfigurationError, match="No route leads to"):
-        _table(*(route for route in ROUTES if route.operation != "purge_topic"))()
+        _table(*OPERATIONS, extra)()
+    with pytest.raises(ConfigurationError, match="No operation leads to"):
+        _table(*(route for route in OPERATIONS if route.name != "purge_topic"))()
 
 
 async def test_the_one_function_denies_by_default() -> None:

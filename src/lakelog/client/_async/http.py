@@ -11,10 +11,7 @@ import msgspec
 
 from lakelog.client._async.connection import AsyncConnections, HttpResponse
 from lakelog.client._async.group_http import AsyncHttpGroups
-from lakelog.client._async.lake_http import AsyncHttpLake
-from lakelog.client._async.pipeline_http import AsyncHttpPipelines
 from lakelog.client._async.transport import Number
-from lakelog.client._async.write_http import AsyncHttpWrites
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
@@ -24,12 +21,16 @@ from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, O
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
 from lakelog.model.topic import TopicSettings
+from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire import frames as wire_frames
 from lakelog.wire import problems, shapes
 from lakelog.wire.frames import PublishFrame
+from lakelog.wire.operations.operation import Operation
 
 _JSON = "application/json"
 
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 Shape = TypeVar("Shape")
 
 
@@ -43,12 +44,25 @@ class AsyncHttpTransport:
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self.groups = AsyncHttpGroups(self)
-        self.pipelines = AsyncHttpPipelines(self)
-        self.lake = AsyncHttpLake(self)
-        self.writes = AsyncHttpWrites(self)
 
     async def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
+
+    async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
+        rest = operation.without_path(request)
+        target, body = operation.target(request), b""
+        if rest is not None and operation.method == "GET":
+            target = f"{target}?{_query_of(rest)}"
+        elif rest is not None:
+            body = msgspec.json.encode(rest)
+        try:
+            answer = await self._call(operation.method, target, seconds, body)
+        except OutcomeUnknown as exc:
+            if not operation.only_reads:
+                raise
+            raise Unavailable(exc.detail, **exc.subject) from exc
+        reply: Any = None if operation.reply is None else read_reply(answer.body, operation.reply)
+        return reply  # type: ignore[no-any-return]  # the type of the reply, or None if there is none
 
     async def create_topic(
         self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
@@ -104,6 +118,21 @@ class AsyncHttpTransport:
         target = f"/v1/topics/{name}/partitions/{partition}/messages?{urlencode(query)}"
         answer = await self._get(target, seconds, wire_frames.MEDIA_TYPE)
         return _chunk(partition, answer)
+
+    async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
+        body = wire_frames.write_publish(
+            PublishFrame(
+                partition=piece.partition,
+                epoch=options.epoch,
+                count=piece.count,
+                sequence=piece.number,
+                producer=wire_frames.NO_PRODUCER,
+                payload=piece.payload,
+            )
+            for piece in pieces
+        )
+        target = f"/v1/topics/{topic}/staged?{_query_of(options)}"
+        await self._call("POST", target, seconds, body, wire_frames.MEDIA_TYPE)
 
     async def close(self) -> None:
         for connections in self._connections:
@@ -170,6 +199,11 @@ def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
             f"{server} returned {answer.status}, but the response is not from Lakelog. Check the URL."
         )
     return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
+
+
+def _query_of(fields: msgspec.Struct) -> str:
+    plain: dict[str, Any] = msgspec.to_builtins(fields)
+    return urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in plain.items()})
 
 
 def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:

@@ -1,57 +1,81 @@
-"""A topic as whole ranges of messages: where they are, how far they reach, and reading them as columns.
+"""A topic as whole ranges of messages: where they are, their ends, and reading them as columns.
 
-For readers of much at once, such as Spark. Reading messages one by one is `topic`'s.
+For readers of many messages at once, such as Spark. `topic` reads messages one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import asdict
+
 from lakelog.client._async.calls import AsyncCalls
-from lakelog.client._async.lake_transport import AsyncLakeTransport
-from lakelog.client.lake_values import Plan, PlanWish, Registered, Segment, TierRange, TierWish, Watermarks
 from lakelog.client.values import Chunk, FetchWish
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
-from lakelog.model.lake import ORPHAN_AGE
+from lakelog.model.lake import (
+    ORPHAN_AGE,
+    FindOrphansRequest,
+    Plan,
+    PlanOptions,
+    PlanRequest,
+    Registered,
+    SegmentsRequest,
+    SweptRequest,
+    TierableRequest,
+    TierOptions,
+    TierRange,
+    UnverifiedRequest,
+    Watermarks,
+    WatermarksRequest,
+)
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.position import AtOffset
+from lakelog.model.segment import Segment
+from lakelog.wire.operations import lake as operations
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Found = TypeVar("Found")
 Given = TypeVar("Given")
 
 _PAGE = 500
-_TIER = TierWish()
+_TIER = TierOptions()
+_EVERYTHING = PlanOptions()
 
 
 class AsyncLake:
-    """`log.lake`."""
+    """Whole ranges of messages, as `log.lake`."""
 
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
-    async def plan(self, topic: str, wish: PlanWish | None = None) -> Plan:
-        """Where the messages are that were asked for: one view of each cell, as it was at one moment."""
-        asked = wish or PlanWish()
-        return await self._call(lambda lake, left: lake.plan(topic, asked, left))
+    async def plan(self, topic: str, options: PlanOptions = _EVERYTHING) -> Plan:
+        """Return where the messages of a topic are: one consistent view of each cell.
+
+        Args:
+            topic: The name of the topic.
+            options: The part of the topic to read. Default: all of it.
+        """
+        return await self._calls.call(operations.PLAN, PlanRequest(topic=topic, **asdict(options)))
 
     async def watermarks(
         self, topic: str, beyond: Mapping[int, int] | None = None, wait_seconds: float = 0.0
     ) -> Watermarks:
-        """As soon as a partition reaches further than `beyond` says (0 where it says nothing), or after the time."""
+        """Return log starts and high watermarks as soon as a partition is beyond an offset, or after the time.
+
+        Args:
+            topic: The name of the topic.
+            beyond: The offset by partition; 0 where it names none.
+            wait_seconds: How long to wait. Default: 0, which returns at once.
+        """
         past = dict(beyond or {})
         while True:
             wait = min(wait_seconds, MAX_WAIT_MS / 1000)
-
-            async def once(left: float, wait: float = wait) -> Watermarks:
-                return await self._calls.transport.lake.watermarks(topic, past, wait, left)
-
-            found = await self._calls.run(once, safe=True, wait_seconds=wait)
+            request = WatermarksRequest(topic=topic, beyond=past, wait_ms=int(wait * 1000))
+            found = await self._calls.call(operations.WATERMARKS, request, wait_seconds=wait)
             wait_seconds -= wait
             if wait_seconds <= 0 or any(end > past.get(partition, 0) for partition, end in found.ends.items()):
                 return found
@@ -62,55 +86,110 @@ class AsyncLake:
         *,
         segment_bytes: int = _TIER.segment_bytes,
         min_bytes: int = _TIER.min_bytes,
-        min_age: timedelta | float = _TIER.min_age_seconds,
+        min_age: timedelta | float = _TIER.min_age_ms / 1000,
     ) -> list[TierRange]:
-        """Ranges of whole hot batches that may become segments, each of about `segment_bytes`.
+        """Return ranges of whole hot batches that may become segments.
 
-        What remains comes only if it has `min_bytes`, or its oldest message `min_age`.
+        Args:
+            topic: The name of the topic.
+            segment_bytes: The stored bytes of a segment, about. Default: 128 MiB.
+            min_bytes: The stored bytes that a remainder needs to be returned. Default: 32 MiB.
+            min_age: The age of its oldest message, in seconds or as a timedelta, at which a smaller remainder is
+                returned. Default: an hour.
         """
-        wish = TierWish(
-            segment_bytes=segment_bytes, min_bytes=min_bytes, min_age_seconds=check_seconds("min_age", min_age)
+        request = TierableRequest(
+            topic=topic,
+            segment_bytes=segment_bytes,
+            min_bytes=min_bytes,
+            min_age_ms=int(check_seconds("min_age", min_age) * 1000),
         )
-        return [*await self._call(lambda lake, left: lake.tierable(topic, wish, left))]
+        return (await self._calls.call(operations.TIERABLE, request)).ranges
 
     async def register(self, topic: str, segments: Sequence[Segment]) -> list[Registered]:
-        """Makes files known, for exactly their ranges; one answer each. Nobody reads them before `verified`."""
-        pages = await self._pages(segments, lambda lake, page, left: lake.register(topic, page, left))
-        return [each for page in pages for each in page]
+        """Register the files of segments. Return one outcome for each. Readers do not use them before `verified`.
+
+        Args:
+            topic: The name of the topic.
+            segments: The segments.
+        """
+        found: list[Registered] = []
+        for page in _pages(segments):
+            request = SegmentsRequest(topic=topic, segments=page)
+            found += (await self._calls.call(operations.REGISTER_SEGMENTS, request)).results
+        return found
 
     async def verified(self, topic: str, segments: Sequence[Segment]) -> list[bool]:
-        """The files were read again and are what was written: from now on readers use them. Whether each is known."""
-        pages = await self._pages(segments, lambda lake, page, left: lake.verified(topic, page, left))
-        return [each for page in pages for each in page]
+        """Mark segments as verified, so that readers use them. Return whether each one is registered.
+
+        Args:
+            topic: The name of the topic.
+            segments: The segments whose files were read again and are what was written.
+        """
+        found: list[bool] = []
+        for page in _pages(segments):
+            request = SegmentsRequest(topic=topic, segments=page)
+            found += (await self._calls.call(operations.VERIFIED_SEGMENTS, request)).results
+        return found
 
     async def unregister(self, topic: str, segments: Sequence[Segment]) -> list[bool]:
-        """Forgets segments that are not verified; whether each is not registered any more."""
-        pages = await self._pages(segments, lambda lake, page, left: lake.unregister(topic, page, left))
-        return [each for page in pages for each in page]
+        """Unregister segments that are not verified. Return whether each one is not registered any more.
+
+        Args:
+            topic: The name of the topic.
+            segments: The segments.
+        """
+        found: list[bool] = []
+        for page in _pages(segments):
+            request = SegmentsRequest(topic=topic, segments=page)
+            found += (await self._calls.call(operations.UNREGISTER_SEGMENTS, request)).results
+        return found
 
     async def unverified(self, topic: str) -> list[Segment]:
-        """Registered, and not verified: whoever was about it may have died."""
-        return [*await self._call(lambda lake, left: lake.unverified(topic, left))]
+        """Return the segments that are registered and not verified: the process that wrote them may have died.
+
+        Args:
+            topic: The name of the topic.
+        """
+        return (await self._calls.call(operations.UNVERIFIED_SEGMENTS, UnverifiedRequest(topic=topic))).segments
 
     async def look(self, paths: Sequence[str], min_age: timedelta | float = ORPHAN_AGE) -> list[str]:
-        """Those of the files that may be removed: nobody knows them, now and when they were first looked at.
+        """Return the files that may be removed: they belong to no segment, now and when they were first looked at.
 
-        The first look must be `min_age` ago. Tell by `swept` which are removed.
+        Args:
+            paths: The files to look at.
+            min_age: How long ago the first look must be, in seconds or as a timedelta. Default: 24 hours.
         """
-        age = check_seconds("min_age", min_age)
-        pages = await self._pages(paths, lambda lake, page, left: lake.look(page, age, left))
-        return [each for page in pages for each in page]
+        age = int(check_seconds("min_age", min_age) * 1000)
+        found: list[str] = []
+        for page in _pages(paths):
+            request = FindOrphansRequest(paths=page, min_age_ms=age)
+            found += (await self._calls.call(operations.FIND_ORPHANS, request)).paths
+        return found
 
     async def swept(self, paths: Sequence[str]) -> None:
-        """These files are removed."""
-        await self._pages(paths, lambda lake, page, left: lake.swept(page, left))
+        """Report that files were removed.
+
+        Args:
+            paths: The files.
+        """
+        for page in _pages(paths):
+            await self._calls.call(operations.SWEPT, SweptRequest(paths=page))
 
     async def read_range(
         self, topic: str, partition: int, first: int, end: int, *, incarnation: int | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Every message from `first` up to, not including, `end`, in the columns of a segment.
+        """Yield every message from `first` up to, not including, `end`, in the columns of a segment.
 
-        Never less: what the log does not have (any more, or yet) is an error, as is another topic of the same name.
+        Args:
+            topic: The name of the topic.
+            partition: The partition.
+            first: The offset of the first message.
+            end: The offset behind the last message.
+            incarnation: Refuse another topic of the same name. Default: accept any, but only one.
+
+        Raises:
+            OffsetOutOfRange: The log does not have all of the messages, any more or yet.
+            TopicNotFound: The topic was deleted, or recreated.
         """
         from lakelog.client.reading.segment_columns import batches_of
 
@@ -119,7 +198,7 @@ class AsyncLake:
             chunk = await self._chunk(topic, partition, at, end)
             incarnation = chunk.incarnation if incarnation is None else incarnation
             if chunk.incarnation != incarnation:
-                raise TopicNotFound(f"Topic '{topic}' was deleted and made anew while it was read.", topic=topic)
+                raise TopicNotFound(f"Topic '{topic}' was deleted and recreated while it was read.", topic=topic)
             if chunk.until <= at:
                 raise OffsetOutOfRange(
                     f"Offset {at} of topic '{topic}' partition {partition} is not in the log yet; "
@@ -140,27 +219,8 @@ class AsyncLake:
 
         return await self._calls.run(once, safe=True)
 
-    async def _pages(
-        self,
-        items: Sequence[Given],
-        verb: Callable[[AsyncLakeTransport, Sequence[Given], float], Awaitable[Found]],
-    ) -> list[Found]:
-        """The verb's answers, to as much at once as fits into one call."""
-        found: list[Found] = []
-        for first in range(0, len(items), _PAGE):
-            page = items[first : first + _PAGE]
 
-            async def once(lake: AsyncLakeTransport, left: float, page: Sequence[Given] = page) -> Found:
-                return await verb(lake, page, left)
-
-            found.append(await self._call(once))
-        return found
-
-    async def _call(self, verb: Callable[[AsyncLakeTransport, float], Awaitable[Found]]) -> Found:
-        """All verbs may be repeated: a repeat finds what the first one did."""
-        lake = self._calls.transport.lake
-
-        async def once(left: float) -> Found:
-            return await verb(lake, left)
-
-        return await self._calls.run(once, safe=True)
+def _pages(items: Sequence[Given]) -> Iterator[list[Given]]:
+    """Return the items in parts that fit into one call."""
+    for first in range(0, len(items), _PAGE):
+        yield list(items[first : first + _PAGE])

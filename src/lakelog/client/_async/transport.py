@@ -1,54 +1,45 @@
-"""The seam between the client's verbs and what carries them: typed values in, typed values out, errors as classes.
+"""The interface between the client and its two transports: over HTTP, and into an engine of this process.
 
-A transport tries once. `Unavailable` and `Overloaded` mean that nothing was written; `OutcomeUnknown` that it may have
-been. Whether a call is repeated is for `calls` to say.
+A transport tries once. `Unavailable` and `Overloaded` mean that nothing was written; `OutcomeUnknown` means that
+something may have been. `calls` decides whether to repeat a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client._async.lake_transport import AsyncLakeTransport
-from lakelog.client._async.pipeline_transport import AsyncPipelineTransport
-from lakelog.client._async.write_transport import AsyncWriteTransport
 from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.topic import TopicSettings
+from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire.frames import PublishFrame
+from lakelog.wire.operations.operation import Operation
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 
 Number = tuple[bytes, int]
 """A producer id and a sequence."""
 
 
 class AsyncTransport(Protocol):
-    """`seconds` is how long a call may take; then it fails as if the answer had been lost."""
+    """`seconds` is how long a call may take; then it fails as if its reply had been lost."""
 
     @property
     def groups(self) -> AsyncGroupTransport:
         """The verbs about groups."""
         ...
 
-    @property
-    def pipelines(self) -> AsyncPipelineTransport:
-        """The verbs about runs of pipelines."""
-        ...
-
-    @property
-    def lake(self) -> AsyncLakeTransport:
-        """The verbs about plans and segments."""
-        ...
-
-    @property
-    def writes(self) -> AsyncWriteTransport:
-        """The verbs about staged messages."""
-        ...
-
     async def open(self, seconds: float) -> None:
-        """Makes ready, if anything has to be. Every other call does so by itself."""
+        """Prepare for calls, if anything has to be prepared. Every other call does so by itself."""
+        ...
+
+    async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
+        """Run an operation of the table, and return its reply."""
         ...
 
     async def create_topic(
@@ -78,5 +69,9 @@ class AsyncTransport(Protocol):
     ) -> list[Run | LakelogError]: ...
 
     async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk: ...
+
+    async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
+        """Store batches that stay invisible until a decision."""
+        ...
 
     async def close(self) -> None: ...

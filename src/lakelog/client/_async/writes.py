@@ -1,28 +1,41 @@
-"""Writes: many messages that become visible by one decision. For sinks of much at once, such as Spark's.
+"""Writes: many messages that become visible by one decision. For large sinks such as Spark's.
 
-Choosing partitions and encoding is `lakelog.client.publishing.staging`'s; publishing a few messages is `topic`'s.
+`lakelog.client.publishing.staging` chooses partitions and encodes; `topic` publishes a few messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from lakelog.client._async.calls import AsyncCalls
-from lakelog.model.write import DecideWish, StagePiece, StageWish, Written
+from lakelog.model.write import DecideOptions, DecideRequest, StageOptions, StagePiece, Written
+from lakelog.wire.operations.writes import DECIDE
 
 
 class AsyncWrites:
-    """`log.writes`."""
+    """Writes into topics, as `log.writes`."""
 
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
-    async def stage(self, topic: str, wish: StageWish, pieces: Sequence[StagePiece]) -> None:
-        """Stores batches that nobody sees before the decision. Repeated until it is certain that they are stored."""
-        transport = self._calls.transport.writes
-        await self._calls.run(lambda left: transport.stage(topic, wish, pieces, left), safe=True)
+    async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece]) -> None:
+        """Store batches that stay invisible until the decision. The call is repeated until they are stored.
 
-    async def decide(self, topic: str, wish: DecideWish) -> Written:
-        """Which attempts count: these, or those that were named before. When it returns, all is in the log."""
-        transport = self._calls.transport.writes
-        return await self._calls.run(lambda left: transport.decide(topic, wish, left), safe=True)
+        Args:
+            topic: The name of the topic.
+            options: The write, the attempt, and the topic as it was when partitions were chosen.
+            pieces: The encoded batches.
+        """
+        transport = self._calls.transport
+        await self._calls.run(lambda left: transport.stage(topic, options, pieces, left), safe=True)
+
+    async def decide(self, topic: str, options: DecideOptions) -> Written:
+        """Decide which attempts count, unless that was decided before. Return when their messages are in the log.
+
+        Args:
+            topic: The name of the topic.
+            options: The write, and the attempts that count.
+        """
+        return await self._calls.call(DECIDE, DecideRequest(topic=topic, **asdict(options)))

@@ -12,7 +12,10 @@ from lakelog.client._sync.transport import Transport
 from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_outage, is_passing, may_be_written
 from lakelog.client.retrying.outage import Outage
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown
+from lakelog.model.structs import Request, checked
+from lakelog.wire.operations.operation import Operation
 
+Asked = TypeVar("Asked", bound=Request)
 Found = TypeVar("Found")
 
 
@@ -69,6 +72,27 @@ class Calls:
                 raise
             self.worked(tries)
             return found
+
+    def call(
+        self,
+        operation: Operation[Asked, Found],
+        request: Asked,
+        *,
+        wait_seconds: float = 0.0,
+        is_repeatable: bool | None = None,
+    ) -> Found:
+        """Run an operation of the table, and return its reply. The table says whether it may be repeated.
+
+        Args:
+            operation: The operation.
+            request: Its request. One that breaks a limit raises `InvalidRequest`, over HTTP and embedded alike.
+            wait_seconds: How long the reply may be delayed by what the request waits for.
+            is_repeatable: Whether this call may be repeated, if that depends on the request.
+        """
+        asked = checked(request)
+        safe = operation.is_repeatable if is_repeatable is None else is_repeatable
+        transport = self.transport
+        return self.run(lambda left: transport.call(operation, asked, left), safe=safe, wait_seconds=wait_seconds)
 
     def pause(self, tries: Attempts, error: LakelogError) -> bool:
         """Wait until it is time for another try. Return False, at once, if there is no time for one."""

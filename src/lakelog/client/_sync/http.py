@@ -12,10 +12,7 @@ import msgspec
 
 from lakelog.client._sync.connection import Connections, HttpResponse
 from lakelog.client._sync.group_http import HttpGroups
-from lakelog.client._sync.lake_http import HttpLake
-from lakelog.client._sync.pipeline_http import HttpPipelines
 from lakelog.client._sync.transport import Number
-from lakelog.client._sync.write_http import HttpWrites
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
@@ -25,12 +22,16 @@ from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, O
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
 from lakelog.model.topic import TopicSettings
+from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire import frames as wire_frames
 from lakelog.wire import problems, shapes
 from lakelog.wire.frames import PublishFrame
+from lakelog.wire.operations.operation import Operation
 
 _JSON = "application/json"
 
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 Shape = TypeVar("Shape")
 
 
@@ -44,12 +45,25 @@ class HttpTransport:
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self.groups = HttpGroups(self)
-        self.pipelines = HttpPipelines(self)
-        self.lake = HttpLake(self)
-        self.writes = HttpWrites(self)
 
     def open(self, seconds: float) -> None:
         """Nothing: connections are made when they are needed."""
+
+    def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
+        rest = operation.without_path(request)
+        target, body = operation.target(request), b""
+        if rest is not None and operation.method == "GET":
+            target = f"{target}?{_query_of(rest)}"
+        elif rest is not None:
+            body = msgspec.json.encode(rest)
+        try:
+            answer = self._call(operation.method, target, seconds, body)
+        except OutcomeUnknown as exc:
+            if not operation.only_reads:
+                raise
+            raise Unavailable(exc.detail, **exc.subject) from exc
+        reply: Any = None if operation.reply is None else read_reply(answer.body, operation.reply)
+        return reply  # type: ignore[no-any-return]  # the type of the reply, or None if there is none
 
     def create_topic(
         self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
@@ -103,6 +117,21 @@ class HttpTransport:
         target = f"/v1/topics/{name}/partitions/{partition}/messages?{urlencode(query)}"
         answer = self._get(target, seconds, wire_frames.MEDIA_TYPE)
         return _chunk(partition, answer)
+
+    def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
+        body = wire_frames.write_publish(
+            PublishFrame(
+                partition=piece.partition,
+                epoch=options.epoch,
+                count=piece.count,
+                sequence=piece.number,
+                producer=wire_frames.NO_PRODUCER,
+                payload=piece.payload,
+            )
+            for piece in pieces
+        )
+        target = f"/v1/topics/{topic}/staged?{_query_of(options)}"
+        self._call("POST", target, seconds, body, wire_frames.MEDIA_TYPE)
 
     def close(self) -> None:
         for connections in self._connections:
@@ -169,6 +198,11 @@ def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
             f"{server} returned {answer.status}, but the response is not from Lakelog. Check the URL."
         )
     return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
+
+
+def _query_of(fields: msgspec.Struct) -> str:
+    plain: dict[str, Any] = msgspec.to_builtins(fields)
+    return urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in plain.items()})
 
 
 def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:

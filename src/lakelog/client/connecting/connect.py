@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lakelog.client._async.transport import AsyncTransport
     from lakelog.client._sync.lakelog import Lakelog
     from lakelog.client._sync.transport import Transport
-    from lakelog.client.hub import HubSettings
+    from lakelog.client.embedding.engine import EmbeddedSettings
+    from lakelog.client.embedding.portal import EngineHost
 
 _STORE = "LAKELOG_OBJECT_STORE"
 _DEFAULT = "default"
@@ -41,7 +42,7 @@ class _ClientArguments:
     project: str
     environment: str
 
-    def for_keeper(self, settings: HubSettings | None = None) -> dict[str, Any]:
+    def for_keeper(self, settings: EmbeddedSettings | None = None) -> dict[str, Any]:
         """What the process beside a worker has to know."""
         return {
             "url": self.found.url,
@@ -105,19 +106,21 @@ def connect(
         )
         return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), workshop, found.place)
 
-    from lakelog.client.embedded import EmbeddedTransport
-    from lakelog.client.hub import HubSettings
+    from lakelog.client._sync.embedded import EmbeddedTransport
+    from lakelog.client.embedding.engine import EmbeddedSettings
+    from lakelog.client.embedding.portal import EngineHost
 
-    settings = HubSettings(
+    settings = EmbeddedSettings(
         url=found.url,
         cells=check_texts("cells", cells or {}),
         allow_not_durable=allow_not_durable,
         object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
-    embedded = EmbeddedTransport(settings, project, environment)
+    host = EngineHost(settings, project, environment, own_thread=True)
+    embedded = EmbeddedTransport(host)
     workshop = WorkerSettings(
-        transport=embedded.for_workers,
-        keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
+        transport=lambda: _async_embedded(host),
+        keeper=_embedded_keeper(host, target.for_keeper(settings)),
         owns_transport=False,
     )
     return Lakelog(embedded, policy_of(timeout), workshop, found.place)
@@ -172,19 +175,21 @@ def connect_async(
         )
         return AsyncLakelog(transport, policy_of(timeout), workshop, found.place)
 
-    from lakelog.client.embedded import AsyncEmbeddedTransport
-    from lakelog.client.hub import HubSettings
+    from lakelog.client._async.embedded import AsyncEmbeddedTransport
+    from lakelog.client.embedding.engine import EmbeddedSettings
+    from lakelog.client.embedding.portal import EngineHost
 
-    settings = HubSettings(
+    settings = EmbeddedSettings(
         url=found.url,
         cells=check_texts("cells", cells or {}),
         allow_not_durable=allow_not_durable,
         object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
     )
-    embedded = AsyncEmbeddedTransport(settings, project, environment)
+    host = EngineHost(settings, project, environment, own_thread=False)
+    embedded = AsyncEmbeddedTransport(host)
     workshop = WorkerSettings(
         transport=lambda: embedded,
-        keeper=_embedded_keeper(embedded.blocking, target.for_keeper(settings)),
+        keeper=_embedded_keeper(host, target.for_keeper(settings)),
         owns_transport=False,
     )
     return AsyncLakelog(embedded, policy_of(timeout), workshop, found.place)
@@ -196,15 +201,22 @@ def _async_http(target: Target) -> AsyncTransport:
     return AsyncHttpTransport(servers_of(target.url), target.token, target)
 
 
-def _embedded_keeper(
-    blocking: Callable[[], Transport], settings: Mapping[str, Any]
-) -> Callable[[AsyncTransport], LeaseKeeper]:
+def _async_embedded(host: EngineHost) -> AsyncTransport:
+    """Return a transport for workers of a sync client; the client closes the engine."""
+    from lakelog.client._async.embedded import AsyncEmbeddedTransport
+
+    return AsyncEmbeddedTransport(host)
+
+
+def _embedded_keeper(host: EngineHost, settings: Mapping[str, Any]) -> Callable[[AsyncTransport], LeaseKeeper]:
     """An engine in memory is in this process; over PostgreSQL, the process beside has an engine of its own."""
 
     def make(_: AsyncTransport) -> LeaseKeeper:
         if not settings["url"].startswith("memory:"):
             return ProcessLeaseKeeper(settings)
-        groups = blocking().groups
+        from lakelog.client._sync.embedded import EmbeddedTransport
+
+        groups = EmbeddedTransport(host).groups
 
         def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
             return groups.answer(source.topic, source.group, source.owner, answers, seconds)
@@ -222,11 +234,12 @@ def transport_to(target: Target) -> Transport:
 
         return HttpTransport(servers_of(target.url), target.token, target)
 
-    from lakelog.client.embedded import EmbeddedTransport
-    from lakelog.client.hub import HubSettings
+    from lakelog.client._sync.embedded import EmbeddedTransport
+    from lakelog.client.embedding.engine import EmbeddedSettings
+    from lakelog.client.embedding.portal import EngineHost
 
-    settings = HubSettings(url=target.url, object_store=os.environ.get(_STORE))
-    return EmbeddedTransport(settings, _DEFAULT, _DEFAULT)
+    settings = EmbeddedSettings(url=target.url, object_store=os.environ.get(_STORE))
+    return EmbeddedTransport(EngineHost(settings, _DEFAULT, _DEFAULT, own_thread=True))
 
 
 def _target(url: str | None, token: str | None, project: str, environment: str) -> _ClientArguments:

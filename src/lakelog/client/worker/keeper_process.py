@@ -137,13 +137,15 @@ def open_transport(settings: dict[str, Any]) -> Transport:
         from lakelog.client.connecting.urls import servers_of
 
         return HttpTransport(servers_of(settings["url"]), settings["token"])
-    from lakelog.client.embedded import EmbeddedTransport
-    from lakelog.client.hub import HubSettings
+    from lakelog.client._sync.embedded import EmbeddedTransport
+    from lakelog.client.embedding.engine import EmbeddedSettings
+    from lakelog.client.embedding.portal import EngineHost
 
-    hub = HubSettings(
+    embedded = EmbeddedSettings(
         url=settings["url"], cells=settings["cells"], allow_not_durable=settings["allow_not_durable"], agents=False
     )
-    transport = EmbeddedTransport(hub, settings["project"], settings["environment"])
+    host = EngineHost(embedded, settings["project"], settings["environment"], own_thread=True)
+    transport = EmbeddedTransport(host)
     with contextlib.suppress(LakelogError):
         transport.open(_OPEN_SECONDS)
     return transport

@@ -20,10 +20,10 @@ from lakelog.model.lake import (
     ORPHAN_AGE,
     PartitionPlan,
     Plan,
-    PlanWish,
+    PlanOptions,
     Registered,
+    TierOptions,
     TierRange,
-    TierWish,
     Watermarks,
 )
 from lakelog.model.message import partition_of_id
@@ -46,7 +46,7 @@ class Lake:
         self._cells = extents.cells
         self._waiters = waiters
 
-    async def plan(self, scope: Scope, name: str, wish: PlanWish) -> Plan:
+    async def plan(self, scope: Scope, name: str, wish: PlanOptions) -> Plan:
         topic = await self._topics.refresh(scope, name)
         _check_wish(topic, wish)
         lows, highs = await self._times(topic, wish.since), await self._times(topic, wish.until)
@@ -101,10 +101,10 @@ class Lake:
 
     # Segments ---------------------------------------------------------------------------------------------------------
 
-    async def tierable(self, scope: Scope, name: str, wish: TierWish) -> list[TierRange]:
+    async def tierable(self, scope: Scope, name: str, wish: TierOptions) -> list[TierRange]:
         """Ranges that may become segments, by partition and offset."""
         topic = await self._topics.refresh(scope, name)
-        age = timedelta(seconds=wish.min_age_seconds)
+        age = timedelta(milliseconds=wish.min_age_ms)
         shares = [
             self._cells[cell].cold.tierable(
                 pids, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=age
@@ -275,7 +275,7 @@ def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> Pa
     )
 
 
-def _check_wish(topic: Topic, wish: PlanWish) -> None:
+def _check_wish(topic: Topic, wish: PlanOptions) -> None:
     if wish.incarnation is not None and wish.incarnation != topic.incarnation:
         raise _another(topic)
     for partition in {*(wish.starts or {}), *(wish.ends or {})}:

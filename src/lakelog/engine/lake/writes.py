@@ -17,9 +17,9 @@ from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Scope, Topic
 from lakelog.model.write import (
     MAX_STAGED_NUMBER,
-    DecideWish,
+    DecideOptions,
+    StageOptions,
     StagePiece,
-    StageWish,
     Written,
     attempts_hash,
     check_attempts,
@@ -48,7 +48,7 @@ class Writes:
         self._topics = topics
         self._grew = grew
 
-    async def stage(self, scope: Scope, name: str, wish: StageWish, pieces: Sequence[StagePiece]) -> None:
+    async def stage(self, scope: Scope, name: str, wish: StageOptions, pieces: Sequence[StagePiece]) -> None:
         """Durable when this returns. Pieces are encoded and validated; a repeat of one changes nothing."""
         check_write_id(wish.write_id)
         check_attempts([wish.attempt])
@@ -65,7 +65,7 @@ class Writes:
             shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
-    async def decide(self, scope: Scope, name: str, wish: DecideWish) -> Written:
+    async def decide(self, scope: Scope, name: str, wish: DecideOptions) -> Written:
         """What stands about the write, all of it in the log: by these attempts, or by those of an earlier decision."""
         check_write_id(wish.write_id)
         check_attempts(wish.attempts)
@@ -90,7 +90,7 @@ class Writes:
         """Promotes what is left of a decided write, in whichever cell that is."""
         await self._promote(decision, sorted(self._cells))
 
-    async def _decide(self, topic: Topic, wish: DecideWish) -> WriteDecision:
+    async def _decide(self, topic: Topic, wish: DecideOptions) -> WriteDecision:
         _check_topic(topic, wish.incarnation, wish.epoch)
         counts = await asyncio.gather(
             *(
@@ -156,7 +156,7 @@ class Writes:
             self._grew(cell, pid)
 
 
-def _batch(topic: Topic, wish: StageWish, piece: StagePiece) -> StagedBatch:
+def _batch(topic: Topic, wish: StageOptions, piece: StagePiece) -> StagedBatch:
     return StagedBatch(
         pid=topic.pid(piece.partition),
         write_id=wish.write_id,

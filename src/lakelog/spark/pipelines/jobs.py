@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from lakelog.client.lake_values import TierWish
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
+from lakelog.model.lake import TierOptions
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary, explained, no_store, planned, tier
 from lakelog.spark.requirements import check_java, check_pyspark, starts_java
 from lakelog.spark.session import ConnectionSettings, client
@@ -48,11 +48,11 @@ class TierJob:
     dry_run: bool = False
 
     @property
-    def wish(self) -> TierWish:
-        return TierWish(
+    def wish(self) -> TierOptions:
+        return TierOptions(
             segment_bytes=self.segment_bytes,
             min_bytes=self.segment_bytes,
-            min_age_seconds=self.min_age.total_seconds(),
+            min_age_ms=self.min_age // timedelta(milliseconds=1),
         )
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from lakelog import failpoints
-from lakelog.client.lake_values import Segment, TierRange
 from lakelog.errors import LakelogError, ObjectNotFound, SegmentDamaged
+from lakelog.model.lake import TierRange
+from lakelog.model.segment import Segment
 from lakelog.segments import SegmentWriter, segment_path, verify
 from lakelog.spark.reading.range_reader import ReadTarget, store_of
 from lakelog.spark.session import client

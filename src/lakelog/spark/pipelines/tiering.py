@@ -15,8 +15,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lakelog import failpoints
-from lakelog.client.lake_values import RegisterStatus, Segment, TierRange, TierWish
 from lakelog.errors import ConfigurationError, ObjectStoreUnavailable
+from lakelog.model.lake import RegisterStatus, TierOptions, TierRange
+from lakelog.model.segment import Segment
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.tier_tasks import TierResult, verify_all, write_all
 from lakelog.spark.reading.range_reader import ReadTarget
@@ -91,7 +92,7 @@ def tier(
     log = client(connection)
     age = min_age.total_seconds() if isinstance(min_age, timedelta) else float(min_age)
     least = segment_bytes if min_bytes is None else min_bytes
-    wish = TierWish(segment_bytes=segment_bytes, min_bytes=least, min_age_seconds=age)
+    wish = TierOptions(segment_bytes=segment_bytes, min_bytes=least, min_age_ms=int(age * 1000))
     if dry_run:
         return planned(log, topic, wish)
     plan = log.lake.plan(topic)
@@ -110,7 +111,7 @@ def tier(
         )
 
 
-def planned(log: Lakelog, topic: str, wish: TierWish) -> TierSummary:
+def planned(log: Lakelog, topic: str, wish: TierOptions) -> TierSummary:
     """What a run would do."""
     ranges = tierable(log, topic, wish)
     messages = sum(each.end - each.first for each in ranges)
@@ -136,10 +137,10 @@ def explained(log: Lakelog, done: TierSummary) -> TierSummary:
     )
 
 
-def tierable(log: Lakelog, topic: str, wish: TierWish) -> list[TierRange]:
+def tierable(log: Lakelog, topic: str, wish: TierOptions) -> list[TierRange]:
     """Ranges that may become segments."""
     return log.lake.tierable(
-        topic, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=wish.min_age_seconds
+        topic, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=wish.min_age_ms / 1000
     )
 
 
@@ -172,7 +173,7 @@ class _TierRun:
         self._done = TierSummary(topic=place.topic)
         self._troubles: list[str] = []
 
-    def run(self, wish: TierWish, ends: Mapping[int, int]) -> TierSummary:
+    def run(self, wish: TierOptions, ends: Mapping[int, int]) -> TierSummary:
         """Tiers what begins below `ends`: what comes while it runs is left to the next run, or it would never end."""
         left = self._lake.unverified(self._place.topic)
         self._note(settled=self._settle(left))
@@ -194,7 +195,7 @@ class _TierRun:
             )
         return self._done
 
-    def _ranges(self, wish: TierWish, ends: Mapping[int, int]) -> list[TierRange]:
+    def _ranges(self, wish: TierOptions, ends: Mapping[int, int]) -> list[TierRange]:
         found = tierable(self._log, self._place.topic, wish)
         return [each for each in found if each.first < ends.get(each.partition, 0)]
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from lakelog.client.lake_values import PartitionPlan, Plan, Segment
 from lakelog.errors import OffsetOutOfRange, Unavailable
+from lakelog.model.lake import PartitionPlan, Plan
+from lakelog.model.segment import Segment
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition, offsets from the first up to, not including, the second."""

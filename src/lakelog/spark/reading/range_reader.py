@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakelog.client.lake_values import PlanWish
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
+from lakelog.model.lake import PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import opened
 from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
@@ -92,7 +92,7 @@ def _again(
         ) from cause
     missing.add(path)
     starts, ends = {piece.partition: at}, {piece.partition: piece.end}
-    wish = PlanWish(starts=starts, ends=ends, incarnation=place.incarnation)
+    wish = PlanOptions(starts=starts, ends=ends, incarnation=place.incarnation)
     plan = client(place.connection).lake.plan(place.topic, wish)
     require_whole(plan, starts, ends)
     return [found for found in pieces_of(plan) if found.partition == piece.partition]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lakelog.client.lake_values import PlanWish
 from lakelog.errors import InvalidRequest
+from lakelog.model.lake import PlanOptions
 from lakelog.spark.options import PINNED, READ_OPTIONS, known_options, topic_of
 from lakelog.spark.reading.planning import Ranges
 
@@ -43,7 +43,7 @@ class ReadOptions:
     """What the options of a batch read say."""
 
     topic: str
-    wish: PlanWish
+    wish: PlanOptions
     pinned: ResolvedRanges | None = None
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -54,7 +54,7 @@ def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadOp
     pinned = given.get(PINNED)
     return ReadOptions(
         topic=topic_of(given),
-        wish=PlanWish(
+        wish=PlanOptions(
             starts=offsets_of(given.get("startoffsets"), "startOffsets"),
             ends=offsets_of(given.get("endoffsets"), "endOffsets"),
             since=time_of(given.get("since"), "since", now),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from lakelog.client.lake_values import Plan, PlanWish
+from lakelog.model.lake import Plan, PlanOptions
 from lakelog.spark.options import PINNED
 from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
 from lakelog.spark.reading.ranges import ResolvedRanges, Time, offsets_of, time_of
@@ -46,7 +46,7 @@ def topic(
     `start_offsets` does not name begin at their log start. Files outside the range are not opened.
     """
     connection = connection_to(url, token, spark)
-    wish = PlanWish(
+    wish = PlanOptions(
         starts=offsets_of(start_offsets, "start_offsets"),
         ends=offsets_of(end_offsets, "end_offsets"),
         since=time_of(since, "since"),
@@ -107,7 +107,7 @@ def _hot(spark: SparkSession, connection: ConnectionSettings, plan: Plan, pieces
 def _again(connection: ConnectionSettings, plan: Plan) -> Plan:
     starts = {partition.partition: partition.start for partition in plan.partitions}
     ends = {partition.partition: partition.end for partition in plan.partitions}
-    wish = PlanWish(starts=starts, ends=ends, incarnation=plan.incarnation)
+    wish = PlanOptions(starts=starts, ends=ends, incarnation=plan.incarnation)
     found = client(connection).lake.plan(plan.topic, wish)
     require_whole(found, starts, ends)
     # Partitions that were added meanwhile are not part of this read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelog.client.lake_values import Watermarks
+from lakelog.model.lake import Watermarks
 from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, wished_offsets
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelog.client.group_values import Position
-from lakelog.client.lake_values import Watermarks
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PositionRefused
+from lakelog.model.lake import Watermarks
 from lakelog.spark.streaming.options import LATEST, StreamOptions
 
 Offsets = Mapping[int, int]

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from lakelog import Lakelog, failpoints
 from lakelog.client.group_values import Position
-from lakelog.client.lake_values import PlanWish, Watermarks
 from lakelog.errors import GroupNotFound, TopicNotFound
+from lakelog.model.lake import PlanOptions, Watermarks
 from lakelog.spark.reading.planning import pieces_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = StreamOffset.of(end, self._wish.topic)
         self._join(Restart(planned=until, finished=False))
         failpoints.hit("spark.before_planning")
-        wish = PlanWish(starts=until.begin, ends=until.end, incarnation=until.incarnation)
+        wish = PlanOptions(starts=until.begin, ends=until.end, incarnation=until.incarnation)
         plan = self._log.lake.plan(self._wish.topic, wish)
         require_whole(plan, until.begin, until.end)
         place = ReadTarget(

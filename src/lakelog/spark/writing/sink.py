@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from lakelog import failpoints
 from lakelog.client.publishing.staging import StagingEncoder
 from lakelog.errors import EpochChanged, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
-from lakelog.model.write import DecideWish, StagePiece, StageWish, Written, check_write_id
+from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 from lakelog.spark.writing.columns import written_columns
@@ -155,7 +155,7 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     attempt = f"{task}-{secrets.token_hex(8)}"
-    wish = StageWish(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
+    wish = StageOptions(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
     cutter = StagingEncoder(info)
     with _StagingSender(to.connection, info.name, wish) as sender:
         for batch in batches:
@@ -171,7 +171,7 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
 class _StagingSender:
     """Sends shares in a thread, so that the next is cut and encoded meanwhile."""
 
-    def __init__(self, connection: ConnectionSettings, topic: str, wish: StageWish) -> None:
+    def __init__(self, connection: ConnectionSettings, topic: str, wish: StageOptions) -> None:
         self._writes = client(connection).writes
         self._topic, self._wish = topic, wish
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakelog-stage")
@@ -210,7 +210,7 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     if target is None:
         info = to.describe()
         target = WriteTarget(topic, info.incarnation, info.epoch)
-    wish = DecideWish(
+    wish = DecideOptions(
         write_id=messages[0].write_id,
         attempts=[message.attempt for message in staged],
         count=sum(message.count for message in staged),
@@ -226,7 +226,7 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     return written
 
 
-def _until_known(log: Lakelog, topic: str, wish: DecideWish) -> Written:
+def _until_known(log: Lakelog, topic: str, wish: DecideOptions) -> Written:
     """What stands. Safe to repeat, and worth it: all rows are staged already."""
     for left in reversed(range(_DECIDE_TRIES)):
         try:

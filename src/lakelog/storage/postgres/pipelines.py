@@ -33,7 +33,7 @@ class PostgresPipelines:
             scope.environment_id,
             start.run_id,
             start.pipeline,
-            start.topic,
+            start.topic or "",
             storable(start.host),
             timedelta(seconds=alive_seconds),
             RUNS_KEPT,
@@ -74,7 +74,7 @@ def _run_of(row: asyncpg.Record) -> PipelineRun:
     return PipelineRun(
         run_id=row["run_id"],
         pipeline=row["pipeline"],
-        topic=row["topic"],
+        topic=row["topic"] or None,
         host=row["host"],
         state=RunState(row["state"]),
         started_at=row["started_at"],

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import lakelog
-from lakelog.client import hub
 from lakelog.client._async.http import _message_shape
+from lakelog.client.embedding import engine as hub
 from lakelog.errors import InvalidRequest
 from lakelog.model.message import Message
 from lakelog.storage.memory import MemoryStore

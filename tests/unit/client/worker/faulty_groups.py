@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.lakelog import AsyncLakelog
-from lakelog.client.embedded import AsyncEmbeddedTransport
-from lakelog.client.embedded_groups import AsyncEmbeddedGroups
+from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
+from lakelog.client.embedding.engine import EmbeddedSettings
+from lakelog.client.embedding.portal import EngineHost
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, GroupDescription, JoinWish, Membership
-from lakelog.client.hub import HubSettings
 from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 
@@ -94,12 +95,8 @@ class FaultyTransport(AsyncEmbeddedTransport):
     """The transport with these verbs."""
 
     def __init__(self) -> None:
-        super().__init__(HubSettings(url="memory://"), "default", "default")
-        self.faulty = FaultyGroups(self._group_verbs, self._run)
-
-    @property
-    def groups(self) -> FaultyGroups:
-        return self.faulty
+        super().__init__(EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False))
+        self.groups = self.faulty = FaultyGroups(GroupVerbs(self._session.enter), self._portal.run)
 
 
 def faulty_client() -> tuple[AsyncLakelog, FaultyGroups]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog import failpoints
 from lakelog.engine import Engine, FetchLimits
@@ -14,7 +14,7 @@ from lakelog.errors import Conflict, EpochChanged, InvalidRequest, LakelogError,
 from lakelog.maintenance.write_finisher import WriteFinisher
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Scope, Topic
-from lakelog.model.write import DecideWish, StagePiece, StageWish, Written
+from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written
 from lakelog.storage.memory import MemoryCatalog
 from lakelog.storage.store import HeadState
 from tests.unit.engine.support import Clock, WatchedStore, one_engine, packed, publish, started, text, values
@@ -25,12 +25,12 @@ def piece(partition: int, *said: str, number: int = 0) -> StagePiece:
     return StagePiece(partition=partition, number=number, count=payload.count, payload=payload.data)
 
 
-def staging(topic: Topic, attempt: str = "a", write: str = "w") -> StageWish:
-    return StageWish(write_id=write, attempt=attempt, incarnation=topic.incarnation, epoch=topic.epoch)
+def staging(topic: Topic, attempt: str = "a", write: str = "w") -> StageOptions:
+    return StageOptions(write_id=write, attempt=attempt, incarnation=topic.incarnation, epoch=topic.epoch)
 
 
-def deciding(topic: Topic, count: int, *attempts: str, write: str = "w") -> DecideWish:
-    return DecideWish(
+def deciding(topic: Topic, count: int, *attempts: str, write: str = "w") -> DecideOptions:
+    return DecideOptions(
         write_id=write, attempts=attempts or ("a",), count=count, incarnation=topic.incarnation, epoch=topic.epoch
     )
 

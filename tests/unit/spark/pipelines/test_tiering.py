@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.client.lake_values import Segment, TierRange
+from lakelog.model.lake import TierRange
+from lakelog.model.segment import Segment
 from lakelog.spark.pipelines.tier_tasks import TierResult
 from lakelog.spark.pipelines.tiering import waves
 

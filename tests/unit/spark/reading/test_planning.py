@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.client.lake_values import PartitionPlan, Plan, Segment
 from lakelog.errors import OffsetOutOfRange, Unavailable
+from lakelog.model.lake import PartitionPlan, Plan
+from lakelog.model.segment import Segment
 from lakelog.spark.reading.planning import ReadRange, SplitSizes, pieces_in, pieces_of, require_whole, splits_of
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakelog.client.lake_values import PartitionPlan, Plan, PlanWish, Segment
 from lakelog.errors import LakelogError, OffsetOutOfRange, SegmentDamaged, Unavailable
+from lakelog.model.lake import PartitionPlan, Plan, PlanOptions
+from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import SegmentWriter
 from lakelog.spark.reading import range_reader as piece_reader
@@ -46,7 +47,7 @@ class Log:
     def lake(self) -> Log:
         return self
 
-    def plan(self, topic: str, wish: PlanWish) -> Plan:
+    def plan(self, topic: str, wish: PlanOptions) -> Plan:
         assert wish.incarnation == 7 and wish.starts and wish.ends
         start, end = wish.starts[0], wish.ends[0]
         self.asked.append((start, end))

@@ -1,6 +1,6 @@
 """An engine in this process, for clients without a server: over memory, or straight over PostgreSQL.
 
-It has the database's rights, not a token's. Which thread it runs in is decided in `embedded`.
+It has the database's rights, not a token's. `portal` decides which thread it runs in.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lakelog.storage.store import DEFAULT_CELL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubSettings:
-    """Where the messages are."""
+class EmbeddedSettings:
+    """The database of an embedded engine, and how it is used."""
 
     url: str = field(repr=False)
     cells: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -28,8 +28,18 @@ class HubSettings:
     agents: bool = True
     """Whether maintenance runs here; a process beside a worker leaves it to the worker."""
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Return whether the engine is in memory, not over PostgreSQL."""
+        return self.url.startswith("memory:")
 
-class Hub:
+    @property
+    def memory_name(self) -> str:
+        """Return the name of an engine in memory; empty if it has none."""
+        return self.url.partition("://")[2]
+
+
+class EmbeddedEngine:
     """A started engine with its agents. Belongs to the event loop that opened it."""
 
     def __init__(self, engine: Engine) -> None:
@@ -38,16 +48,16 @@ class Hub:
         self._scopes: dict[tuple[str, str], Scope] = {}
 
     @classmethod
-    async def open(cls, settings: HubSettings) -> Hub:
-        if settings.url.startswith("memory:"):
+    async def open(cls, settings: EmbeddedSettings) -> EmbeddedEngine:
+        if settings.is_in_memory:
             engine = Engine(MemoryCatalog(), {DEFAULT_CELL: MemoryStore()}, _engine_settings(settings))
         else:
             engine = await _open_postgres(settings)
-        hub = cls(engine)
+        embedded = cls(engine)
         await engine.start()
         if settings.agents:
-            hub._maintenance.start()
-        return hub
+            embedded._maintenance.start()
+        return embedded
 
     async def scope(self, project: str, environment: str) -> Scope:
         place = (project, environment)
@@ -62,11 +72,11 @@ class Hub:
         await self.engine.close()
 
 
-def _engine_settings(settings: HubSettings) -> EngineSettings:
+def _engine_settings(settings: EmbeddedSettings) -> EngineSettings:
     return EngineSettings(object_store=settings.object_store)
 
 
-async def _open_postgres(settings: HubSettings) -> Engine:
+async def _open_postgres(settings: EmbeddedSettings) -> Engine:
     try:
         from lakelog.storage.postgres import open_catalog, open_cells
     except ImportError as exc:

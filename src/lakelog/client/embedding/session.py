@@ -1,0 +1,192 @@
+"""The calls of one client into an embedded engine, as coroutines in the engine's event loop.
+
+An engine in memory that has a name is shared by all clients of that name, and outlives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from lakelog.client import processes
+from lakelog.client.embedding.engine import EmbeddedEngine, EmbeddedSettings
+from lakelog.client.loops import LoopThread
+from lakelog.client.shaping import changed, info_of_topic, partition_of_head
+from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.engine import Described, FetchLimits, Frame, Numbered
+from lakelog.engine.operations import Caller, Verbs, bind
+from lakelog.errors import LakelogError
+from lakelog.model.limits import MAX_FETCH_BYTES
+from lakelog.model.message import Message
+from lakelog.model.position import Position, Receipt
+from lakelog.model.topic import Scope, TopicSettings
+from lakelog.model.write import StageOptions, StagePiece
+from lakelog.storage.store import Payload
+from lakelog.wire.frames import NO_PRODUCER, FetchFrame, PublishFrame
+from lakelog.wire.operations.operation import Operation
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+Number = tuple[bytes, int]
+
+
+class Session:
+    """The calls of one client, in one environment."""
+
+    def __init__(self, settings: EmbeddedSettings, project: str, environment: str) -> None:
+        self._settings = settings
+        self._place = (project, environment)
+        self._opening: asyncio.Task[EmbeddedEngine] | None = None
+        self._verbs: Verbs | None = None
+
+    async def open(self) -> EmbeddedEngine:
+        """Return the engine. The first call opens it, and so does the first call after a failure."""
+        if self._opening is None or _failed(self._opening):
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def close(self) -> None:
+        """Close the engine, unless other clients share it."""
+        is_shared = self._settings.is_in_memory and self._settings.memory_name != ""
+        if self._opening is not None and not _failed(self._opening) and not is_shared:
+            await (await self._opening).close()
+
+    async def enter(self) -> tuple[EmbeddedEngine, Scope]:
+        """Return the engine and the environment."""
+        embedded = await self.open()
+        return embedded, await embedded.scope(*self._place)
+
+    async def call(self, operation: Operation[Asked, Found], request: Asked) -> Found:
+        """Run an operation of the table, and return its reply."""
+        embedded, scope = await self.enter()
+        if self._verbs is None:
+            self._verbs = bind(embedded.engine)
+        return await self._verbs.call(operation, Caller(scope=scope), request)
+
+    async def create_topic(self, name: str, partitions: int, settings: TopicSettings, if_missing: bool) -> TopicInfo:
+        embedded, scope = await self.enter()
+        topic = await embedded.engine.topics.create(scope, name, partitions, settings, if_missing=if_missing)
+        return info_of_topic(topic)
+
+    async def describe_topic(self, name: str) -> TopicInfo:
+        embedded, scope = await self.enter()
+        return _info(await embedded.engine.topics.describe(scope, name))
+
+    async def list_topics(self, after: str) -> list[TopicInfo]:
+        embedded, scope = await self.enter()
+        return [info_of_topic(topic) for topic in await embedded.engine.topics.list(scope, after=after)]
+
+    async def alter_topic(self, name: str, change: TopicChange) -> TopicInfo:
+        embedded, scope = await self.enter()
+        topics = embedded.engine.topics
+        altered = await topics.alter(
+            scope, name, partitions=change.partitions, change=lambda settings: changed(settings, change)
+        )
+        return info_of_topic(altered)
+
+    async def delete_topic(self, name: str) -> None:
+        embedded, scope = await self.enter()
+        await embedded.engine.topics.delete(scope, name)
+
+    async def purge_topic(self, name: str) -> Purged:
+        embedded, scope = await self.enter()
+        purge = await embedded.engine.topics.purge(scope, name)
+        return Purged(removed=purge.removed, partitions=tuple(map(partition_of_head, purge.described.heads)))
+
+    async def publish_messages(
+        self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None
+    ) -> list[Receipt | LakelogError]:
+        """Publish messages; those with a producer's number go to one partition, and all of them or none."""
+        embedded, scope = await self.enter()
+        numbered = Numbered(producer=number[0], sequence=number[1]) if number else None
+        return await embedded.engine.publisher.messages(scope, name, messages, numbered=numbered, epoch=epoch)
+
+    async def publish_frames(self, name: str, frames: Sequence[PublishFrame]) -> list[Run | LakelogError]:
+        """Publish encoded batches."""
+        embedded, scope = await self.enter()
+        answers = await embedded.engine.publisher.frames(scope, name, [_frame(frame) for frame in frames])
+        return [
+            answer if isinstance(answer, LakelogError) else Run(answer.partition, answer.offset, answer.count)
+            for answer in answers
+        ]
+
+    async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish) -> Chunk:
+        """Return stored batches of a partition."""
+        embedded, scope = await self.enter()
+        limits = FetchLimits(
+            max_messages=wish.limit,
+            max_bytes=wish.max_bytes or MAX_FETCH_BYTES,
+            wait_seconds=wish.wait_seconds,
+        )
+        found = await embedded.engine.fetcher.fetch(scope, name, partition, position, limits)
+        return Chunk(
+            incarnation=found.topic.incarnation,
+            partition=partition,
+            start=found.start,
+            until=found.until,
+            log_start=found.log_start,
+            high_watermark=found.high_watermark,
+            frames=[
+                FetchFrame(
+                    partition=partition,
+                    epoch=batch.epoch,
+                    count=batch.count,
+                    base=batch.base,
+                    appended_at=batch.appended_at,
+                    payload=batch.payload,
+                )
+                for batch in found.batches
+            ],
+        )
+
+    async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece]) -> None:
+        """Store batches that stay invisible until a decision."""
+        embedded, scope = await self.enter()
+        await embedded.engine.writes.stage(scope, topic, options, pieces)
+
+    async def _open(self) -> EmbeddedEngine:
+        if self._settings.is_in_memory:
+            return await memory_engines.open(self._settings)
+        return await EmbeddedEngine.open(self._settings)
+
+
+class MemoryEngines:
+    """The engines in memory that have a name, and the thread of all engines in memory."""
+
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        processes.after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget the engines: they stay with the parent."""
+        self.thread = LoopThread("lakelog-memory")
+        self._named: dict[str, asyncio.Task[EmbeddedEngine]] = {}
+
+    async def open(self, settings: EmbeddedSettings) -> EmbeddedEngine:
+        """Return the engine of that name, or a new one if it has no name."""
+        name = settings.memory_name
+        if not name:
+            return await EmbeddedEngine.open(settings)
+        if name not in self._named or _failed(self._named[name]):
+            self._named[name] = asyncio.create_task(EmbeddedEngine.open(settings))
+        return await asyncio.shield(self._named[name])
+
+
+memory_engines = MemoryEngines()
+
+
+def _failed(opening: asyncio.Task[EmbeddedEngine]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+def _info(described: Described) -> TopicInfo:
+    return info_of_topic(described.topic, described.heads, described.now)
+
+
+def _frame(frame: PublishFrame) -> Frame:
+    numbered = None
+    if frame.producer != NO_PRODUCER:
+        numbered = Numbered(producer=frame.producer, sequence=frame.sequence)
+    payload = Payload(data=bytes(frame.payload), count=frame.count)
+    return Frame(partition=frame.partition, payload=payload, numbered=numbered, epoch=frame.epoch)

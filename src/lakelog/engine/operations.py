@@ -1,0 +1,116 @@
+"""The operations of the table, bound to the engine's verbs. The server and the embedded client call these.
+
+Each function takes the caller and the request of its operation, and returns the reply. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from lakelog.engine.engine import Engine
+from lakelog.model import lake as model_lake
+from lakelog.model import pipeline as model_pipeline
+from lakelog.model.topic import Scope
+from lakelog.wire.operations import lake, pipelines, writes
+from lakelog.wire.operations.operation import Operation
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The caller of an operation: the environment that it may use, and the address of its machine, if known."""
+
+    scope: Scope
+    host: str = ""
+
+
+class Verbs:
+    """Functions by the name of their operation."""
+
+    def __init__(self) -> None:
+        self._verbs: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {}
+
+    def bind(self, operation: Operation[Asked, Found], verb: Callable[[Caller, Asked], Awaitable[Found]]) -> None:
+        """Let `call` of the operation run the function."""
+        self._verbs[operation.name] = verb
+
+    def has(self, operation: Operation[Any, Any]) -> bool:
+        """Return whether the operation is bound; those with a handler of their own are not."""
+        return (operation.alias_of or operation.name) in self._verbs
+
+    async def call(self, operation: Operation[Asked, Found], caller: Caller, request: Asked) -> Found:
+        """Run the operation, and return its reply."""
+        found: Found = await self._verbs[operation.alias_of or operation.name](caller, request)
+        return found
+
+
+def bind(engine: Engine) -> Verbs:
+    """Return all operations of the table that have a request, bound to this engine."""
+    verbs = Verbs()
+    _bind_lake(verbs, engine)
+    _bind_segments(verbs, engine)
+    _bind_pipelines(verbs, engine)
+    return verbs
+
+
+def _bind_lake(verbs: Verbs, engine: Engine) -> None:
+    verbs.bind(lake.PLAN, lambda caller, asked: engine.lake.plan(caller.scope, asked.topic, asked))
+    verbs.bind(
+        lake.WATERMARKS,
+        lambda caller, asked: engine.lake.watermarks(caller.scope, asked.topic, asked.beyond, asked.wait_ms / 1000),
+    )
+    verbs.bind(writes.DECIDE, lambda caller, asked: engine.writes.decide(caller.scope, asked.topic, asked))
+
+
+def _bind_segments(verbs: Verbs, engine: Engine) -> None:
+    async def tierable(caller: Caller, asked: model_lake.TierableRequest) -> model_lake.Tierable:
+        return model_lake.Tierable(ranges=await engine.lake.tierable(caller.scope, asked.topic, asked))
+
+    async def register(caller: Caller, asked: model_lake.SegmentsRequest) -> model_lake.Registrations:
+        found = await engine.lake.register(caller.scope, asked.topic, asked.segments)
+        return model_lake.Registrations(results=found)
+
+    async def verified(caller: Caller, asked: model_lake.SegmentsRequest) -> model_lake.SegmentResults:
+        found = await engine.lake.verified(caller.scope, asked.topic, asked.segments)
+        return model_lake.SegmentResults(results=found)
+
+    async def unregister(caller: Caller, asked: model_lake.SegmentsRequest) -> model_lake.SegmentResults:
+        found = await engine.lake.unregister(caller.scope, asked.topic, asked.segments)
+        return model_lake.SegmentResults(results=found)
+
+    async def unverified(caller: Caller, asked: model_lake.UnverifiedRequest) -> model_lake.Segments:
+        return model_lake.Segments(segments=await engine.lake.unverified(caller.scope, asked.topic))
+
+    async def find_orphans(caller: Caller, asked: model_lake.FindOrphansRequest) -> model_lake.Orphans:
+        found = await engine.lake.look(caller.scope, asked.paths, timedelta(milliseconds=asked.min_age_ms))
+        return model_lake.Orphans(paths=[path for path in asked.paths if path in found])
+
+    verbs.bind(lake.TIERABLE, tierable)
+    verbs.bind(lake.REGISTER_SEGMENTS, register)
+    verbs.bind(lake.VERIFIED_SEGMENTS, verified)
+    verbs.bind(lake.UNREGISTER_SEGMENTS, unregister)
+    verbs.bind(lake.UNVERIFIED_SEGMENTS, unverified)
+    verbs.bind(lake.FIND_ORPHANS, find_orphans)
+    verbs.bind(lake.SWEPT, lambda caller, asked: engine.lake.swept(caller.scope, asked.paths))
+
+
+def _bind_pipelines(verbs: Verbs, engine: Engine) -> None:
+    async def end(caller: Caller, asked: model_pipeline.RunEnd) -> model_pipeline.PipelineRun:
+        state = model_pipeline.RunState(asked.state)
+        return await engine.pipelines.end(caller.scope, asked.run_id, state, asked.progress, asked.detail)
+
+    async def runs(caller: Caller, asked: model_pipeline.RunQuery) -> model_pipeline.Runs:
+        found = await engine.pipelines.list(caller.scope, pipeline=asked.pipeline, topic=asked.topic, limit=asked.limit)
+        return model_pipeline.Runs(runs=found)
+
+    verbs.bind(pipelines.BEGIN_RUN, lambda caller, asked: engine.pipelines.begin(caller.scope, asked))
+    verbs.bind(
+        pipelines.REPORT_RUN, lambda caller, asked: engine.pipelines.report(caller.scope, asked.run_id, asked.progress)
+    )
+    verbs.bind(pipelines.END_RUN, end)
+    verbs.bind(pipelines.LIST_RUNS, runs)

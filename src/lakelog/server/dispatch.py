@@ -1,0 +1,110 @@
+"""The handler of all operations that have a request and a reply: decode, call the engine, encode.
+
+Operations that carry bytes have handlers of their own.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lakelog.engine.operations import Caller, Verbs
+from lakelog.errors import InvalidRequest
+from lakelog.server.audit import given
+from lakelog.server.bodies import answer_json, json_body, optional_json_body
+from lakelog.server.calls import Answer, Call
+from lakelog.server.drain import Drain
+from lakelog.server.homes import Homes
+from lakelog.server.messages import decode_json
+from lakelog.server.query import known_query
+from lakelog.server.waiting import unless_ended
+from lakelog.wire.operations.operation import Audit, Operation
+
+
+class Dispatch:
+    """Handles the calls of one operation."""
+
+    def __init__(self, operation: Operation[Any, Any], verbs: Verbs, drain: Drain, homes: Homes | None) -> None:
+        self._operation = operation
+        self._verbs = verbs
+        self._drain = drain
+        self._homes = homes
+        rest = operation.rest
+        self._decoder = None if rest is None else msgspec.json.Decoder(rest)
+
+    async def __call__(self, call: Call) -> Answer:
+        operation = self._operation
+        body = await self._body(call)
+        request = operation.with_path(call.parameters, self._rest(call, body))
+        if (forwarded := await self._forwarded(call, request, body)) is not None:
+            return forwarded
+        audit = operation.audit
+        if audit is not None:
+            _note_request(call, audit, request)
+        reply = await self._reply(call, request)
+        if reply is None:
+            return Answer(204, b"")
+        if audit is not None and audit.result is not None:
+            call.note(messages=str(getattr(reply, audit.result)))
+        return answer_json(reply, operation.status)
+
+    async def _body(self, call: Call) -> bytes:
+        if self._decoder is None or self._operation.method == "GET":
+            return b""
+        return await (json_body(call) if self._operation.needs_body else optional_json_body(call))
+
+    def _rest(self, call: Call, body: bytes) -> Struct | None:
+        """Return the fields that are not in the path."""
+        rest = self._operation.rest
+        if self._operation.method == "GET":
+            names = frozenset() if rest is None else frozenset(rest.__struct_encode_fields__)
+            query = dict(known_query(call, names))
+            return None if rest is None else _converted(query, rest)
+        if self._decoder is None:
+            return None
+        found: Struct = decode_json(self._decoder, body)
+        return found
+
+    async def _forwarded(self, call: Call, request: Any, body: bytes) -> Answer | None:
+        """Return the reply of the server that should handle the call, if that is another one and it replied."""
+        if self._homes is None or not self._operation.home:
+            return None
+        home = self._homes.elsewhere(call, *(getattr(request, name) for name in self._operation.home))
+        return None if home is None else await self._homes.forward(call, body, home)
+
+    async def _reply(self, call: Call, request: Any) -> Any:
+        caller = Caller(scope=call.scope, host=_host(call, self._homes))
+        if self._operation.waits and request.wait_ms and not self._drain.begun:
+            call.waited = True
+            work = self._verbs.call(self._operation, caller, request)
+            found = await unless_ended(call, self._drain, work)
+            if found is not None:
+                return found
+            request = msgspec.structs.replace(request, wait_ms=0)
+        return await self._verbs.call(self._operation, caller, request)
+
+
+def _converted(query: dict[str, str], rest: type[Struct]) -> Struct:
+    try:
+        return msgspec.convert(query, rest, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}.") from error
+
+
+def _note_request(call: Call, audit: Audit, request: Struct) -> None:
+    """Note the fields that were given, except those that the text of the audit line names."""
+    named = {name for _, name, _, _ in string.Formatter().parse(audit.text) if name}
+    call.parameters = {**call.parameters, **{name: str(getattr(request, name)) for name in sorted(named)}}
+    call.note(**given(request, *call.parameters, *audit.hidden, *audit.counted))
+    call.note(**{name: str(len(getattr(request, name))) for name in audit.counted})
+
+
+def _host(call: Call, homes: Homes | None) -> str:
+    """Return the address of the caller's machine. No header that a caller could send is believed."""
+    if homes is not None and (told := homes.client_host(call)) is not None:
+        return told
+    peer = call.asgi.get("client")
+    return str(peer[0]) if peer else ""

@@ -1,0 +1,113 @@
+"""The operations of consumers: lease messages and answer for them. They carry bytes, or are on the fast path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakelog.model import limits
+from lakelog.model.group import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_OWNER_BYTES, MIN_LEASE_MS
+from lakelog.wire import consume_shapes, frames, leases
+from lakelog.wire.operations.operation import (
+    JSON,
+    NAME,
+    READ,
+    Media,
+    Operation,
+    number,
+    parameter,
+)
+
+_TOPIC = "/v1/topics/{topic}"
+_GROUP = "/v1/groups/{group}"
+_DEAD = f"{_GROUP}/dead-letters"
+_IDENTITY: Mapping[str, object] = {"type": "string", "minLength": 1, "maxLength": MAX_OWNER_BYTES}
+_WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition": 0}
+
+
+_PUSH_QUERY = (
+    parameter("topic", NAME, "The topic."),
+    parameter("group", NAME, "The group."),
+    parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
+    parameter(
+        "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "At most so many messages are out and unanswered."
+    ),
+    parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
+    parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),
+    parameter("generation", number(0, 2**62), "The generation that the member knows."),
+    parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
+    parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
+    parameter("filter", {"type": "string"}, "The group's filter."),
+    parameter("dead_letter", {"type": "boolean"}, "Whether the group keeps dead letters."),
+    parameter("assignor", {"enum": ["range", "round-robin", "sticky", "cooperative-sticky"]}, "The group's assignor."),
+    parameter("window", number(1, 10_000), "The group's window."),
+)
+
+
+def _answer(name: str, path: str, shape: type, summary: str, **more: object) -> Operation[Any, Any]:
+    answers = {200: {JSON: (consume_shapes.Extended,)}} if name == "extend" else {204: {}}
+    return Operation(
+        name=name,
+        method="POST",
+        path=path,
+        rights=READ,
+        summary=summary,
+        example={**_WHOSE, "token": 4711, "offset": 812, **more},
+        problems=(404, 409),
+        media=Media(replies=answers, body={JSON: (shape,)}),
+    )
+
+
+# The data routes first: they are also matched by hand, before all others.
+CONSUMING: tuple[Operation[Any, Any], ...] = (
+    Operation(
+        name="consume",
+        method="POST",
+        path="/v1/consume",
+        rights=READ,
+        summary="Lease messages",
+        example={"topic": "orders", "group": "billing", "owner": "worker-1", "max_messages": 100},
+        problems=(404, 406, 409),
+        media=Media(
+            replies={200: {JSON: (consume_shapes.Consumed,), leases.MEDIA_TYPE: (), frames.ARROW_MEDIA_TYPE: ()}},
+            body={JSON: (consume_shapes.Consume,)},
+            query=(
+                parameter(
+                    "repeat",
+                    {"type": "boolean", "default": False},
+                    "The call was sent before with the same `request_id`, and its answer was lost.",
+                ),
+            ),
+        ),
+    ),
+    Operation(
+        name="push",
+        method="GET",
+        path="/v1/consume",
+        rights=READ,
+        summary="Be pushed leased messages, until you hang up",
+        problems=(404, 406, 409),
+        media=Media(
+            replies={200: {"application/x-ndjson": (consume_shapes.PushedShape,), "text/event-stream": ()}},
+            query=_PUSH_QUERY,
+        ),
+    ),
+    _answer("ack", "/v1/ack", consume_shapes.Ack, "Finish leased messages"),
+    _answer("ack_cumulative", "/v1/ack-cumulative", consume_shapes.AckCumulative, "Finish all up to an offset"),
+    _answer("nack", "/v1/nack", consume_shapes.Nack, "Say that messages failed", reason="timeout"),
+    _answer("discard", "/v1/discard", consume_shapes.Discard, "Finish messages as not wanted", reason="obsolete"),
+    _answer("extend", "/v1/extend", consume_shapes.Extend, "Keep a lease for longer", lease_ms=30_000),
+    Operation(
+        name="answers",
+        method="POST",
+        path=f"{_TOPIC}/groups/{{group}}/answers",
+        rights=READ,
+        summary="Answer for many leased messages at once",
+        example={
+            "owner": "worker-1",
+            "answers": [{"verb": "ack", "partition": 0, "token": 4711, "offsets": [812, [815, 830]]}],
+        },
+        problems=(404, 409),
+        media=Media(replies={200: {JSON: (consume_shapes.AnswersAnswer,)}}, body={JSON: (consume_shapes.Answers,)}),
+    ),
+)

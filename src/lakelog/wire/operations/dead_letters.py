@@ -1,0 +1,104 @@
+"""The operations about dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakelog.model import limits
+from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.wire import group_shapes as shapes
+from lakelog.wire.operations.operation import (
+    JSON,
+    MANAGE,
+    NAME,
+    READ,
+    Audit,
+    Media,
+    Operation,
+    number,
+    parameter,
+)
+
+_TOPIC = "/v1/topics/{topic}"
+_GROUP = "/v1/groups/{group}"
+_DEAD = f"{_GROUP}/dead-letters"
+_IDENTITY: Mapping[str, object] = {"type": "string", "minLength": 1, "maxLength": MAX_OWNER_BYTES}
+_WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition": 0}
+
+
+_DEAD_QUERY = (
+    parameter("topic", NAME, "Only dead letters of this topic."),
+    parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
+    parameter("where", {"type": "string"}, "Only those that this filter lets through."),
+    parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "What became of them."),
+    parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
+    parameter("limit", number(1, 1000, 100), "At most so many."),
+)
+
+
+DEAD_LETTERS: tuple[Operation[Any, Any], ...] = (
+    Operation(
+        name="list_dead_letters",
+        method="GET",
+        path=_DEAD,
+        rights=READ,
+        summary="List a group's dead letters",
+        problems=(404,),
+        media=Media(replies={200: {JSON: (shapes.DeadLetterList,)}}, query=_DEAD_QUERY),
+    ),
+    Operation(
+        name="redrive",
+        method="POST",
+        path=f"{_DEAD}/redrive",
+        rights=MANAGE,
+        summary="Publish dead letters again for their group",
+        example={"topic": "orders", "where": "error like '%timeout%'", "dry_run": True},
+        problems=(404, 409),
+        audit=Audit(text="redrove dead letters of group {group}"),
+        media=Media(replies={200: {JSON: (shapes.RedrivenShape,)}}, body={JSON: (shapes.Redrive,)}),
+    ),
+    Operation(
+        name="discard_dead_letters",
+        method="POST",
+        path=f"{_DEAD}/discard",
+        rights=MANAGE,
+        summary="Give up dead letters",
+        example={"topic": "orders"},
+        problems=(404, 409),
+        audit=Audit(text="discarded dead letters of group {group}"),
+        media=Media(replies={200: {JSON: (shapes.Discarded,)}}, body={JSON: (shapes.DiscardDead,)}),
+    ),
+    Operation(
+        name="describe_dead_letter",
+        method="GET",
+        path=f"{_DEAD}/{{message_id}}",
+        rights=READ,
+        summary="A dead letter, with its message",
+        problems=(404,),
+        media=Media(replies={200: {JSON: (shapes.DeadLetterShape,)}}),
+    ),
+    Operation(
+        name="retry_dead_letter",
+        method="POST",
+        path=f"{_DEAD}/{{message_id}}/retry",
+        rights=MANAGE,
+        summary="Publish one dead letter again for its group",
+        example={"force": False},
+        problems=(404, 409),
+        audit=Audit(text="redrove dead letter {message_id} of group {group}"),
+        media=Media(
+            replies={200: {JSON: (shapes.RedrivenShape,)}}, body={JSON: (shapes.Retry,)}, is_body_optional=True
+        ),
+    ),
+    Operation(
+        name="delete_dead_letter",
+        method="DELETE",
+        path=f"{_DEAD}/{{message_id}}",
+        rights=MANAGE,
+        summary="Give up one dead letter",
+        problems=(404, 409),
+        audit=Audit(text="discarded dead letter {message_id} of group {group}"),
+        media=Media(replies={204: {}}),
+    ),
+)

@@ -1,0 +1,217 @@
+"""An operation of the API: one row of the table from which the server, the clients and the documents are derived."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, cached_property
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from lakelog.model.structs import Request
+from lakelog.model.token import Right
+
+JSON = "application/json"
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+Body = Mapping[str, tuple[type, ...]]
+"""Media types and the structs that they may carry; no struct means bytes."""
+
+
+class Public(Enum):
+    """The rights of an operation that needs no token."""
+
+    PUBLIC = "public"
+
+
+PUBLIC = Public.PUBLIC
+Rights = frozenset[Right] | Public
+"""The rights of which a caller needs one."""
+READ, PUBLISH, MANAGE = (frozenset({right}) for right in (Right.READ, Right.PUBLISH, Right.MANAGE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of the query."""
+
+    name: str
+    schema: Mapping[str, object]
+    description: str
+    required: bool = False
+
+
+NAME: Mapping[str, object] = {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}
+
+
+def number(lowest: int, highest: int, default: int | None = None) -> dict[str, object]:
+    """Return the schema of a whole number."""
+    schema: dict[str, object] = {"type": "integer", "minimum": lowest, "maximum": highest}
+    return schema if default is None else {**schema, "default": default}
+
+
+def parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
+    """Return a parameter that may be left out."""
+    return Parameter(name=name, schema=schema, description=description)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """The bodies of an operation with a handler of its own, by media type and status.
+
+    Operations that carry bytes (publish, fetch, consume, answers) have one instead of a request and a reply.
+    """
+
+    replies: Mapping[int, Body]
+    body: Body | None = None
+    is_body_optional: bool = False
+    query: Sequence[Parameter] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The line of an operation in the audit log.
+
+    Attributes:
+        text: What was done, with fields of the request in braces.
+        hidden: Fields of the request that the line does not show.
+        counted: Fields of the request of which the line shows the number of items.
+        result: A field of the reply that the line shows as `messages`.
+    """
+
+    text: str
+    hidden: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    result: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operation(Generic[Asked, Found]):
+    """One operation.
+
+    Attributes:
+        name: The name, in metrics, log lines and the OpenAPI document.
+        method: The HTTP method.
+        path: The HTTP path; the names in braces are fields of the request.
+        rights: The rights of which a caller needs one. None stops the server at its start.
+        summary: One line for the OpenAPI document.
+        request: The struct that holds the fields of the path, the query (GET) and the JSON body (other methods). None
+            if the handler decodes the call itself.
+        reply: The struct of the JSON reply. None if there is no body, or if the handler encodes it.
+        status: The status of a reply with a body. One without a body has 204.
+        is_read: Whether the operation changes nothing although its method is not GET.
+        is_repeatable: Whether a client may repeat the call when it does not know what became of the first one.
+        problems: Statuses of failures, besides those that every operation may have.
+        example: An example of the JSON body.
+        audit: The line in the audit log, for operations that change something.
+        home: The fields of the request by which the server that should handle it is found.
+        waits: Whether the request has a `wait_ms` during which the reply may be delayed.
+        media: The bodies, for operations with a handler of their own.
+        alias_of: The name of the operation of which this is a second path.
+    """
+
+    name: str
+    method: str
+    path: str
+    rights: Rights | None
+    summary: str
+    request: type[Asked] | None = None
+    reply: type[Found] | None = None
+    status: int = 200
+    is_read: bool = False
+    is_repeatable: bool = True
+    problems: Sequence[int] = ()
+    example: object = None
+    audit: Audit | None = None
+    home: tuple[str, ...] = ()
+    waits: bool = False
+    media: Media | None = None
+    alias_of: str | None = None
+
+    @property
+    def statuses(self) -> tuple[int, ...]:
+        """Return the statuses of replies that are not failures."""
+        if self.media is not None:
+            return tuple(self.media.replies)
+        return (204,) if self.reply is None else (self.status,)
+
+    @property
+    def only_reads(self) -> bool:
+        """Return whether the operation changes nothing, so that a lost reply leaves nothing unknown."""
+        return self.is_read or self.method == "GET"
+
+    @cached_property
+    def path_fields(self) -> tuple[str, ...]:
+        """Return the names in the path."""
+        return tuple(re.findall(r"{(\w+)}", self.path))
+
+    @cached_property
+    def rest(self) -> type[Struct] | None:
+        """Return the struct of the request's fields that are not in the path, or None if there is no such field."""
+        if self.request is None:
+            return None
+        fields = [each for each in _fields(self.request) if each.name not in self.path_fields]
+        if not fields:
+            return None
+        if len(fields) == len(_fields(self.request)):
+            return self.request  # type: ignore[return-value]  # it is a Struct: only those have fields
+        return _without(self.request, self.path_fields)  # type: ignore[arg-type]  # classes are hashable
+
+    @cached_property
+    def needs_body(self) -> bool:
+        """Return whether a field of the body has no default, so that the body cannot be left out."""
+        fields = _fields(self.rest) if self.rest is not None and self.method != "GET" else ()
+        return any(each.default is NODEFAULT and each.default_factory is NODEFAULT for each in fields)
+
+    def target(self, request: Any) -> str:
+        """Return the path of a request."""
+        fields = {name: quote(str(getattr(request, name)), safe="") for name in self.path_fields}
+        return self.path.format(**fields)
+
+    def without_path(self, request: Any) -> Struct | None:
+        """Return the fields of a request that are not in the path, as `rest`."""
+        if self.rest is None or isinstance(request, self.rest):
+            return None if self.rest is None else request
+        return self.rest(**{each.name: getattr(request, each.name) for each in _fields(self.rest)})
+
+    def with_path(self, path: Mapping[str, str], rest: Struct | None) -> Asked:
+        """Return the request of a path's fields and the rest of the fields."""
+        assert self.request is not None
+        if not self.path_fields and rest is not None:
+            return rest  # type: ignore[return-value]  # without fields in the path, the rest is the request
+        others = {} if rest is None else {each.name: getattr(rest, each.name) for each in _fields(type(rest))}
+        return self.request(**{name: path[name] for name in self.path_fields}, **others)
+
+
+def _fields(struct: type) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(struct)
+
+
+@cache
+def _without(request: type[Any], path_fields: tuple[str, ...]) -> type[Struct]:
+    """Return the struct without the fields of the path; the same one for all operations with that request."""
+    fields = [each for each in _fields(request) if each.name not in path_fields]
+    return msgspec.defstruct(
+        request.__name__,
+        [(each.name, each.type, _default(each)) for each in fields],
+        bases=(Request,),
+        module=request.__module__,
+        namespace={"__doc__": request.__doc__},
+        frozen=True,
+        kw_only=True,
+        omit_defaults=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default is NODEFAULT and field.default_factory is NODEFAULT:
+        return msgspec.field(name=field.encode_name)
+    if field.default_factory is not NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory, name=field.encode_name)
+    return msgspec.field(default=field.default, name=field.encode_name)
