@@ -1,6 +1,6 @@
-"""Generates the sync client and its tests from the async ones; `--check` only says whether they are in step.
+"""Generates the sync client and its tests from the async ones; `--check` fails if they are out of date.
 
-Words are replaced, nothing is understood: what differs by more than a word lives in `lakelog.client._runtime`.
+It only replaces words: code that differs by more than a word is in `lakelog.client._runtime`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLIENT = ROOT / "src/lakelog/client"
 TESTS = ROOT / "tests/acceptance"
 
 FIXES = "I,F401,UP028,C416,SIM117"
-"""What is only wrong once the words are replaced."""
+"""Rules that the generated code breaks after the replacement."""
 WORDS = [
     (r"\b_async\b", "_sync"),
     (r"\btest_client_async_", "test_client_sync_"),
@@ -31,7 +31,7 @@ WORDS = [
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\baclosing\b", "closing"),
     (r"\banext\b", "next"),
-    (r"\bfor asyncio, as it is written\. `_sync` is generated from it\.", "for threads."),
+    (r"\bfor asyncio, from which `_sync` is generated\.", "for threads."),
 ]
 
 

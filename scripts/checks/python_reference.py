@@ -125,7 +125,7 @@ def _lookup(package: griffe.Module, path: str) -> griffe.Object | None:
 def public_members(owner: griffe.Object) -> Iterator[griffe.Object]:
     """Yield the methods, properties and fields of a class that users may use, its own before inherited ones."""
     is_error = owner.path.startswith("lakelog.errors.")
-    # What each error inherits is described with the base class.
+    # Members that an error inherits are described with the base class.
     for name, member in (owner.members if is_error else owner.all_members).items():
         if name.startswith("_") or name in _INTERNAL or (is_error and name in ("code", "retryable")):
             continue

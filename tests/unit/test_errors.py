@@ -1,4 +1,4 @@
-"""What is told of an error."""
+"""The first line of an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command that failed advises, by what cannot be reached."""
+"""The advice of a command that failed, by the service that is unreachable."""
 
 from __future__ import annotations
 

@@ -351,7 +351,7 @@ def test_wrong_usage_is_told_before_anything_is_called(arguments: list[str]) -> 
 
 
 class FakeLog:
-    """A client whose redrive does what it is told."""
+    """A client whose redrive returns a given result."""
 
     def __init__(self, done: Redriven) -> None:
         self._done = done

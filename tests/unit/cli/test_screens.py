@@ -1,4 +1,4 @@
-"""What a person sees on a terminal of 80 columns: every line fits, no word is broken, ages instead of times."""
+"""Output on a terminal of 80 columns: every line fits, no word is broken, ages instead of times."""
 
 from __future__ import annotations
 

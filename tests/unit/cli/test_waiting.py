@@ -1,4 +1,4 @@
-"""What a command says while it waits."""
+"""Messages of a command that waits."""
 
 from __future__ import annotations
 

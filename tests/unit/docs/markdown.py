@@ -18,7 +18,7 @@ _RULE = re.compile(r"^\|[-| :]+\|$")
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """`start` and `end` are where it stands in the text."""
+    """A link and its position in the text."""
 
     text: str
     target: str
@@ -37,7 +37,7 @@ def texts() -> list[Path]:
 
 
 def section(text: str, heading: str) -> str:
-    """What stands below a heading, up to the next of its level or above."""
+    """Return the text below a heading, up to the next heading of the same or a higher level."""
     for match in _HEADING.finditer(text):
         if match[2].strip() == heading:
             level = len(match[1])
@@ -61,7 +61,7 @@ def table(text: str, first_column: str) -> list[list[str]]:
 
 
 def code(cell: str) -> str:
-    """What stands in a cell that is one code span."""
+    """Return the content of a cell that is one code span."""
     assert re.fullmatch(r"`[^`]+`", cell), f"{cell!r} is not one code span"
     return cell[1:-1]
 

@@ -1,4 +1,4 @@
-"""Every code, setting, limit, metric, command and route stands in its reference table, and nothing else does."""
+"""The reference tables list every code, setting, limit, metric, command and route, and nothing else."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.unit.docs.markdown import ROOT, links, section, table, texts
 MAX_LINES = 700
 EXPLAIN_LINES = 400
 DUMPED = {"src/lakelog/storage/postgres/schema.sql"}
-"""Made from the migrations by a test: nobody writes it, so nobody can split it."""
+"""Generated from the migrations by a test, so it cannot be split."""
 _FOREIGN = re.compile(r"(?<![\w.~-])/(?:work|root)/|pypi\.org|files\.pythonhosted|repo1\.maven")
 _ROOMS = ("src", "tests", "docs", "scripts", "benchmarks", "examples", ".ci")
 _SKIPPED = ("__pycache__", ".egg-info")

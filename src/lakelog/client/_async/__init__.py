@@ -1,1 +1,1 @@
-"""The client for asyncio, as it is written. `_sync` is generated from it."""
+"""The client for asyncio, from which `_sync` is generated."""
