@@ -1,1 +1,1 @@
-"""What users see, by behaviour, through the public surface alone."""
+"""What users see, by behaviour, through the public API only."""

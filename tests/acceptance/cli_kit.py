@@ -28,7 +28,7 @@ LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What a command that ended left."""
+    """The result of a command that ended."""
 
     code: int
     out: str
@@ -51,9 +51,10 @@ class Cli:
     env: Mapping[str, str]
 
     def run(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0) -> Done:
-        """Runs in this process: starting a Python for each of a hundred commands would take most of the time.
+        """Run the command in this process: starting a Python for each of a hundred commands would take most of the
+        time.
 
-        `code` is what it has to end with, None for anything.
+        `code` is the expected exit code, None for any.
         """
         env: dict[str, str | None] = {name: None for name in os.environ if name.startswith("LAKELOG_")}
         with contextlib.chdir(self.folder):
@@ -63,7 +64,7 @@ class Cli:
         return _checked(Done(code=result.exit_code, out=result.stdout, err=result.stderr), arguments, code)
 
     def spawn(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0, timeout: float = 60) -> Done:
-        """The same as a process of its own, as a shell runs it."""
+        """Run the command as a separate process, as a shell does."""
         done = subprocess.run(
             [LAKELOG, *arguments],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -83,13 +84,13 @@ class Cli:
             stderr=subprocess.PIPE,
             cwd=self.folder,
             env=self._whole_env(),
-            # Where a shell runs the suite in the background, it ignores Ctrl-C, and so would its children.
+            # If a shell runs the suite in the background, the suite ignores Ctrl-C, and so would its children.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def process(self, name: str, arguments: Sequence[str], ready: str | None) -> Process:
-        """In the background, with its output in a log file; not yet started."""
-        # A variable of the caller's shell must not lead a test elsewhere: empty is the same as absent.
+        """Return the command as a process with its output in a log file; not yet started."""
+        # A variable of the caller's shell must not lead a test elsewhere: an empty one counts as absent.
         env = {name: "" for name in os.environ if name.startswith("LAKELOG_")} | dict(self.env)
         command = Command(argv=[LAKELOG, *arguments], env=env, ready=ready, cwd=self.folder)
         return Process(command, log_path=self.folder / f"{name}.log")
@@ -105,7 +106,7 @@ def _checked(done: Done, arguments: Sequence[str], code: int | None) -> Done:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that PostgreSQL's user can reach, which pytest's are not."""
+    """Return a folder that PostgreSQL's user can access, unlike pytest's folders."""
     folder = Path(tempfile.mkdtemp(prefix="lakelog-cli-"))
     folder.chmod(0o755)
     watchdog.watch_folder(str(folder))
@@ -118,7 +119,7 @@ def open_folder() -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dev:
-    """A running `lakelog dev` and a command line in its folder."""
+    """Yield a running `lakelog dev` and a command line in its folder."""
 
     cli: Cli
     process: Process

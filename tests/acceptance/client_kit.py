@@ -1,4 +1,4 @@
-"""What the client's acceptance tests stand on: a server in a thread, and a URL for each transport."""
+"""Infrastructure of the client's acceptance tests: a server in a thread, and a URL for each transport."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ThreadServer:
         self._server = uvicorn.Server(config)
         server = self._server
         await server.serve()
-        # As when a process dies: whoever is connected sees a reset, and nothing is left for the garbage collector.
+        # As when a process dies: clients see a reset, and nothing is left for the garbage collector.
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # type: ignore[union-attr]
         await asyncio.sleep(0)

@@ -26,7 +26,7 @@ def http_server() -> Iterator[ThreadServer]:
 
 @pytest.fixture(scope="module")
 def spark_server(spark: SparkSession) -> Iterator[ThreadServer]:
-    """A server that the shared session's configuration names."""
+    """Yield a server that is named in the configuration of the shared session."""
     with ThreadServer() as server:
         spark.conf.set("spark.lakelog.url", server.url)
         yield server
@@ -34,7 +34,7 @@ def spark_server(spark: SparkSession) -> Iterator[ThreadServer]:
 
 @pytest.fixture(params=TRANSPORTS)
 def url(request: pytest.FixtureRequest) -> str:
-    """A URL of an empty installation, for each way to reach one."""
+    """Yield the URL of an empty installation, for each transport."""
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}"
     if request.param == "http":
@@ -46,7 +46,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def migrated_template(cluster: Cluster) -> str:
-    """The name of a database with our schema, to copy: migrating one for each test takes longer."""
+    """Return the name of a database with our schema, to copy: migrating one for each test takes longer."""
     from lakelog.storage.postgres import migrate
 
     url = cluster.create_database()
@@ -56,7 +56,7 @@ def migrated_template(cluster: Cluster) -> str:
 
 @pytest.fixture
 def migrated_database(cluster: Cluster, migrated_template: str) -> Iterator[str]:
-    """The URL of a fresh database with our schema."""
+    """Yield the URL of a new database with our schema."""
     url = cluster.create_database(template=migrated_template)
     yield url
     cluster.drop_database(url)
@@ -64,5 +64,5 @@ def migrated_database(cluster: Cluster, migrated_template: str) -> Iterator[str]
 
 @pytest.fixture(scope="session", params=engines.NAMES)
 def log(request: pytest.FixtureRequest) -> engines.Log:
-    """The log on each kind of storage, shared by all tests that ask for it."""
+    """Yield the log on each kind of storage, shared by all tests that request it."""
     return engines.open_log(request)

@@ -1,6 +1,6 @@
-"""What the tests of the four reference documents stand on: two servers, called in turn, and the verbs of HTTP.
+"""Infrastructure of the tests of the four reference documents: two servers, called in turn, and the HTTP operations.
 
-Each `test_document_*.py` holds one document. Its tests carry, in words of our own, the sentence that they prove.
+Each `test_document_*.py` covers one document. The docstring of a test paraphrases the sentence that it proves.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.kit.postgres import Cluster
 from tests.kit.waiting import eventually
 
 SHORT_MS = 700
-"""A lease or a session that a test lets come to its end."""
+"""The duration of a lease or session that a test lets expire."""
 LONG_MS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a server said, whatever the status."""
+    """The response of a server with any status."""
 
     status: int
     body: Any
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Leased:
-    """One message in an owner's hands."""
+    """One message that an owner holds."""
 
     topic: str
     group: str
@@ -62,13 +62,13 @@ class Leased:
         return self.message["value"]
 
     def naming(self, **more: Any) -> dict[str, Any]:
-        """The body of an answer about this message, without its token: topic, group and owner are enough."""
+        """Return the body of an answer about this message, without its token: topic, group and owner are enough."""
         whose = {"topic": self.topic, "group": self.group, "owner": self.owner}
         return {**whose, "partition": self.partition, "offset": self.offset, **more}
 
 
 class Installation:
-    """Two servers of one installation. Each call goes to the other one than the call before."""
+    """Two servers of one installation. Calls alternate between them."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -76,12 +76,12 @@ class Installation:
 
     @property
     def url(self) -> str:
-        """The address of one server, the other one each time."""
+        """Return the address of one server, alternating."""
         return f"http://127.0.0.1:{next(self._turns)}"
 
     @property
     def urls(self) -> str:
-        """Both, as a client is given them."""
+        """Return both addresses, as a client gets them."""
         return ",".join(f"http://127.0.0.1:{port}" for port in self.fleet.ports)
 
     def call(self, method: str, path: str, body: Any = None) -> Answer:
@@ -109,13 +109,13 @@ class Installation:
     # Topics and messages ----------------------------------------------------------------------------------------------
 
     def topic(self, partitions: int = 1, **settings: Any) -> str:
-        """A new topic of a name that no other test has."""
+        """Create a topic with a new name."""
         name = fresh("orders")
         self.post("/v1/topics", {"name": name, "partitions": partitions, **settings})
         return name
 
     def publish(self, topic: str, values: Iterable[Any], **each: Any) -> list[dict[str, Any]]:
-        """Places of the values; `each` are fields that all of the messages have."""
+        """Publish the values and return their offsets; `each` are fields of all messages."""
         messages = [{"value": value, **each} for value in values]
         results: list[dict[str, Any]] = self.post(f"/v1/topics/{topic}/messages", {"messages": messages})["results"]
         return results
@@ -140,9 +140,10 @@ class Installation:
         ]
 
     def drain(self, topic: str, group: str, owner: str = "drainer", least: int = 0, **more: Any) -> list[Leased]:
-        """Leases and acks until there is nothing left now; all that came.
+        """Lease and ack until no message is left now, and return all messages.
 
-        `least`: waits for so many. A server hears a moment later of what another one has published or moved.
+        `least` waits for that number of messages: a server learns a moment later about messages that another one
+        published or moved.
         """
         found: list[Leased] = []
         deadline = time.monotonic() + 8.0
@@ -162,7 +163,7 @@ class Installation:
         self.post("/v1/nack", leased.naming(token=leased.token, **more))
 
     def hold(self, topic: str, group: str, owner: str, count: int, **more: Any) -> list[Leased]:
-        """So many messages in one owner's hands: a call may get fewer than there are."""
+        """Lease this number of messages to one owner: a call may get fewer than exist."""
         held: list[Leased] = []
         while len(held) < count:
             taken = self.consume(topic, group, owner, count - len(held), wait_ms=1000, lease_ms=LONG_MS, **more)
@@ -171,7 +172,7 @@ class Installation:
         return held
 
     def begin(self, topic: str, group: str, **wish: Any) -> None:
-        """Makes the group, reading the topic from its beginning unless said otherwise; nobody is in it."""
+        """Create the group, reading the topic from its beginning by default, without members."""
         self.join(group, "founder", topic, **{"start_from": "earliest", **wish})
         self.leave(group, "founder")
 
@@ -195,7 +196,7 @@ class Installation:
         return described
 
     def assigned(self, group: str, topic: str) -> dict[str, list[int]]:
-        """Who is to read which partitions of the topic."""
+        """Return the assigned partitions of the topic by member."""
         members = self.describe(group)["members"]
         return {each["member_id"]: each["assigned_partitions"].get(topic, []) for each in members}
 
@@ -215,7 +216,7 @@ class Installation:
 
 
 class Beating:
-    """Sends heartbeats of a member until the end of the block, as a consumer that lives does."""
+    """Sends heartbeats of a member until the end of the block, as a live consumer does."""
 
     def __init__(self, installation: Installation, group: str, joined: dict[str, Any]) -> None:
         self._installation = installation
@@ -238,12 +239,12 @@ class Beating:
 
 
 def fresh(name: str) -> str:
-    """A name that no other test has."""
+    """Return a name that no other test uses."""
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def in_background(function: Any, *arguments: Any, **named: Any) -> Future[Any]:
-    """Runs the call beside the test: a long poll that is to wait."""
+    """Run the call in the background: a long poll that has to wait."""
     future: Future[Any] = Future()
 
     def run() -> None:
@@ -257,31 +258,31 @@ def in_background(function: Any, *arguments: Any, **named: Any) -> Future[Any]:
 
 
 def until_taken(installation: Installation, topic: str, group: str, owner: str, **more: Any) -> Leased:
-    """Waits for one message, by long polls."""
+    """Wait for one message with long polls."""
     taken = eventually(lambda: installation.consume(topic, group, owner, wait_ms=1000, **more), within=8.0, every=0.0)
     return taken[0]
 
 
 @pytest.fixture(scope="session")
 def lake(cluster: Cluster) -> Iterator[Installation]:
-    """One installation for the tests of all four documents: names of topics and groups are fresh in each."""
+    """Yield one installation for the tests of all four documents; each test uses new names of topics and groups."""
     with Fleet(cluster, servers=2, authenticate=False) as fleet:
         yield Installation(fleet)
     cluster.drop_database(fleet.url)
 
 
 class Seen(list[Any]):
-    """What handlers noted, from any thread."""
+    """Notes of handlers, from any thread."""
 
     def until(self, count: int, within: float = 10.0) -> list[Any]:
-        """Waits for so many notes; the notes."""
+        """Wait for this number of notes, and return them."""
         eventually(lambda: len(self) >= count, within=within, what=f"{count} notes")
         return list(self)
 
 
 @contextlib.contextmanager
 def connected(lake: Installation) -> Iterator[lakelog.Lakelog]:
-    """The public client, over both servers. What subscriptions it got runs from `log.start()` to the end."""
+    """Yield the public client, over both servers. Its subscriptions run from `log.start()` to the end."""
     with lakelog.connect(lake.urls) as log:
         yield log
         log.stop(5.0)

@@ -1,7 +1,7 @@
-"""Engines for the suites over the log: in memory, with one cell, and with two cells on two clusters.
+"""Engines for the tests of the log: in memory, with one cell, and with two cells on two clusters.
 
-A test asks `log` for one server or several over the same data. Databases are migrated once and shared, so that each
-test has an environment of its own.
+A test gets one or several servers over the same data from `log`. Databases are migrated once and shared, so each test
+has its own environment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES = ("memory", "one-cell", "two-cells")
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """An engine, and short forms for one topic in the test's own environment."""
+    """An engine, with short forms for one topic in the test's own environment."""
 
     engine: Engine
     scope: Scope
@@ -46,7 +46,7 @@ class Server:
         return await self.engine.publisher.messages(self.scope, self.name, messages, numbered=numbered, epoch=epoch)
 
     async def publish(self, *messages: Message, numbered: Numbered | None = None) -> list[Receipt]:
-        """The receipts, where all are expected to go in."""
+        """Return the receipts of messages that must all be accepted."""
         answers = await self.answers(*messages, numbered=numbered)
         assert all(isinstance(answer, Receipt) for answer in answers), answers
         return answers  # type: ignore[return-value]
@@ -67,7 +67,7 @@ class Server:
         return list((await self.engine.topics.describe(self.scope, self.name)).heads)
 
     async def messages(self, partition: int = 0) -> list[Message]:
-        """Everything from the log start to the high watermark, as a reader gets it who asks again and again."""
+        """Return all messages from the log start to the high watermark, as a reader with repeated fetches gets them."""
         head = (await self.heads())[partition]
         at, found = head.log_start, list[Message]()
         while at < head.next_offset:
@@ -86,7 +86,7 @@ class Installation(Protocol):
     cells: int
 
     async def opened(self) -> Engine:
-        """An engine that is not yet started."""
+        """Return an engine that is not yet started."""
         ...
 
 
@@ -114,7 +114,7 @@ class OnPostgres:
 
 
 class Log:
-    """One of the installations that every test of the log runs over."""
+    """One of the installations that every test of the log uses."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -122,7 +122,7 @@ class Log:
 
     @asynccontextmanager
     async def servers(self, count: int = 2) -> AsyncIterator[Sequence[Server]]:
-        """Several engines over the same data, each with connections, caches and commits of its own."""
+        """Several engines over the same data, each with its own connections, caches and commits."""
         async with AsyncExitStack() as stack:
             engines = []
             for _ in range(count):
@@ -140,7 +140,7 @@ class Log:
 
 
 def open_log(request: pytest.FixtureRequest) -> Log:
-    """The installation that the parameter names; its clusters are started only when it is asked for."""
+    """Return the installation that the parameter names; its clusters start at the first request."""
     if request.param == "memory":
         return Log(InMemory())
     from lakelog.storage.postgres import migrate

@@ -1,4 +1,4 @@
-"""A driver of its own, for a session with settings of its own: reads a topic by each way, prints what it saw.
+"""A separate driver, for a session with its own settings: reads a topic in each way, and prints what it read.
 
 `python -m tests.acceptance.spark_read_program` with one JSON object on its standard input.
 """
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _seen(frame: DataFrame) -> list[list[Any]]:
-    """Of each partition: the count, the first and the last offset, and whether all are different."""
+    """Return, for each partition, the count, the first and last offset, and whether all offsets are distinct."""
     rows = frame.selectExpr("partition", "offset", "length(value) AS length").collect()
     seen: dict[int, list[int]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
-"""Follows a page as a stranger would: from the built wheel, in an empty folder, in a terminal of 80 columns.
+"""Follows a page like a new user: with the built wheel, in an empty folder, in a terminal of 80 columns.
 
-Every block runs as written, in order; what it prints is compared with what the page shows. Only `pip` is another: it
-takes lakelog from the built wheel, and other packages from uv's cache.
+Every block runs as written, in order, and its output is compared with the page. Only `pip` is replaced: it installs
+lakelog from the built wheel, and other packages from uv's cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.kit.terminal import Terminal
 from tests.unit.docs.markdown import ROOT
 
 SERVICES = ("lakelog dev",)
-"""Commands that go on in a terminal of their own while the reader works in another."""
+"""Commands that run in their own terminal while the reader works in another."""
 _END = "== end of block =="
 _SESSION = f"""
 import json, sys, traceback
@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
-    """How long a step of the page took."""
+    """The duration of a step of the page."""
 
     what: str
     seconds: float
@@ -67,7 +67,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what points to this checkout."""
+    """Return the environment without variables that point to this checkout."""
     return {name: text for name, text in environ.items() if not re.match("LAKELOG_|PYTHON|VIRTUAL_ENV|SPARK_", name)}
 
 
@@ -84,7 +84,7 @@ class Stranger:
         self.took: list[Took] = []
 
     def follow(self, env: Mapping[str, str]) -> None:
-        """Run every block of the page. Raises at the first whose output is not the one shown."""
+        """Run every block of the page. Raise at the first whose output differs from the page."""
         self._env |= env
         self._prepare()
         with Terminal(self._folder, self._env) as terminal, self._python() as python:
@@ -101,7 +101,7 @@ class Stranger:
 
     def _prepare(self) -> None:
         wheel = build_wheel(self._wheels)
-        # uv remembers wheels by their path and version, and a checkout's version is always the same.
+        # uv identifies wheels by path and version, and the version of a checkout is always the same.
         wheels = self._wheels / hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
         wheels.mkdir()
         wheel.rename(wheels / wheel.name)
@@ -109,12 +109,12 @@ class Stranger:
         install = f'"{uv()}" pip "$@" --quiet --python "{self._venv}" --prerelease allow'
         install += f' --find-links "{wheels}" --constraint "{self._constraints()}"'
         pip = self._venv / "bin/pip"
-        # scripts/install has left everything in uv's cache; only where it was cleaned is a registry asked.
+        # scripts/install has put everything into uv's cache; a registry is used only if the cache was cleaned.
         pip.write_text(f"#!/bin/sh\n{install} --offline 2>/dev/null || exec {install}\n")
         pip.chmod(0o755)
 
     def _constraints(self) -> Path:
-        """The locked versions, without hashes: a wheel that was just built has none."""
+        """Return the locked versions, without hashes: a wheel that was just built has none."""
         path = self._folder.parent / "constraints.txt"
         lines = (ROOT / "requirements.lock").read_text().splitlines()
         path.write_text("\n".join(line.rstrip(" \\") for line in lines if re.match(r"[a-z0-9].*==", line)))
@@ -153,7 +153,7 @@ class Stranger:
 
 
 class _Python:
-    """An interpreter to which a reader gives one block after another. It starts with the first of them."""
+    """An interpreter that runs one block after another. It starts with the first block."""
 
     def __init__(self, venv: Path, folder: Path, env: Mapping[str, str]) -> None:
         self._argv = [str(venv / "bin/python"), "-c", _SESSION]

@@ -1,4 +1,4 @@
-"""The benchmarks run and say what they promise to say. At CI size their figures mean nothing, and are not looked at."""
+"""The benchmarks run and print what they promise. At CI size their figures mean nothing, and are not checked."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
 def test_what_groups_cost_is_measured_against_a_peer_in_the_same_run(
     name: str, peers: set[str], less_is_better: bool
 ) -> None:
-    """None of them counts a message that was lost or came twice: that ends the run."""
+    """No benchmark counts a message that was lost or duplicated: that ends the run."""
     report = json.loads(_bench(name, "--json", "--size", "ci").stdout)
     assert report["name"] == name and report["ours"] > 0
     expected = peers - (set() if shutil.which("redis-server") else {"redis"})

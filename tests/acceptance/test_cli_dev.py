@@ -1,4 +1,4 @@
-"""`lakelog dev`: everything in one command, nothing left behind when it ends in whatever way."""
+"""`lakelog dev`: everything in one command, and nothing left behind in whatever way it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says when something is wrong: one or two lines with the next step, and the exit code."""
+"""Errors of the command line: one or two lines with the next step, and the exit code."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def started() -> Iterator[Dev]:
 
 @pytest.fixture
 def stray() -> Iterator[Cli]:
-    """A command line in an empty folder."""
+    """Return a command line in an empty folder."""
     with open_folder() as folder:
         yield Cli(folder=folder, env={})
 
 
 @contextmanager
 def stub(status: int, body: bytes) -> Iterator[str]:
-    """A web server that answers every request in the same way."""
+    """A web server that returns the same response to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -88,7 +88,7 @@ def test_a_server_that_does_not_answer_is_announced(stray: Cli) -> None:
 
 
 def test_a_server_without_its_database_is_not_told_to_be_started(stray: Cli) -> None:
-    """The stub answers as a server does while PostgreSQL is down."""
+    """The stub responds as a server does while PostgreSQL is down."""
     problem = b'{"code":"unavailable","detail":"PostgreSQL cannot be reached: why.","unreachable":"database"}'
     with stub(503, problem) as url:
         process = stray.popen("topics", "list", "--url", url)

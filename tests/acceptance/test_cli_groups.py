@@ -1,4 +1,4 @@
-"""Groups and dead letters from the command line, through a server and straight to a database."""
+"""Groups and dead letters from the command line, through a server and directly on a database."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def fleet(cluster: Cluster) -> Iterator[Fleet]:
 
 @pytest.fixture(params=["http", "postgresql"])
 def cli(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> Cli:
-    """Both lead to the same database."""
+    """Both URLs lead to the same database."""
     url = fleet.url if request.param == "postgresql" else f"http://127.0.0.1:{fleet.ports[0]}"
     return Cli(folder=tmp_path, env={"LAKELOG_URL": url})
 
 
 @pytest.fixture
 def log(cli: Cli) -> Iterator[lakelog.Lakelog]:
-    """A client of the same, with an empty topic and no group."""
+    """Yield a client of the same database, with an empty topic and no group."""
     with lakelog.connect(cli.env["LAKELOG_URL"]) as opened:
         opened.topic(TOPIC).create(partitions=2)
         yield opened
@@ -55,7 +55,7 @@ def publish(log: lakelog.Lakelog, count: int, **headers: str) -> None:
 
 
 def work(cli: Cli, *, fails: bool, until: Any, group: str = GROUP) -> None:
-    """A worker of the group on all of the topic, until the condition is met."""
+    """Run a worker of the group on the whole topic until the condition is met."""
     with lakelog.connect(cli.env["LAKELOG_URL"]) as log:
 
         @log.topic(TOPIC).subscribe(group=group, start_from="earliest", retries=0, concurrency=4)
@@ -73,7 +73,7 @@ def dead(cli: Cli, *choice: str) -> list[dict[str, Any]]:
 
 
 def with_dead(cli: Cli, log: lakelog.Lakelog, count: int) -> list[str]:
-    """The ids of so many dead letters."""
+    """Create this number of dead letters, and return their ids."""
     publish(log, count, source="checkout")
     work(cli, fails=True, until=lambda: len(log.group(GROUP).dead_letters().list(1000)) == count)
     return [letter["id"] for letter in dead(cli)]

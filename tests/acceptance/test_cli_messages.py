@@ -51,7 +51,7 @@ def test_a_first_try_as_a_shell_runs_it(cli: Cli) -> None:
 
 @pytest.fixture(scope="module")
 def ordinary(started: Dev, cli: Cli) -> str:
-    """The name of a topic, and of a group that reads it."""
+    """Return the name of a topic, and of a group that reads it."""
     name = "ordinary"
     cli.run("topics", "create", name)
     with lakelog.connect(started.url, token=started.env["LAKELOG_TOKEN"]) as log:
@@ -75,7 +75,7 @@ HEAVY = {"asyncpg", "numpy", "pyarrow", "pyspark", "rich", "starlette", "uvicorn
     ],
 )
 def test_ordinary_commands_load_nothing_heavy(cli: Cli, ordinary: str, command: str) -> None:
-    """Arrow alone takes longer to load than such a command may take."""
+    """Importing Arrow alone takes longer than such a command may take."""
     timed = replace(cli, env={**cli.env, "PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in timed.spawn(*command.split()).err.splitlines()}
     assert "lakelog.client._sync.http" in loaded and loaded & HEAVY == set()
@@ -253,7 +253,7 @@ def test_tail_follows_and_ends_quietly_by_ctrl_c(cli: Cli, choice: tuple[str, ..
         numbers = iter(range(10_000))
 
         def sees_what_is_published() -> bool:
-            # It may begin to follow only after the first of these.
+            # It may start to follow only after the first of these messages.
             cli.run("publish", name, "--value", str(next(numbers)))
             assert follower.poll() is None
             seen.extend(json.loads(line)["value"] for line in follower.stdout or ())

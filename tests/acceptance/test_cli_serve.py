@@ -1,4 +1,4 @@
-"""`lakelog serve` and `lakelog migrate` on real PostgreSQL: what they need, what they refuse, what they say."""
+"""`lakelog serve` and `lakelog migrate` on real PostgreSQL: requirements, refusals and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def cli(database: str) -> Iterator[Cli]:
-    """A command line that knows an empty database."""
+    """Return a command line with an empty database."""
     with open_folder() as folder:
         yield Cli(folder=folder, env={"LAKELOG_DATABASE_URL": database})
 

@@ -1,4 +1,4 @@
-"""A closed client refuses every call, and has published what its producers took: the same over every transport."""
+"""A closed client refuses calls, and has published the messages of its producers: the same on every transport."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ async def test_flush_returns_when_all_is_published(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create()
-        # Without the flush nothing would go out for an hour.
+        # Without the flush nothing would be sent for an hour.
         async with topic.producer(linger=3600) as producer:
             await producer.send("a", headers={"h": "1"})
             await producer.send("b")
@@ -86,7 +86,7 @@ async def test_what_is_refused_is_raised_and_reported(url: str) -> None:
             [(error, messages)] = reported
             assert isinstance(error, lakelog.errors.PartitionNotFound)
             assert [(m.value, dict(m.headers or {})) for m in messages] == [(b"bad", {"h": "1"})]
-            # Told once, and then it goes on.
+            # The error is reported once, and then the producer continues.
             await producer.send("good")
         assert [message.value async for message in topic.read()] == ["good", "good"]
 

@@ -285,7 +285,7 @@ async def test_messages_without_a_key_spread_evenly(url: str) -> None:
         described = await topic.describe()
         counts = [part.high_watermark for part in described.partition_list]
         assert sum(counts) == 40_008
-        # A batch is of one partition, and has up to a thousand.
+        # A batch belongs to one partition, and has up to a thousand messages.
         assert max(counts) - min(counts) <= 4_000
 
 

@@ -1,4 +1,4 @@
-"""The client when things break: lost answers, cut links, servers that restart, forks, and processes that just end."""
+"""The client under faults: lost responses, cut links, restarting servers, forks, and processes that exit abruptly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def url_of(proxy: FaultProxy) -> str:
 
 
 def in_order(topic: lakelog.Topic[object]) -> list[int]:
-    """All numbers in the topic, having checked that those of a key stand in order."""
+    """Return all numbers in the topic, after checking that those of each key are in order."""
     seen: dict[bytes | None, list[int]] = {}
     for message in topic.read():
         seen.setdefault(message.key, []).append(int(message.raw or b""))
@@ -97,7 +97,7 @@ def test_a_producer_outlives_a_cut_link(http_server: ThreadServer, proxy: FaultP
                 if n % 1_000 == 500:
                     proxy.cut_off()
                 if n % 1_000 == 700:
-                    # The producer has met the cut link before it heals.
+                    # The producer has met the cut link before it is repaired.
                     eventually(lambda: producer.buffered > 0)
                     proxy.pass_through()
                 producer.send(b"%d" % n, key=b"%d" % (n % 17))
@@ -191,7 +191,7 @@ def test_threads_share_a_producer_and_a_client(http_server: ThreadServer) -> Non
 
 
 def forked(work: object) -> int:
-    """Runs the work in a forked child; its exit code."""
+    """Run the work in a forked child, and return its exit code."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -74,7 +74,7 @@ def test_watermarks_wait_for_more(url: str) -> None:
 
 
 def test_a_range_is_read_whole_or_not_at_all(url: str) -> None:
-    """S3: less than was asked for is an error, never an end."""
+    """S3: fewer messages than requested are an error, never the end."""
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()

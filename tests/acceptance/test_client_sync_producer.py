@@ -30,7 +30,7 @@ def test_flush_returns_when_all_is_published(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()
-        # Without the flush nothing would go out for an hour.
+        # Without the flush nothing would be sent for an hour.
         with topic.producer(linger=3600) as producer:
             producer.send("a", headers={"h": "1"})
             producer.send("b")
@@ -87,7 +87,7 @@ def test_what_is_refused_is_raised_and_reported(url: str) -> None:
             [(error, messages)] = reported
             assert isinstance(error, lakelog.errors.PartitionNotFound)
             assert [(m.value, dict(m.headers or {})) for m in messages] == [(b"bad", {"h": "1"})]
-            # Told once, and then it goes on.
+            # The error is reported once, and then the producer continues.
             producer.send("good")
         assert [message.value for message in topic.read()] == ["good", "good"]
 

@@ -1,4 +1,4 @@
-"""Cold history: what was moved to the object store is read as if it had never left (S3, S20, S22)."""
+"""Cold history: messages in the object store are read as if they were still hot (S3, S20, S22)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[int, bytes | None, bytes | None, datetime, dict[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """An empty installation and its object store. `cell` opens the store behind it, for what only maintenance does."""
+    """An empty installation and its object store. `cell` opens the store behind it, for maintenance."""
 
     url: str
     objects: str
@@ -60,7 +60,7 @@ async def _opened(database: str) -> AsyncIterator[PartitionStore]:
 
 
 class Here:
-    """A place with a client."""
+    """Yield an installation with a client."""
 
     def __init__(self, place: Place, log: lakelog.AsyncLakelog) -> None:
         self.log = log
@@ -81,7 +81,7 @@ async def installed(place: Place) -> AsyncIterator[Here]:
 
 
 async def write(here: Here, topic: str, partition: int, first: int, end: int) -> Segment:
-    """The file of a segment, written and not registered."""
+    """Write the file of a segment, without registering it."""
     plan = await here.log.lake.plan(topic)
     sink = io.BytesIO()
     writer = SegmentWriter(sink, partition)
@@ -94,7 +94,7 @@ async def write(here: Here, topic: str, partition: int, first: int, end: int) ->
 
 
 async def tier(here: Here, topic: str, **how: int) -> list[Segment]:
-    """Makes segments of all that may become some, and says that they were read again."""
+    """Create segments of all tierable ranges, and mark them as verified."""
     wished: dict[str, int] = {"segment_bytes": 1 << 30, "min_bytes": 0, **how}
     ranges = await here.log.lake.tierable(topic, min_age=NO_TIME, **wished)
     segments = [await write(here, topic, each.partition, each.first, each.end) for each in ranges]
@@ -126,7 +126,7 @@ async def publish(log: lakelog.AsyncLakelog, topic: str, count: int, *, times: i
 
 
 async def test_history_reads_the_same_after_its_hot_tables_are_gone(place: Place) -> None:
-    """S3, S20: offsets, keys, values, headers and times of every message are as before."""
+    """S3, S20: offsets, keys, values, headers and times of every message are unchanged."""
     async with installed(place) as here:
         log = here.log
         await log.topic("t").create()
@@ -147,7 +147,7 @@ async def test_history_reads_the_same_after_its_hot_tables_are_gone(place: Place
 
 
 async def test_a_plan_names_the_segments_and_where_hot_batches_begin(place: Place) -> None:
-    """S22: a time range is cut exactly, also inside of a segment."""
+    """S22: a time range is cut exactly, even inside a segment."""
     async with installed(place) as here:
         log = here.log
         await log.topic("t").create()
@@ -170,7 +170,7 @@ async def test_a_plan_names_the_segments_and_where_hot_batches_begin(place: Plac
 
 
 async def test_a_group_works_through_cold_history(place: Place) -> None:
-    """S20: leases, dead letters, lag and seeks by time are as over hot batches."""
+    """S20: leases, dead letters, lag and seeks by time work as over hot batches."""
     async with installed(place) as here:
         log = here.log
         topic = log.topic("t")
@@ -204,7 +204,7 @@ async def _has_dead(topic: lakelog.AsyncTopic[Any]) -> bool:
 
 
 async def test_an_unverified_segment_is_never_read(place: Place) -> None:
-    """S20: until a file was read again, hot batches are what is read, and they stay."""
+    """S20: until a file is verified, readers use the hot batches, which stay."""
     async with installed(place) as here:
         log = here.log
         await log.topic("t").create()

@@ -1,6 +1,6 @@
 """Document 000, the consumer model of topics, groups and owners (DriftQ-Core): each of its statements, over HTTP.
 
-A topic is a stream, a group a subscription, an owner a worker's identity.
+A topic is a stream, a group a subscription, an owner the identity of a worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_a_topic_is_a_named_stream_that_is_written_and_read(lake: Installation) 
 
 
 def test_each_partition_is_a_log_with_offsets_of_its_own(lake: Installation) -> None:
-    """Several partitions are several parallel logs: in each of them offsets run 0, 1, 2, 3, …"""
+    """Several partitions are several parallel logs, each with the offsets 0, 1, 2, 3, …"""
     topic = lake.topic(3)
     for partition in range(3):
         places = lake.publish(topic, range(4), partition=partition)
@@ -42,7 +42,7 @@ def test_messages_of_a_partition_are_read_in_order(lake: Installation) -> None:
 
 
 def test_partitions_scale_parallel_reading(lake: Installation) -> None:
-    """Partitions are there for throughput and parallelism: one owner's open messages stop no other partition."""
+    """Partitions provide throughput and parallelism: open messages of one owner block no other partition."""
     topic, group = lake.topic(2), fresh("readers")
     lake.publish(topic, ["a"], partition=0, key="k")
     lake.publish(topic, ["b"], partition=1, key="k")
@@ -55,7 +55,7 @@ def test_partitions_scale_parallel_reading(lake: Installation) -> None:
 
 
 def test_the_example_of_two_groups_at_10_and_72(lake: Installation) -> None:
-    """Messages at 0..100 of one partition: group g1 stands at offset 10 while g2 stands at 72."""
+    """Messages 0..100 of one partition: group g1 is at offset 10 while g2 is at 72."""
     topic, g1, g2 = lake.topic(), fresh("g1"), fresh("g2")
     lake.publish(topic, range(101))
     for group, count in ((g1, 10), (g2, 72)):
@@ -80,7 +80,7 @@ def test_a_group_has_a_committed_offset_in_each_partition(lake: Installation) ->
 
 
 def test_groups_read_at_their_own_pace(lake: Installation) -> None:
-    """Independent workflows: every group sees the whole stream, whatever the others have read."""
+    """Independent workflows: every group sees the whole stream, independent of what others have read."""
     topic, fast, slow = lake.topic(), fresh("fast"), fresh("slow")
     lake.publish(topic, ["a", "b", "c"])
     assert [each.value for each in lake.drain(topic, fast, start_from="earliest")] == ["a", "b", "c"]
@@ -94,7 +94,7 @@ def test_groups_read_at_their_own_pace(lake: Installation) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/consume", "/v1/ack", "/v1/nack", "/v1/extend", "/v1/discard"])
 def test_an_owner_is_required(lake: Installation, path: str) -> None:
-    """Consume requires an owner, and so do the answers to it."""
+    """Consume requires an owner, and so do its answers."""
     body = {"topic": lake.topic(), "group": fresh("g")}
     answer = lake.call("POST", path, body if path == "/v1/consume" else {**body, "partition": 0, "offset": 0})
     assert (answer.status, answer.code) == (422, "invalid_request")
@@ -103,7 +103,7 @@ def test_an_owner_is_required(lake: Installation, path: str) -> None:
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "discard", "ack-cumulative"])
 def test_an_answer_of_another_owner_is_a_conflict(lake: Installation, verb: str) -> None:
-    """S9: ack and nack must use the owner that consumed; another one is told 409, and nothing changes."""
+    """S9: ack and nack must use the owner that consumed; another owner gets 409, and nothing changes."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "w1", start_from="earliest")
@@ -117,7 +117,7 @@ def test_an_answer_of_another_owner_is_a_conflict(lake: Installation, verb: str)
 
 
 def test_the_minimal_model_topic_group_and_owner_suffice(lake: Installation) -> None:
-    """Consume by (topic, group, owner) gives a leased message; the same three ack it, and nobody else can."""
+    """Consume by (topic, group, owner) returns a leased message; the same three ack it, and no other owner can."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "worker-1", start_from="earliest")
@@ -127,7 +127,7 @@ def test_the_minimal_model_topic_group_and_owner_suffice(lake: Installation) -> 
 
 
 def test_the_minimal_model_with_a_nack(lake: Installation) -> None:
-    """The consumer may nack instead, with the same three: the message comes again."""
+    """The consumer may nack instead, with the same three: the message is delivered again."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     lake.consume(topic, group, "worker-1", start_from="earliest")
@@ -138,7 +138,7 @@ def test_the_minimal_model_with_a_nack(lake: Installation) -> None:
 
 
 def test_two_owners_never_hold_the_same_message(lake: Installation) -> None:
-    """S8: without owners and leases, two consumers could process a message at once; with them none can."""
+    """S8: without owners and leases, two consumers could process a message at the same time; with them, they cannot."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, range(10))
     first = lake.consume(topic, group, "w1", 6, start_from="earliest")
@@ -149,7 +149,7 @@ def test_two_owners_never_hold_the_same_message(lake: Installation) -> None:
 
 
 def test_a_crash_is_no_silent_double_processing(lake: Installation) -> None:
-    """S8, S9: the next owner gets a dead one's message after the lease; should the first wake up, its ack is a 409."""
+    """S8, S9: the next owner gets a dead owner's message after the lease; if the first resumes, its ack gets 409."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (lost,) = lake.consume(topic, group, "zombie", start_from="earliest", lease_ms=SHORT_MS)
@@ -164,7 +164,7 @@ def test_a_crash_is_no_silent_double_processing(lake: Installation) -> None:
 
 
 def test_an_owner_cannot_ack_what_it_never_consumed(lake: Installation) -> None:
-    """No consumer acks work that it does not own: not before it was leased, and not in another group."""
+    """No consumer acks work that it does not own: not before it is leased, and not in another group."""
     topic, group, other = lake.topic(), fresh("g"), fresh("other")
     lake.publish(topic, ["work"])
     lake.begin(topic, other)
@@ -186,7 +186,7 @@ def test_the_same_group_with_different_owners_scales(lake: Installation) -> None
 
 
 def test_different_groups_have_separate_offsets(lake: Installation) -> None:
-    """Independent workflows: an ack in one group is none in another, also by the same owner."""
+    """Independent workflows: an ack in one group does not count in another, even by the same owner."""
     topic, g1, g2 = lake.topic(), fresh("g1"), fresh("g2")
     lake.publish(topic, ["work"])
     (first,) = lake.consume(topic, g1, "w", start_from="earliest")
@@ -198,11 +198,11 @@ def test_different_groups_have_separate_offsets(lake: Installation) -> None:
 
 
 def test_a_stable_owner_is_known_on_every_server(lake: Installation) -> None:
-    """Strict safety: an owner that keeps its name acks over any connection and any server what it consumed."""
+    """Strict safety: an owner that keeps its name can ack its messages over any connection and any server."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, range(4))
     taken = lake.consume(topic, group, "host-7:worker-1", 4, start_from="earliest")
-    # Each call goes to the other server, by a connection of its own.
+    # Each call goes to the other server, over its own connection.
     for leased in taken:
         lake.post("/v1/ack", leased.naming())
     assert lake.committed(group, topic) == [4]

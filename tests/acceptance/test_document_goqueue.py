@@ -1,7 +1,7 @@
-"""Document 001, consumer groups (GoQueue), its first half: members, assignment, rebalancing, heartbeats, over HTTP.
+"""Document 001, consumer groups (GoQueue), first half: members, assignment, rebalancing, heartbeats, over HTTP.
 
-Where a diagram shows who gets which partition, the assignor that it is drawn for is named: `docs/differences.md`. The
-second half, patterns, offsets, scaling, monitoring and the example program, is `test_document_goqueue_progress.py`.
+If a diagram shows an assignment, the test names the assignor that produces it: `docs/differences.md`. The second half
+(patterns, offsets, scaling, monitoring and the example program) is `test_document_goqueue_progress.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def _all(assigned: dict[str, list[int]]) -> list[int]:
 
 
 def test_the_first_diagram_three_partitions_for_two_consumers(lake: Installation) -> None:
-    """S17: each partition belongs to exactly one consumer of the group; one of two gets one of three, the other two."""
+    """S17: each partition belongs to exactly one consumer of the group; of three partitions, one of two consumers gets
+    one.
+    """
     topic, group = lake.topic(3), fresh("order-service")
     lake.join(group, A, topic)
     lake.join(group, B, topic)
@@ -47,7 +49,7 @@ def test_the_first_diagram_three_partitions_for_two_consumers(lake: Installation
 
 
 def test_load_is_balanced(lake: Installation) -> None:
-    """Property 1: partitions are spread over the consumers, and each is served from its own ones first."""
+    """Property 1: partitions are spread over the consumers, and each is served from its own partitions first."""
     topic, group = lake.topic(4), fresh("g")
     joined = {member: lake.join(group, member, topic, start_from="earliest") for member in (A, B)}
     for partition in range(4):
@@ -60,7 +62,7 @@ def test_load_is_balanced(lake: Installation) -> None:
 
 
 def test_a_dead_consumers_partitions_are_reassigned(lake: Installation) -> None:
-    """Property 2, L5: when a consumer dies its partitions go to others, and what it held is delivered again."""
+    """Property 2, L5: when a consumer dies, its partitions go to others, and its messages are delivered again."""
     topic, group = lake.topic(2), fresh("g")
     lake.join(group, A, topic, session_ms=SHORT_MS, start_from="earliest")
     with Beating(lake, group, lake.join(group, B, topic, session_ms=SHORT_MS)):
@@ -76,7 +78,7 @@ def test_a_dead_consumers_partitions_are_reassigned(lake: Installation) -> None:
 
 
 def test_a_message_goes_to_one_consumer_of_the_group(lake: Installation) -> None:
-    """Property 3: a single delivery of each message within the group."""
+    """Property 3: each message is delivered once within the group."""
     topic, group = lake.topic(3), fresh("g")
     for member in (A, B, C):
         lake.join(group, member, topic, start_from="earliest")
@@ -86,7 +88,7 @@ def test_a_message_goes_to_one_consumer_of_the_group(lake: Installation) -> None
 
 
 def test_groups_progress_independently(lake: Installation) -> None:
-    """Property 4, S19: different groups track their progress for themselves."""
+    """Property 4, S19: each group has its own progress."""
     topic, one, other = lake.topic(), fresh("one"), fresh("other")
     lake.publish(topic, range(3))
     lake.drain(topic, one, start_from="earliest")
@@ -98,7 +100,9 @@ def test_groups_progress_independently(lake: Installation) -> None:
 
 
 def test_the_join_example(lake: Installation) -> None:
-    """A group is made implicitly when a consumer joins; the answer has the member, generation 1 and its partitions."""
+    """A group is created implicitly when a consumer joins; the response has the member, generation 1 and its
+    partitions.
+    """
     lake.post("/v1/topics", {"name": "orders", "partitions": 2})
     body = '{ "member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30000 }'
     path = f"{lake.url}/groups/order-service/join"
@@ -118,7 +122,7 @@ def _curl(*arguments: str) -> dict[str, Any]:
 
 
 def test_the_status_examples(lake: Installation) -> None:
-    """Groups can be listed, and a group's details are its id, state, generation, and members with host and share."""
+    """Groups can be listed; its details are id, state, generation, and members with host and partitions."""
     topic, group = lake.topic(6), fresh("order-service")
     lake.join(group, "consumer-1", topic)
     generation = lake.join(group, "consumer-2", topic)["generation"]
@@ -135,7 +139,7 @@ def test_the_status_examples(lake: Installation) -> None:
 
 
 def test_a_group_without_members_is_empty(lake: Installation) -> None:
-    """The state of a group's details, when nobody is in it."""
+    """The state in a group's details when it has no members."""
     topic, group = lake.topic(), fresh("g")
     lake.join(group, A, topic)
     lake.leave(group, A)
@@ -147,7 +151,7 @@ def test_a_group_without_members_is_empty(lake: Installation) -> None:
 
 
 def test_the_assignment_diagram_by_range(lake: Installation) -> None:
-    """Six partitions: A and B have three each; with C all have two neighbours; when B crashes A and C have three."""
+    """Of six partitions, A and B have three each; with C all have two neighbours; if B crashes, A and C have three."""
     topic, group = lake.topic(6), fresh("g")
     lake.join(group, A, topic, assignor="range")
     lake.join(group, B, topic, session_ms=SHORT_MS)
@@ -158,7 +162,7 @@ def test_the_assignment_diagram_by_range(lake: Installation) -> None:
 
 
 def test_the_assignment_diagram_by_default_moves_less(lake: Installation) -> None:
-    """The same by the default, sticky assignor: equal shares, and nobody loses what need not move."""
+    """The same with the default, sticky assignor: equal shares, and no member loses more than necessary."""
     topic, group = lake.topic(6), fresh("g")
     lake.join(group, A, topic)
     lake.join(group, B, topic)
@@ -194,7 +198,7 @@ def test_adding_a_consumer(lake: Installation) -> None:
     ],
 )
 def test_the_strategies(lake: Installation, assignor: str, first: Any, second: Any) -> None:
-    """Range assigns neighbours, round-robin deals out, sticky and cooperative move as little as they can."""
+    """Range assigns adjacent partitions, round-robin alternates, sticky and cooperative move as few as possible."""
     topic, group = lake.topic(6), fresh("g")
     for member in (A, B):
         lake.join(group, member, topic, assignor=assignor)
@@ -204,7 +208,7 @@ def test_the_strategies(lake: Installation, assignor: str, first: Any, second: A
 
 
 def test_cooperative_sticky_is_the_default(lake: Installation) -> None:
-    """A group that says nothing is cooperative and sticky."""
+    """The default assignor is cooperative-sticky."""
     topic, group = lake.topic(), fresh("g")
     lake.join(group, A, topic)
     assert lake.describe(group)["settings"]["assignor"] == "cooperative-sticky"
@@ -214,7 +218,7 @@ def test_cooperative_sticky_is_the_default(lake: Installation) -> None:
 
 
 def test_a_join_and_a_leave_trigger_a_rebalance(lake: Installation) -> None:
-    """Triggers 1 and 2: a consumer joins, a consumer leaves in good order. The generation rises with each."""
+    """Triggers 1 and 2: a consumer joins, a consumer leaves cleanly. The generation increases each time."""
     topic, group = lake.topic(2), fresh("g")
     first = lake.join(group, A, topic)["generation"]
     second = lake.join(group, B, topic)["generation"]
@@ -225,7 +229,7 @@ def test_a_join_and_a_leave_trigger_a_rebalance(lake: Installation) -> None:
 
 
 def test_a_crash_triggers_a_rebalance_after_the_session(lake: Installation) -> None:
-    """Trigger 3: no heartbeat for the session timeout means dead; not earlier, and the survivor hears of it."""
+    """Trigger 3: no heartbeat for the session timeout means dead, not earlier; the other member gets the partitions."""
     topic, group = lake.topic(2), fresh("g")
     joined = lake.join(group, A, topic)
     lake.join(group, B, topic, session_ms=SHORT_MS)
@@ -242,7 +246,7 @@ def test_a_crash_triggers_a_rebalance_after_the_session(lake: Installation) -> N
 
 
 def test_new_partitions_trigger_a_rebalance(lake: Installation) -> None:
-    """Trigger 4: a topic's partitions change, and the new ones are shared out without anyone joining."""
+    """Trigger 4: partitions are added to a topic, and assigned without a new member."""
     topic, group = lake.topic(2), fresh("g")
     joined = [lake.join(group, member, topic) for member in (A, B)]
     lake.ok("PATCH", f"/v1/topics/{topic}", {"partitions": 4})
@@ -257,7 +261,7 @@ def test_new_partitions_trigger_a_rebalance(lake: Installation) -> None:
 
 
 def test_unaffected_partitions_go_on_during_a_rebalance(lake: Installation) -> None:
-    """S18: no full stop. A keeps P0 and works on it while P1 goes over to B; its open lease there stays its own."""
+    """S18: no full stop. A keeps P0 and works on it while P1 moves to B; its open lease there stays valid."""
     topic, group = lake.topic(2), fresh("g")
     joined = lake.join(group, A, topic, start_from="earliest")
     for partition in range(2):
@@ -273,7 +277,7 @@ def test_unaffected_partitions_go_on_during_a_rebalance(lake: Installation) -> N
 
 
 def test_a_cursor_group_hands_over_step_by_step(lake: Installation) -> None:
-    """Incremental: B gets P1 only once A has heard that it is to give it up; A keeps P0 all the time."""
+    """Incremental: B gets P1 only after A has acknowledged the revocation; A keeps P0 all the time."""
     topic, group = lake.topic(2), fresh("g")
     first = lake.join(group, A, topic, kind="cursor", start_from="earliest")
     assert first["assigned_partitions"] == {topic: [0, 1]}
@@ -290,7 +294,7 @@ def test_a_cursor_group_hands_over_step_by_step(lake: Installation) -> None:
 
 
 def test_an_old_generation_is_fenced(lake: Installation) -> None:
-    """S17: what a consumer commits by an old generation, for a partition that moved on, is a 409."""
+    """S17: a commit with an old generation, for a partition that has moved, gets 409."""
     topic, group = lake.topic(1), fresh("g")
     lake.publish(topic, range(5))
     old = lake.join(group, A, topic, kind="cursor", start_from="earliest")
@@ -308,7 +312,7 @@ def test_an_old_generation_is_fenced(lake: Installation) -> None:
 
 
 def test_heartbeats_keep_a_consumer_alive(lake: Installation) -> None:
-    """Periodic heartbeats prove life: with them a consumer outlives many session timeouts, and nothing rebalances."""
+    """Periodic heartbeats keep a consumer alive through many session timeouts, without a rebalance."""
     topic, group = lake.topic(), fresh("g")
     with Beating(lake, group, lake.join(group, A, topic, session_ms=500)):
         ended = in_background(lake.consume, topic, fresh("other"), "w", wait_ms=1800, start_from="earliest")
@@ -319,7 +323,7 @@ def test_heartbeats_keep_a_consumer_alive(lake: Installation) -> None:
 
 
 def test_the_defaults_of_session_and_heartbeat(lake: Installation) -> None:
-    """A consumer is dead after 30 s without a heartbeat, and sends one each 10 s."""
+    """A consumer is dead after 30 s without a heartbeat, and sends one every 10 s."""
     topic, group = lake.topic(), fresh("g")
     joined = lake.post(f"/groups/{group}/join", {"member_id": A, "topics": [topic]})
     assert joined["heartbeat_interval_ms"] == 10_000
@@ -327,7 +331,7 @@ def test_the_defaults_of_session_and_heartbeat(lake: Installation) -> None:
 
 
 def test_the_heartbeat_interval_is_at_most_a_third_of_the_session(lake: Installation) -> None:
-    """Heartbeats should come at least three times in a session: the server says how often."""
+    """Heartbeats should be sent at least three times per session: the server returns the interval."""
     topic, group = lake.topic(), fresh("g")
     assert lake.join(group, A, topic, session_ms=3000)["heartbeat_interval_ms"] <= 1000
     assert lake.join(group, B, topic, session_ms=90_000)["heartbeat_interval_ms"] <= 30_000
@@ -335,6 +339,6 @@ def test_the_heartbeat_interval_is_at_most_a_third_of_the_session(lake: Installa
 
 @pytest.mark.parametrize("session_ms", [1, 10_000_000])
 def test_a_tiny_or_huge_session_is_refused(lake: Installation, session_ms: int) -> None:
-    """The warning: too low a session rebalances for nothing, too high a one hides failures. Neither is taken."""
+    """The warning: a short session causes needless rebalances, a long one hides failures. Both are refused."""
     body = {"member_id": A, "topics": [lake.topic()], "session_timeout_ms": session_ms}
     assert lake.call("POST", f"/groups/{fresh('g')}/join", body).status == 422

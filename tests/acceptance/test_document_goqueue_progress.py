@@ -1,6 +1,6 @@
-"""Document 001, consumer groups (GoQueue), its second half: patterns, offsets, scaling, monitoring, an example.
+"""Document 001, consumer groups (GoQueue), second half: patterns, offsets, scaling, monitoring, an example.
 
-Later, with the stream-style consumer: committing at an interval (`AutoCommitInterval`).
+Not built yet: committing at an interval (`AutoCommitInterval`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_fan_out_to_several_groups(lake: Installation) -> None:
 
 
 def test_the_offset_diagram(lake: Installation) -> None:
-    """Partition 0 with offsets 0 to 7: analytics is at 3 and billing at 6, each for itself."""
+    """Partition 0 with offsets 0 to 7: analytics is at 3 and billing at 6, independently."""
     topic, groups = lake.topic(), {fresh("analytics"): 3, fresh("billing"): 6}
     lake.publish(topic, range(8))
     for group, count in groups.items():
@@ -65,7 +65,7 @@ def test_commit_after_processing_each(lake: Installation) -> None:
 
 @pytest.mark.parametrize("verb", ["ack", "ack-cumulative"])
 def test_commit_of_a_whole_batch(lake: Installation, verb: str) -> None:
-    """Batch commit: all at once, by offsets or by the last one."""
+    """Batch commit: all at once, by offsets or by the last offset."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, range(10))
     lake.consume(topic, group, "w", 10, start_from="earliest")
@@ -75,7 +75,7 @@ def test_commit_of_a_whole_batch(lake: Installation, verb: str) -> None:
 
 
 def test_the_committed_offset_passes_no_hole(lake: Installation) -> None:
-    """S16: at least once, also when acks come out of order. The committed offset is all that is finished before it."""
+    """S16: at least once, even if acks arrive out of order. Every message below the committed offset is finished."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, range(3))
     taken = lake.consume(topic, group, "w", 3, start_from="earliest")
@@ -88,7 +88,7 @@ def test_the_committed_offset_passes_no_hole(lake: Installation) -> None:
 
 
 def test_positions_are_committed_in_a_cursor_group(lake: Installation) -> None:
-    """The document's own style, a position per partition, is what a group of the cursor kind has."""
+    """The document's own style, a position per partition, is a cursor group."""
     topic, group = lake.topic(2), fresh("g")
     lake.publish(topic, range(6), partition=1)
     joined = lake.join(group, "w", topic, kind="cursor", start_from="earliest")
@@ -119,7 +119,7 @@ def test_the_policy_latest(lake: Installation) -> None:
 
 
 def test_the_policy_none(lake: Installation) -> None:
-    """Error if there is no offset: strict, until one is given by a seek."""
+    """Error if there is no offset, until a seek sets one."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["a", "b"])
     body = {"topic": topic, "group": group, "owner": "w", "start_from": "none"}
@@ -130,12 +130,13 @@ def test_the_policy_none(lake: Installation) -> None:
 
 
 def test_the_policy_counts_only_without_an_offset(lake: Installation) -> None:
-    """The policy is about groups with no saved offset: one that has one goes on from there."""
+    """The policy applies to groups without a saved offset: others continue from theirs."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["a", "b"])
     lake.ack(lake.consume(topic, group, "w", start_from="earliest")[0])
     for policy in ("latest", "none", "earliest"):
-        # Servers' clocks differ by a few milliseconds: what one has given back may be due a moment later at another.
+        # Clocks of servers differ by a few milliseconds: a message released at one may be due a moment later at
+        # another.
         leased = until_taken(lake, topic, group, "w", start_from=policy)
         assert leased.value == "b"
         lake.nack(leased, kind="uncounted")
@@ -152,7 +153,7 @@ def _crowd(lake: Installation) -> tuple[str, str]:
 
 
 def test_eight_consumers_of_six_partitions(lake: Installation) -> None:
-    """Six have one partition each; the seventh and eighth have none, and are reported as idle."""
+    """Six consumers have one partition each; the seventh and eighth have none, and are reported as idle."""
     topic, group = _crowd(lake)
     assigned = lake.assigned(group, topic)
     assert sorted(partition for own in assigned.values() for partition in own) == [0, 1, 2, 3, 4, 5]
@@ -161,7 +162,7 @@ def test_eight_consumers_of_six_partitions(lake: Installation) -> None:
 
 
 def test_a_consumer_without_a_partition_helps_out(lake: Installation) -> None:
-    """The document lets it idle. Here it leases what others leave lying, and the order of keys holds all the same."""
+    """In the document it is idle. Here it leases messages that others have not taken, and the order of keys is kept."""
     topic, group = _crowd(lake)
     lake.publish(topic, ["a1", "a2"], partition=0, key="a")
     lake.publish(topic, ["b1"], partition=0, key="b")
@@ -176,7 +177,7 @@ def test_a_consumer_without_a_partition_helps_out(lake: Installation) -> None:
 
 
 def test_an_idle_consumer_takes_over(lake: Installation) -> None:
-    """One that has no partition gets the one of a consumer that leaves."""
+    """A consumer without a partition gets the one of a consumer that leaves."""
     topic, group = _crowd(lake)
     (freed,) = lake.assigned(group, topic)["consumer-3"]
     lake.leave(group, "consumer-3")
@@ -189,7 +190,7 @@ def test_an_idle_consumer_takes_over(lake: Installation) -> None:
 
 
 def test_the_key_metrics(lake: Installation) -> None:
-    """Lag is the messages behind the latest; rebalances are counted, and the time spent in them."""
+    """Lag is the number of messages behind the latest; rebalances and the time spent in them are reported."""
     topic, group = lake.topic(2), fresh("g")
     lake.join(group, "a", topic, start_from="earliest")
     lake.publish(topic, range(7))
@@ -206,7 +207,7 @@ def test_the_key_metrics(lake: Installation) -> None:
 
 
 def test_a_graceful_leave_frees_partitions_at_once(lake: Installation) -> None:
-    """Leave the group cleanly: the others need not wait for the session to end."""
+    """Leave the group cleanly: the others do not wait for the session timeout."""
     topic, group = lake.topic(2), fresh("order-service")
     lake.join(group, "a", topic)
     lake.join(group, "b", topic)
@@ -215,7 +216,7 @@ def test_a_graceful_leave_frees_partitions_at_once(lake: Installation) -> None:
 
 
 def test_commit_after_processing_loses_nothing_in_a_crash(lake: Installation) -> None:
-    """What was not committed before a crash is delivered again."""
+    """Messages that were not committed before a crash are delivered again."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     lake.consume(topic, group, "crashed", start_from="earliest", lease_ms=300)
@@ -224,7 +225,7 @@ def test_commit_after_processing_loses_nothing_in_a_crash(lake: Installation) ->
 
 @pytest.mark.parametrize("name", ["order-service", "analytics-pipeline"])
 def test_groups_are_named_by_service(lake: Installation, name: str) -> None:
-    """The names that the document recommends are names of groups."""
+    """The names that the document recommends are valid group names."""
     topic, group = lake.topic(), fresh(name)
     lake.join(group, "consumer-1", topic)
     assert lake.describe(group)["group_id"] == group
@@ -268,7 +269,7 @@ _PROGRAM = """
 
 
 def test_the_example_program(lake: Installation, tmp_path: Path) -> None:
-    """A consumer loop with manual commit: ack when processed, nack to have it again, and out on SIGTERM."""
+    """A consumer loop with manual commit: ack after processing, nack to retry, and stop at SIGTERM."""
     topic, group = lake.topic(), fresh("order-processor")
     lake.publish(topic, ["good", "bad"])
     program = tmp_path / "consumer.py"
@@ -291,7 +292,7 @@ def test_the_example_program(lake: Installation, tmp_path: Path) -> None:
 
 
 def test_the_example_in_two_processes_shares_the_work(lake: Installation) -> None:
-    """The same program once more in another process scales out: members of one group, each message to one of them."""
+    """The same program in another process scales out: members of one group, each message to one of them."""
     topic, group = lake.topic(4), fresh("order-processor")
     seen = Seen()
     with connected(lake) as first, connected(lake) as second:

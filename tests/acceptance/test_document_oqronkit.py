@@ -1,8 +1,8 @@
-"""Document 002, durable topics with groups (OqronKit), its first part: topics, publishing, subscriptions, manual ack.
+"""Document 002, durable topics with groups (OqronKit), first part: topics, publishing, subscriptions, manual ack.
 
-Its examples are client code, so they run by the public client. Failures are in `test_document_oqronkit_failures.py`,
-offsets, operations and the tables of defaults in `test_document_oqronkit_operations.py`. That retention removes what is
-too old or too many, which the document has its leader do, is proved in `test_log_retention.py`.
+Its examples are client code, so they use the public client. Failures are in `test_document_oqronkit_failures.py`;
+offsets, operations and the tables of defaults in `test_document_oqronkit_operations.py`. In the document, a leader
+removes old and excess messages; `test_log_retention.py` proves retention.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.kit.waiting import eventually
 
 @dataclass(frozen=True)
 class OrderEvent:
-    """What the document's topic carries; `total` and `payment_id` by its type."""
+    """A message of the document's topic; its type determines whether it has `total` and `payment_id`."""
 
     type: str
     order_id: str
@@ -41,7 +41,7 @@ def _paid(number: int) -> OrderEvent:
 
 
 def _order_events(log: lakelog.Lakelog, partitions: int = 16) -> lakelog.Topic[OrderEvent]:
-    """The topic of the document's first example."""
+    """Return the topic of the document's first example."""
     events = log.topic(
         fresh("order-events"),
         type=OrderEvent,
@@ -56,7 +56,7 @@ def _order_events(log: lakelog.Lakelog, partitions: int = 16) -> lakelog.Topic[O
 
 
 def test_the_topic_example(lake: Installation) -> None:
-    """A topic has a name, tags, retention by age and count, partitions and a key of the message's own."""
+    """A topic has a name, tags, retention by age and count, partitions and a key function."""
     with connected(lake) as log:
         info = _order_events(log).describe()
     assert (info.partitions, tuple(info.tags)) == (16, ("orders", "billing"))
@@ -64,13 +64,13 @@ def test_the_topic_example(lake: Installation) -> None:
 
 
 def test_a_topic_has_one_partition_by_default(lake: Installation) -> None:
-    """The number of partitions is 1 unless said otherwise."""
+    """The number of partitions is 1 by default."""
     with connected(lake) as log:
         assert log.topic(fresh("t")).create().partitions == 1
 
 
 def test_a_topics_name_is_unique(lake: Installation) -> None:
-    """Two topics cannot have one name; making sure that there is one is no error."""
+    """Two topics cannot have the same name; creating a topic if it is missing is not an error."""
     with connected(lake) as log:
         events = _order_events(log, 1)
         with pytest.raises(TopicExists):
@@ -79,7 +79,7 @@ def test_a_topics_name_is_unique(lake: Installation) -> None:
 
 
 def test_validation_comes_before_anything_is_sent(lake: Installation) -> None:
-    """Step 1 of a publish: what `validate` rejects is not published, and the reason is told."""
+    """Step 1 of a publish: a message that `validate` rejects is not published, and the reason is reported."""
     with connected(lake) as log:
         events = _order_events(log, 1)
         with pytest.raises(InvalidRequest, match="order_id is required"):
@@ -88,7 +88,7 @@ def test_validation_comes_before_anything_is_sent(lake: Installation) -> None:
 
 
 def test_the_publish_example(lake: Installation) -> None:
-    """A publish takes idempotency key, partition key, correlation id and headers, and answers the message's id."""
+    """A publish takes idempotency key, partition key, correlation id and headers, and returns the message's id."""
     with connected(lake) as log:
         events = _order_events(log)
         options: dict[str, Any] = {
@@ -101,14 +101,14 @@ def test_the_publish_example(lake: Installation) -> None:
         (message,) = events.read()
         assert (message.id, message.value, message.key) == (receipt.id, _created(123), b"acct_1")
         assert (message.correlation_id, dict(message.headers)) == ("req_abc", {"source": "checkout"})
-        # Step 2: a duplicate is skipped, and has the id of the first.
+        # Step 2: a duplicate is skipped, and has the id of the first message.
         again = events.publish(_created(123), **options)
         assert (again.id, again.duplicate) == (receipt.id, True)
         assert len(list(events.read())) == 1
 
 
 def test_the_batch_example(lake: Installation) -> None:
-    """Several messages, each with options of its own, are persisted by one call."""
+    """Several messages, each with its own options, are stored by one call."""
     with connected(lake) as log:
         events = _order_events(log)
         batch = [
@@ -122,7 +122,7 @@ def test_the_batch_example(lake: Installation) -> None:
 
 
 def test_a_key_decides_the_partition_and_no_key_takes_turns(lake: Installation) -> None:
-    """Step 3: a hash of the key modulo partitions; without a key the partitions in turn. Step 4: offsets rise."""
+    """Step 3: the hash of the key modulo partitions; without one, the partitions in turn. Step 4: offsets increase."""
     topic = lake.topic(4)
     keyed = lake.publish(topic, range(8), key="acct_1")
     assert len({place["partition"] for place in keyed}) == 1
@@ -131,7 +131,7 @@ def test_a_key_decides_the_partition_and_no_key_takes_turns(lake: Installation) 
 
 
 def test_the_key_can_be_overridden_per_publish(lake: Installation) -> None:
-    """A publish may name another key than the topic's function gives."""
+    """A publish can use another key than the topic's function returns."""
     with connected(lake) as log:
         accounts = _order_events(log, 32)
         own = accounts.publish(_created(1, "acct_1"))
@@ -142,7 +142,7 @@ def test_the_key_can_be_overridden_per_publish(lake: Installation) -> None:
 
 
 def test_a_publish_wakes_subscribers(lake: Installation) -> None:
-    """Step 6: who waits is told, on whichever server; nobody polls at an interval."""
+    """Step 6: waiting consumers are woken on any server, without a polling interval."""
     topic, group = lake.topic(), fresh("g")
     lake.begin(topic, group)
     waits = [in_background(lake.consume, topic, group, owner, wait_ms=15_000) for owner in ("w1", "w2")]
@@ -151,7 +151,7 @@ def test_a_publish_wakes_subscribers(lake: Installation) -> None:
 
 
 def test_project_and_environment_separate_everything(lake: Installation) -> None:
-    """Topics, offsets, group state and dead letters of one environment do not show in another."""
+    """Topics, offsets, group state and dead letters of one environment are not visible in another."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["live"])
     (leased,) = lake.consume(topic, group, "w", start_from="earliest")
@@ -183,7 +183,7 @@ def test_the_isolation_diagram(lake: Installation) -> None:
 
 
 def test_processes_of_a_group_keep_the_order_of_a_key(lake: Installation) -> None:
-    """S15: processes of a group compete, and a key's messages are with one of them at a time."""
+    """S15: processes of a group compete, and the messages of a key are with one of them at a time."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["a1", "a2"], key="a")
     lake.publish(topic, ["b1"], key="b")
@@ -195,7 +195,7 @@ def test_processes_of_a_group_keep_the_order_of_a_key(lake: Installation) -> Non
 
 
 def test_one_process_per_partition_is_a_choice(lake: Installation) -> None:
-    """The document's rule, a partition's messages to one process at a time, is the order `partition` here."""
+    """The document's rule, a partition's messages to one process at a time, is `partition` order here."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["a1"], key="a")
     lake.publish(topic, ["b1"], key="b")
@@ -206,7 +206,7 @@ def test_one_process_per_partition_is_a_choice(lake: Installation) -> None:
 
 
 def test_the_subscription_examples(lake: Installation) -> None:
-    """billing reads from the earliest what its filter lets through, analytics from the latest: each the same topic."""
+    """billing reads the messages that match its filter from the earliest, analytics from the latest: the same topic."""
     invoices, tracked = Seen(), Seen()
     with connected(lake) as log:
         events = _order_events(log)
@@ -234,7 +234,7 @@ def test_the_subscription_examples(lake: Installation) -> None:
 
 
 def test_a_filter_may_be_the_groups_own(lake: Installation) -> None:
-    """Messages that do not match are skipped: by a text on the server, which counts them."""
+    """Messages that do not match are skipped: by a filter expression on the server, which counts them."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, [{"type": "order.created"}, {"type": "order.paid"}])
     leased = lake.drain(topic, group, start_from="earliest", filter="value.type = 'order.paid'")
@@ -248,7 +248,9 @@ def test_a_filter_may_be_the_groups_own(lake: Installation) -> None:
     [({}, 1, 1), ({"concurrency": 6, "batch_size": 2}, 6, 6), ({"concurrency": 2, "max_in_flight": 5}, 2, 5)],
 )
 def test_concurrency_and_in_flight(lake: Installation, options: Mapping[str, Any], together: int, held: int) -> None:
-    """So many handlers run at once, by default one; at most `max_in_flight` messages, by default as many, are out."""
+    """`concurrency` handlers run at once, by default one; at most `max_in_flight` messages are held, by default as
+    many.
+    """
     topic, group = lake.topic(2), fresh("g")
     lake.publish(topic, range(12))
     began, go_on = Seen(), threading.Event()
@@ -263,7 +265,7 @@ def test_concurrency_and_in_flight(lake: Installation, options: Mapping[str, Any
         began.until(together)
         eventually(lambda: lake.total(group, topic, "leased") == held)
         assert len(began) == together
-        # `batchSize`: so many at most are claimed by one call.
+        # `batchSize`: one call claims at most this number.
         claims = [lease["offsets"] for lease in lake.get(f"/v1/groups/{group}/leases")["leases"]]
         assert all(last - first < options.get("batch_size", 50) for claim in claims for first, last in claim)
         go_on.set()
@@ -274,10 +276,10 @@ def test_concurrency_and_in_flight(lake: Installation, options: Mapping[str, Any
 
 
 def test_start_from(lake: Installation) -> None:
-    """`latest` by default, or `earliest`, a date or an offset: where a group begins that is new."""
+    """`latest` by default, or `earliest`, a date or an offset: the start position of a new group."""
     topic = lake.topic()
     lake.publish(topic, ["a"])
-    # Times are kept in milliseconds, and one at which a message came is its own.
+    # Times have milliseconds, and the time of a message includes the message.
     (before,) = lake.get(f"/v1/topics/{topic}/partitions/0/messages")["messages"]
     eventually(lambda: datetime.now(UTC) > datetime.fromisoformat(before["appended_at"]) + timedelta(milliseconds=5))
     between = datetime.now(UTC).isoformat()
@@ -294,7 +296,7 @@ def test_start_from(lake: Installation) -> None:
 
 
 def test_the_manual_ack_example(lake: Installation) -> None:
-    """With manual acks a message is done only when the handler says so; it nacks with a reason what failed."""
+    """With manual acks, a message is done only when the handler acks it; the handler nacks failures with a reason."""
     group, tries, reserved = fresh("warehouse-service"), Seen(), Seen()
     with connected(lake) as log:
         events = _order_events(log, 1)
@@ -318,7 +320,7 @@ def test_the_manual_ack_example(lake: Installation) -> None:
 
 
 def test_a_manual_handler_that_forgets_is_nacked(lake: Installation) -> None:
-    """Returning without ack, nack or discard is a nack, so that nothing is stranded."""
+    """Returning without ack, nack or discard is a nack, so that no message is stranded."""
     group, tries = fresh("g"), Seen()
     with connected(lake) as log:
         events = _order_events(log, 1)

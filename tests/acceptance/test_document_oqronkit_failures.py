@@ -1,6 +1,7 @@
-"""Document 002, durable topics with groups (OqronKit), its second part: retries, dead letters, discards, hooks.
+"""Document 002, durable topics with groups (OqronKit), second part: retries, dead letters, discards, hooks.
 
-What its leader does at intervals (expired deliveries, due retries) is done here by whoever asks: see the last tests.
+In the document, a leader handles expired deliveries and due retries at intervals. Here the next call handles them: see
+the last tests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ QUICK: dict[str, Any] = {"strategy": "fixed", "base_ms": 20}
 
 
 def _delay_ms(lake: Installation, leased: Leased, failures: int) -> tuple[float, float]:
-    """How long after a nack the message is due: by the clock before the call, and by the one after it."""
+    """Return how long after a nack the message is due, by the clock before and after the call."""
     before = time.time()
     lake.nack(leased)
     after = time.time()
@@ -53,7 +54,7 @@ def test_the_strategies(lake: Installation, retries: dict[str, Any], delays: lis
 
 
 def test_the_first_delay_of_the_example(lake: Installation) -> None:
-    """The example of shipping: three retries, 2 s at first and 30 s at most. Ours come up to a fifth earlier."""
+    """The shipping example: three retries, 2 s at first and at most 30 s. Our delays are up to 20 % shorter."""
     topic, group = lake.topic(), fresh("shipping-service")
     lake.publish(topic, ["work"])
     retries = {"max": 3, "strategy": "exponential", "base_ms": 2000, "max_ms": 30_000}
@@ -65,7 +66,7 @@ def test_the_first_delay_of_the_example(lake: Installation) -> None:
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_message_dies_when_all_retries_are_exhausted(lake: Installation, retries: int) -> None:
-    """S12: `max` retries, so one try more; then a dead letter, and the group goes on."""
+    """S12: `max` retries, so one attempt more; then a dead letter, and the group continues."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["bad", "good"], key="same")
     lake.begin(topic, group, retries={"max": retries, **QUICK})
@@ -79,7 +80,7 @@ def test_a_message_dies_when_all_retries_are_exhausted(lake: Installation, retri
 
 
 def test_a_nack_may_name_its_own_delay(lake: Installation) -> None:
-    """S13: whatever the policy says, a nack may say when; not a moment earlier."""
+    """S13: a nack can set the delay, independent of the policy; the message is not delivered earlier."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "w", start_from="earliest")
@@ -93,7 +94,7 @@ def test_a_nack_may_name_its_own_delay(lake: Installation) -> None:
 
 
 def test_the_dead_letter_example(lake: Installation) -> None:
-    """Retries, then a dead letter: `on_dead` is told; it can be listed, and retried by its id or all at once."""
+    """Retries, then a dead letter: `on_dead` runs; it can be listed, and retried by its id or all at once."""
     group, alerts, shipped = fresh("shipping-service"), Seen(), Seen()
     broken = threading.Event()
     broken.set()
@@ -144,7 +145,7 @@ def test_a_dead_letter_is_stored_by_default(lake: Installation) -> None:
 
 
 def test_dead_letters_can_be_disabled(lake: Installation) -> None:
-    """With `deadLetter.enabled` false an exhausted message is not stored: it ends as discarded."""
+    """With `deadLetter.enabled` false, an exhausted message is not stored: it ends as discarded."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "w", start_from="earliest", retries={"max": 0}, dead_letter=False)
@@ -155,7 +156,7 @@ def test_dead_letters_can_be_disabled(lake: Installation) -> None:
 
 
 def test_a_retried_dead_letter_is_for_its_group_alone(lake: Installation) -> None:
-    """S14: it comes back to the group that gave it up, with key and headers; others do not see it again."""
+    """S14: it returns to its own group, with key and headers; other groups do not see it again."""
     topic, group, other = lake.topic(), fresh("g"), fresh("other")
     lake.publish(topic, ["work"], key="k", headers={"source": "checkout"})
     (leased,) = lake.consume(topic, group, "w", start_from="earliest")
@@ -212,7 +213,7 @@ def test_discard_in_a_handler(lake: Installation) -> None:
 
 
 def test_hook_on_ack(lake: Installation) -> None:
-    """`onAck` runs after a group has acknowledged a message: once for each, and not for one that failed."""
+    """`onAck` runs after a group has acknowledged a message: once for each, and not for a failed one."""
     group, acked, tries = fresh("g"), Seen(), Seen()
     with connected(lake) as log:
         events = log.topic(fresh("order-events"))
@@ -248,7 +249,7 @@ def test_hook_on_publish(lake: Installation) -> None:
 
 
 def test_a_handler_that_takes_too_long_is_nacked(lake: Installation) -> None:
-    """`ackTimeoutMs`: a delivery whose handler timed out is tried again."""
+    """`ackTimeoutMs`: a delivery whose handler timed out is retried."""
     group, tries, hang = fresh("g"), Seen(), threading.Event()
     with connected(lake) as log:
         events = log.topic(fresh("order-events"))
@@ -268,7 +269,7 @@ def test_a_handler_that_takes_too_long_is_nacked(lake: Installation) -> None:
 
 
 def test_expired_deliveries_and_due_retries_need_no_leader(lake: Installation) -> None:
-    """L5: what expired, and what is due, comes to whoever waits, on either server, without an interval in between."""
+    """L5: expired and due messages go to waiting consumers on either server, without an interval."""
     topic, group = lake.topic(2), fresh("g")
     lake.begin(topic, group)
     lake.publish(topic, ["retried"], partition=1)
@@ -281,7 +282,7 @@ def test_expired_deliveries_and_due_retries_need_no_leader(lake: Installation) -
 
 
 def test_messages_that_expire_together_have_not_failed(lake: Installation) -> None:
-    """S12: an owner that died with two messages in hand says nothing about either: each is tried again, alone."""
+    """S12: if an owner dies with two messages, neither has failed: each is retried alone."""
     topic, group = lake.topic(2), fresh("g")
     for partition in range(2):
         lake.publish(topic, [partition], partition=partition)

@@ -1,4 +1,4 @@
-"""Document 002, durable topics with groups (OqronKit), its last part: seek and replay, operations, defaults."""
+"""Document 002, durable topics with groups (OqronKit), last part: seek and replay, operations, defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _values(lake: Installation, topic: str, group: str, least: int = 0) -> list[
 
 @contextmanager
 def _read(lake: Installation, count: int = 50) -> Iterator[tuple[lakelog.Topic[Any], str, list[str]]]:
-    """A topic of one partition whose messages the group has read all; with the ids of the messages."""
+    """Yield a topic of one partition whose messages the group has read, with the ids of the messages."""
     group = fresh("analytics-service")
     with connected(lake) as log:
         events = log.topic(fresh("order-events"))
@@ -36,14 +36,14 @@ def _read(lake: Installation, count: int = 50) -> Iterator[tuple[lakelog.Topic[A
 
 
 def test_seek_to_the_earliest(lake: Installation) -> None:
-    """Reprocess from the beginning; S10: a seek begins a new position epoch."""
+    """Reprocess from the beginning; S10: a seek starts a new position epoch."""
     with _read(lake) as (events, group, _):
         assert events.seek(group, to="earliest")[0].after == 0
         assert _values(lake, events.name, group, 50) == list(range(50))
 
 
 def test_seek_to_the_latest(lake: Installation) -> None:
-    """Go on with what is published from now on; what lies between is passed over."""
+    """Continue with messages published from now on; those in between are skipped."""
     with _read(lake) as (events, group, _):
         events.publish_many(["skipped", "skipped"])
         events.seek(group, to="latest")
@@ -60,7 +60,7 @@ def test_seek_to_an_offset(lake: Installation) -> None:
 
 
 def test_seek_to_a_message(lake: Installation) -> None:
-    """Rewind to a message by its id: it is the next one."""
+    """Rewind to a message by its id: it is delivered next."""
     with _read(lake) as (events, group, ids):
         events.seek(group, message_id=ids[47])
         assert _values(lake, events.name, group, 3) == [47, 48, 49]
@@ -96,7 +96,7 @@ def test_offsets_are_the_groups_own(lake: Installation) -> None:
 
 
 def test_lag_and_stats(lake: Installation) -> None:
-    """Stats: messages, partitions, oldest and newest time, and by group lag, pending, dead letters, committed."""
+    """Stats: messages, partitions, oldest and newest time, and per group lag, pending, dead letters, committed."""
     group, idle = fresh("billing-service"), fresh("analytics-service")
     with connected(lake) as log:
         events = log.topic(fresh("order-events"))
@@ -125,7 +125,7 @@ def test_lag_and_stats(lake: Installation) -> None:
 
 
 def test_pause_and_resume_a_group(lake: Installation) -> None:
-    """A paused group gets nothing, and goes on where it was; others do not notice."""
+    """A paused group receives nothing, and continues where it was; others are not affected."""
     group, other = fresh("billing-service"), fresh("other")
     with connected(lake) as log:
         events = log.topic(fresh("order-events"))
@@ -157,7 +157,7 @@ def test_pause_and_resume_every_group_of_the_topic(lake: Installation) -> None:
 
 
 def test_what_is_leased_when_paused_may_be_finished(lake: Installation) -> None:
-    """A pause stops the handing out, not the answers."""
+    """A pause stops deliveries, not answers."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "w", start_from="earliest")
@@ -167,7 +167,9 @@ def test_what_is_leased_when_paused_may_be_finished(lake: Installation) -> None:
 
 
 def test_purge(lake: Installation) -> None:
-    """Purge removes the topic's messages and says how many; its groups have nothing left to do, and offsets go on."""
+    """Purge removes the topic's messages and returns their number; groups have nothing left to do, and offsets
+    continue.
+    """
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, range(7))
     lake.begin(topic, group)
@@ -192,7 +194,7 @@ def test_purge(lake: Installation) -> None:
     ],
 )
 def test_default_retries(lake: Installation, row: str, name: str, value: Any) -> None:
-    """The module's table: what a group has that states nothing."""
+    """The module's table: the defaults of a group without settings."""
     group = fresh("g")
     lake.begin(lake.topic(), group)
     assert lake.describe(group)["settings"]["retries"][name] == value, row
@@ -225,7 +227,7 @@ def test_default_dead_letter_and_lease(lake: Installation) -> None:
     ],
 )
 def test_default_subscription_options(row: str, name: str, value: Any) -> None:
-    """The tables of the module and of subscriptions, as a subscription of ours has them."""
+    """The tables of the module and of subscriptions, compared with our defaults."""
     for kind in (lakelog.Topic, lakelog.AsyncTopic):
         assert inspect.signature(kind.subscribe).parameters[name].default == value, row
 

@@ -1,4 +1,4 @@
-"""Everything finds the server of `lakelog dev` through its file, from the folder of `dev` and from folders below."""
+"""All programs find the server of `lakelog dev` through its file, from the folder of `dev` and from folders below."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def started() -> Iterator[Dev]:
 
 @pytest.fixture
 def below(started: Dev) -> Cli:
-    """A command line in a folder below that of `lakelog dev`."""
+    """Return a command line in a folder below that of `lakelog dev`."""
     folder = started.cli.folder / "src" / "shop"
     folder.mkdir(parents=True, exist_ok=True)
     return Cli(folder=folder, env={})

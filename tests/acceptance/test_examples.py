@@ -1,5 +1,5 @@
-"""What we show people runs: the examples, the Python of the how-to pages, the curl calls of the HTTP reference,
-the roles of the production page.
+"""The published code runs: the examples, the Python of the how-to pages, the curl calls of the HTTP reference, the
+roles of the production page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.kit.postgres import Cluster
 from tests.unit.docs.markdown import DOCS, ROOT, blocks, reference
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-# The pages about Spark have a session of their own: see test_spark_pages.
+# The pages about Spark have their own session: see test_spark_pages.
 PAGES = [
     page
     for page in sorted(DOCS.rglob("*.md"))
@@ -40,11 +40,13 @@ ARGUMENTS = {"producer.py": ["2000"]}
 
 
 FAILURES = {"worker.py": "ValueError: a negative total", "handle-dead-letters": "ValueError: a negative total"}
-"""Handlers that fail on purpose; the worker logs it."""
+"""Handlers that fail on purpose; the worker logs the failure."""
 
 
 def run(command: Sequence[str], url: str, cwd: Path, failure: str | None = None) -> str:
-    """What it printed; it must end well, and be silent on stderr but for the failure: a warning here is a defect."""
+    """Return the output of a command that must succeed, with nothing on stderr except the failure: a warning is a
+    defect.
+    """
     env = {name: text for name, text in os.environ.items() if not name.startswith("LAKELOG_")}
     env |= {"LAKELOG_URL": url, "LAKELOG_TOKEN": "lkl_not_asked_for", "PYTHONWARNINGS": "error"}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
@@ -67,14 +69,14 @@ def test_examples(example: Path, url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_python_of_the_docs(page: Path, url: str, tmp_path: Path) -> None:
-    """All of a page's blocks, one after the other."""
+    """All blocks of a page, one after another."""
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks(page.read_text()) if kind == "python"))
     assert run([sys.executable, str(script)], url, tmp_path, FAILURES.get(page.stem))
 
 
 def test_curl_of_the_http_reference(http_server: ThreadServer, tmp_path: Path) -> None:
-    """Each call answers with the fields, and the partitions and offsets, that the page shows below it."""
+    """Each call returns the fields, and the partitions and offsets, that the page shows below it."""
     script, shown = [], []
     for kind, text in blocks(reference("http")):
         if kind == "sh":
@@ -91,7 +93,7 @@ def test_curl_of_the_http_reference(http_server: ThreadServer, tmp_path: Path) -
 
 
 def _outline(value: object, name: str = "") -> object:
-    """The value without what differs between runs."""
+    """Return the value without the parts that differ between runs."""
     if isinstance(value, dict):
         return {field: _outline(inner, field) for field, inner in value.items()}
     if isinstance(value, list):
@@ -100,7 +102,7 @@ def _outline(value: object, name: str = "") -> object:
 
 
 def test_roles_of_the_production_page_suffice(tmp_path: Path) -> None:
-    """The owner migrates without rights over the cluster; the service works, and can change no schema."""
+    """The owner migrates without rights on the cluster; the service works, and cannot change the schema."""
     (script,) = (text for kind, text in blocks((DOCS / "howto/run-in-production.md").read_text()) if kind == "sql")
     with Cluster() as cluster:
         with psycopg.connect(cluster.create_database(), autocommit=True) as admin:

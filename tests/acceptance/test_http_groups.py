@@ -1,4 +1,4 @@
-"""Groups over HTTP with two real servers: whoever is asked, the same leases hold; and a server may die at any time."""
+"""Groups over HTTP with two real servers: leases are the same on both, and a server may die at any time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _call(fleet: Fleet, method: str, path: str, body: Any = None, *, server: int
 def _client(fleet: Fleet, server: int, **headers: str) -> httpx.Client:
     headers.setdefault("authorization", f"Bearer {fleet.token}")
     url = f"http://127.0.0.1:{fleet.ports[server]}"
-    # Without TLS there are no certificates to load, which would take most of a test's time.
+    # Without TLS no certificates are loaded, which would take most of a test's time.
     return httpx.Client(base_url=url, headers=headers, timeout=40, trust_env=False, verify=False)
 
 
@@ -42,7 +42,7 @@ def _forwarded(fleet: Fleet, server: int) -> float:
 
 
 def _know_each_other(fleet: Fleet) -> bool:
-    """Each server passes some groups' heartbeats on: to no group at all, which makes nothing."""
+    """Each server forwards heartbeats of some groups; the groups do not exist, so nothing is created."""
     for number in range(20):
         body = {"member_id": "nobody", "generation": 0}
         for server in range(2):
@@ -69,7 +69,7 @@ def test_any_server_serves_any_call(fleet: Fleet) -> None:
         ack = {**who, "partition": 0, "token": lease["token"], "offset": seen[-1]}
         assert _call(fleet, "POST", "/v1/ack", ack, server=(number + 1) % 2).status_code == 204
     assert seen == [number // 4 for number in range(40)]
-    # Of a pair of calls to both servers, one goes to the home and the other is passed on.
+    # Of two calls, one to each server, one goes to the home directly and the other is forwarded.
     eventually(lambda: sum(_forwarded(fleet, server) for server in range(2)) - before == 40)
 
 
@@ -99,7 +99,7 @@ def test_a_long_poll_is_passed_on_and_woken(fleet: Fleet) -> None:
 
 
 def _is_read(fleet: Fleet, topic: str) -> bool:
-    """Whether the group has its start: what is published before that is not its."""
+    """Return whether the group has its start position: earlier messages do not belong to it."""
     groups = _call(fleet, "GET", f"/v1/topics/{topic}/stats").json()["groups"]
     return bool(groups)
 
@@ -118,7 +118,7 @@ def test_members_see_their_own_host_through_either_server(fleet: Fleet) -> None:
 
 
 def test_a_stream_pushes_as_it_is_answered(fleet: Fleet) -> None:
-    """The answers go to either server: the stream finds out."""
+    """The answers go to either server, and the stream notices them."""
     fleet.create_topic("pushed", 1)
     _publish(fleet, "pushed", 6)
     connection = http.client.HTTPConnection("127.0.0.1", fleet.ports[0], timeout=30)
@@ -141,7 +141,7 @@ def test_a_stream_pushes_as_it_is_answered(fleet: Fleet) -> None:
 
 
 def test_s8_servers_that_die_lose_no_lease(cluster: Cluster) -> None:
-    """S8: a lease taken through one server holds when that server is killed, and is answered through the other."""
+    """S8: a lease taken through one server is valid when that server is killed, and is answered through the other."""
     with Fleet(cluster, servers=2) as fleet:
         eventually(lambda: _know_each_other(fleet))
         fleet.create_topic("deaths", 1)

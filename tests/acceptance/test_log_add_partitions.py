@@ -1,4 +1,4 @@
-"""Adding partitions: every server uses them at once, keys keep their order, nothing is lost on the way."""
+"""Adding partitions: every server uses them immediately, keys keep their order, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_fewer_partitions_are_refused_and_only_one_of_two_changes_wins(log
         )
         kinds = [type(answer) for answer in answers]
         assert Topic in kinds
-        # The one that wants four may also come when there are five already.
+        # The call that requests four may also arrive when five exist already.
         assert set(kinds) <= {Topic, Conflict} or kinds == [InvalidRequest, Topic]
         topic = (await servers[0].engine.topics.describe(servers[0].scope, servers[0].name)).topic
         assert topic.partitions == max(a.partitions for a in answers if isinstance(a, Topic))

@@ -1,4 +1,4 @@
-"""Fetching: from any position, nothing skipped and nothing twice, and a long poll that ends when there is something."""
+"""Fetching: from any position, without gaps or duplicates, and with a long poll that ends when a message arrives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_by_time(log: Log) -> None:
             await server.publish(text(f"{n}a"), text(f"{n}b"))
             (head,) = await server.heads()
             times.append(head.appended_at)
-            # The next batch shall have a later time.
+            # The next batch must have a later time.
             store = next(iter(server.engine.cells.values()))
             await eventually_async(lambda store=store, head=head: _is_later(store, head.appended_at), every=0.001)
         assert [(await server.fetch(AtTime(at))).start for at in times] == [0, 2, 4, 6]
@@ -121,7 +121,7 @@ async def test_a_long_poll_is_woken_by_a_publish_at_the_same_server(log: Log) ->
         await published
         began = time.monotonic()
         assert [m.value for m in stored(await poll)] == [b"new"]
-        # Far below the time after which a waiter looks by itself.
+        # Far below the time after which a waiting reader checks by itself.
         assert time.monotonic() - began < 0.5
 
 
@@ -137,7 +137,7 @@ async def test_a_long_poll_is_woken_by_a_publish_at_the_other_server(log: Log) -
                 began = time.monotonic()
                 assert [m.value for m in stored(await poll)] == [str(n).encode()]
                 delays.append(time.monotonic() - began)
-        # Without an announcement it would look again only after a second.
+        # Without an announcement it would check again only after a second.
         assert sorted(delays)[len(delays) // 2] < 0.2, delays
         assert sum(delay > 0.8 for delay in delays) <= 1, delays
 

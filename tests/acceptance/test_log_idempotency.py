@@ -1,4 +1,4 @@
-"""Idempotency keys: one key, one message, whoever repeats it, wherever."""
+"""Idempotency keys: one key, one message, for every caller and server that repeats it."""
 
 from __future__ import annotations
 

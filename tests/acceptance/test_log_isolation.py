@@ -1,4 +1,4 @@
-"""Environments share nothing: names, messages, idempotency keys, producers, purges and deletes are each one's own."""
+"""Environments share nothing: names, messages, idempotency keys, producers, purges and deletes are separate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.engine.support import packed, text
 
 
 async def neighbours(server: Server) -> tuple[Server, Server, Server]:
-    """Two environments of one project, and one of the same name in another project."""
+    """Return two environments of one project, and one of the same name in another project."""
     project, other = f"p{uuid.uuid4().hex}", f"q{uuid.uuid4().hex}"
     scopes = [
         await server.engine.catalog.scope_create(*names)

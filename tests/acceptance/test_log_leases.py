@@ -1,4 +1,4 @@
-"""Leases through the engine, over every installation: handed out once, answered, tried again, given back."""
+"""Leases through the engine, over every installation: granted once, answered, retried, released."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def consume(server: Server, owner: str = "w1", **options: object) -> Consu
 
 
 async def drain(server: Server, owner: str = "w1", **options: object) -> list[tuple[int, int]]:
-    """Consumes and acks until there is nothing."""
+    """Consume and ack until nothing is left."""
     found: list[tuple[int, int]] = []
     while (got := await consume(server, owner, **options)).leases:
         for lease in got.leases:
@@ -68,7 +68,7 @@ async def test_every_message_is_handed_out_once_and_acked(log: Log) -> None:
 
 
 async def test_two_servers_hand_out_each_message_once(log: Log) -> None:
-    """S8, S10: whoever asks where, a message is in one owner's hands, and an acked one never comes again."""
+    """S8, S10: on every server, a message has one owner at a time, and an acked one is never delivered again."""
     async with log.servers(2) as servers:
         await servers[0].create(partitions=2)
         await servers[0].publish(*keyed(300, keys=50))
@@ -114,10 +114,10 @@ async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Lo
         (lease,) = (await consume(server)).leases
         assert list(lease.offsets) == [0, 1, 2, 3, 4, 5]
         began = time.monotonic()
-        # Long enough for a machine that is taken away meanwhile.
+        # Long enough for a machine with stolen CPU time.
         (answer,) = await tell(server, "w1", said(Verb.NACK, lease, [0], delay_ms=1500))
         assert isinstance(answer, Answered)
-        # 2 and 4 have the same key and went back with it; the others are still open.
+        # 2 and 4 have the same key and were returned with it; the others are still open.
         assert (await consume(server, "w2")).leases == []
         (lost,) = await tell(server, "w1", said(Verb.ACK, lease, [2]))
         assert isinstance(lost, LeaseLost)
@@ -131,7 +131,7 @@ async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Lo
 
 
 async def test_a_message_that_fails_too_often_is_a_dead_letter_once(log: Log) -> None:
-    """S12, S14: at its last failure, with its bytes, in the same commit; its key is free then."""
+    """S12, S14: at its last failure, with its bytes, in the same commit; then its key is free."""
     async with log.server() as server:
         await server.create()
         await server.publish(Message(value=b"bad", key=b"k", headers={"h": "1"}), Message(value=b"good", key=b"k"))
@@ -237,7 +237,7 @@ async def test_order_none_ignores_keys_and_order_partition_has_one_owner(log: Lo
 
 
 async def test_the_filter_and_expiry_count_as_finished(log: Log) -> None:
-    """S11: filtered and expired messages are counted, and nobody gets them."""
+    """S11: filtered and expired messages are counted, and not delivered."""
     async with log.server() as server:
         await server.create()
         messages = [Message(value=b"1", headers={"to": "a"}), Message(value=b"2", headers={"to": "b"})]
@@ -250,7 +250,7 @@ async def test_the_filter_and_expiry_count_as_finished(log: Log) -> None:
 
 
 async def test_a_filter_may_ask_for_the_partition(log: Log) -> None:
-    """S11: what is in other partitions is filtered, and nothing else."""
+    """S11: messages of other partitions are filtered, and no others."""
     async with log.server() as server:
         await server.create(partitions=2)
         await server.publish(*(Message(value=b"x", partition=number % 2) for number in range(4)))
@@ -269,7 +269,7 @@ async def test_a_group_starts_at_the_latest_by_default_and_new_partitions_at_the
 
 
 async def test_what_a_purge_takes_from_a_group_is_counted_as_cut(log: Log) -> None:
-    """S23: not vanished; and nothing of it is handed out afterwards."""
+    """S23: they are counted, and not delivered afterwards."""
     async with log.server() as server:
         await server.create(retention=Retention(max_count=1_000_000))
         await server.publish(*keyed(10))
@@ -283,7 +283,7 @@ async def test_what_a_purge_takes_from_a_group_is_counted_as_cut(log: Log) -> No
 
 
 async def test_a_seek_closes_leases_and_delivers_again(log: Log) -> None:
-    """S10: a seek begins a new position epoch; acks of leases from before it are refused."""
+    """S10: a seek starts a new position epoch; acks of earlier leases are refused."""
     async with log.servers(2) as (one, two):
         await one.create(partitions=2)
         await one.publish(*keyed(20))
@@ -304,7 +304,7 @@ async def test_a_paused_group_gets_nothing_until_it_is_resumed(log: Log) -> None
         await one.create()
         await consume(one)
         await two.engine.groups.pause(two.scope, "billing")
-        # The other server hears of it by announcement, or within a second.
+        # The other server learns about it by announcement, or within a second.
         deadline = time.monotonic() + 5
         while not (await one.engine.groups.resolve(one.scope, "billing", create=False)).is_paused("orders"):
             assert time.monotonic() < deadline
@@ -342,7 +342,7 @@ async def test_a_cursor_group_cannot_be_leased_from(log: Log) -> None:
 
 
 async def test_a_thousand_commits_later_the_journal_still_tells_all(log: Log) -> None:
-    """Snapshots every 256 versions, and a server that begins with nothing but the journal."""
+    """Snapshots every 256 versions, and a server that starts with nothing but the journal."""
     async with log.servers(2) as (one, two):
         await one.create()
         await one.publish(*keyed(700, keys=700))

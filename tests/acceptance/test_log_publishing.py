@@ -1,4 +1,4 @@
-"""Publishing: every acknowledged message is there once, at its offset, as it was; offsets are dense."""
+"""Publishing: every acknowledged message is stored once, at its offset, unchanged; offsets are dense."""
 
 from __future__ import annotations
 

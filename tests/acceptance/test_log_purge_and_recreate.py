@@ -1,4 +1,4 @@
-"""Purge, delete and recreate: what went is out of reach everywhere at once, and never comes back as something new."""
+"""Purge, delete and recreate: removed messages are gone on every server immediately, and never reappear."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_long_poll_over_a_recreation_goes_on_in_the_new_topic(log: Log) 
             try:
                 fetched = await poll
             except TopicNotFound:
-                # It looked while there was none: on a busy machine that is long.
+                # It checked while there was none: on a busy machine that takes long.
                 await delete(here)
                 continue
             assert (fetched.topic.incarnation, [m.value for m in stored(fetched)]) == (new.incarnation, [b"new"])

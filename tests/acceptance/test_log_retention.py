@@ -1,4 +1,4 @@
-"""Retention by age, count and bytes, and hot tables that go when everything in them is out of reach."""
+"""Retention by age, count and bytes, and hot tables that are dropped when all of their messages are removed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_by_age_whole_batches_go(log: Log) -> None:
         (newest, _) = await server.heads()
         await keep(server, Retention(max_age=timedelta(seconds=1)))
         starts = await enforced(server)
-        # On a machine so slow that the new one was too old by then, it had to go as well.
+        # On a machine so slow that the new message was too old by then, it had to be removed as well.
         in_time = await _clock(server) - newest.appended_at < timedelta(seconds=1)
         assert starts == [2, 2] or (not in_time and starts == [3, 2])
 

@@ -38,9 +38,9 @@ pytestmark = pytest.mark.timeout(300)
 
 MESSAGES = 3_000
 SLOW = 240
-"""Seconds for a command that starts Spark, where the machine has other things to do."""
+"""Seconds for a command that starts Spark on a busy machine."""
 SMALL = 20_000
-"""Bytes of a segment: several of them in a few thousand messages."""
+"""Bytes of a segment: a few thousand messages make several."""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def publish(log: lakelog.Lakelog, topic: str, count: int = MESSAGES) -> None:
 
 
 def contents(log: lakelog.Lakelog, topic: str) -> dict[int, tuple[int, int, str]]:
-    """Start, end and hash of each partition, as a fresh reader sees them."""
+    """Return start, end and hash of each partition, as a new reader sees them."""
     found = {}
     for part in log.topic(topic).describe().partition_list:
         content = ContentHash()
@@ -103,7 +103,7 @@ def contents(log: lakelog.Lakelog, topic: str) -> dict[int, tuple[int, int, str]
 
 
 def cold_ends(log: lakelog.Lakelog, topic: str) -> list[tuple[int, int]]:
-    """How far the verified segments of each partition reach, and the high watermark."""
+    """Return the end of the verified segments of each partition, and the high watermark."""
     plan = log.lake.plan(topic, PlanOptions())
     return [(part.hot_from, part.high_watermark) for part in plan.partitions]
 
@@ -203,7 +203,7 @@ def test_a_second_run_of_a_topic_is_refused(spark: SparkSession, log: lakelog.La
 def test_a_run_that_failed_anywhere_is_gone_on_with(
     spark: SparkSession, log: lakelog.Lakelog, folder: Path, point: str
 ) -> None:
-    """S20, S21: the next run settles what is registered, and leaves files that are nobody's to the sweep."""
+    """S20, S21: the next run completes registered segments, and leaves unused files to the sweep."""
     topic = point.replace("_", "-")
     publish(log, topic, 600)
     before = contents(log, topic)
@@ -243,7 +243,7 @@ def test_a_run_that_was_killed_is_gone_on_with(spark: SparkSession, log: lakelog
 
 
 def test_a_damaged_file_never_counts(spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet, folder: Path) -> None:
-    """S20: what does not read back as it was sealed is taken out again, and its messages are tiered anew."""
+    """S20: a segment that does not read back as it was sealed is removed, and its messages are tiered again."""
     publish(log, "damaged", 600)
     before = contents(log, "damaged")
     plan = log.lake.plan("damaged")
@@ -277,7 +277,7 @@ def test_a_damaged_file_never_counts(spark: SparkSession, log: lakelog.Lakelog, 
 def test_two_drivers_on_one_range_leave_each_offset_in_one_place(
     spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
 ) -> None:
-    """S20: the second registration is refused, and its file is nobody's."""
+    """S20: the second registration is refused, and its file is unused."""
     publish(log, "twice", 300)
     plan = log.lake.plan("twice")
     place = ReadTarget(

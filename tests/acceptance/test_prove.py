@@ -1,4 +1,4 @@
-"""The proof as a person runs it, small: real servers under faults, and simulated ones, in which nothing is found."""
+"""The proof as a person runs it, small: real servers under faults, and simulated ones, without findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TIMED = {"L3", "L4", "L5", "L7"}
-"""Bounds in seconds, which say more about a machine that other tests use, too; `scripts/prove ci` judges them."""
+"""Limits in seconds, which say more about a machine that runs other tests too; `scripts/prove ci` checks them."""
 
 
 def prove(*arguments: str, within: float) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The proof as a Spark job: it judges as the process does that holds all of a run, broken or not."""
+"""The proof as a Spark job: it gives the same verdict as a process that holds the whole run, valid or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACE = (TOPIC, "readers")
 
 
 def made(folder: Path, *, wrong: bool) -> Path:
-    """A run of three partitions. Where it is wrong, one process has seen what must not be."""
+    """A run of three partitions. If it is broken, one process has seen what must not happen."""
     (folder / HISTORY).mkdir(parents=True)
     found = [make_partition(folder, number, 7_000) for number in range(3)]
     processes = [name for names, _ in found for name in names]
@@ -65,7 +65,7 @@ def test_spark_judges_as_one_process_does(spark: SparkSession, tmp_path: Path, w
     for name, each in here.items():
         assert (name, there[name].verdict) == (name, each.verdict)
         assert (name, there[name].rows) == (name, each.rows)
-        # Rows come in another order, so that another of several witnesses may be named; but of the same messages.
+        # Rows arrive in another order, so another of several witnesses may be named, but for the same messages.
         assert {found.place for found in there[name].violations} == {found.place for found in each.violations}
 
 

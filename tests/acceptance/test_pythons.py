@@ -1,4 +1,4 @@
-"""Every Python that the classifiers name: the wheel installs there, and the quickstart's Python works."""
+"""Every Python that the classifiers name: the wheel installs, and the quickstart's Python works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "
 
 
 def interpreter(version: str) -> str:
-    """Return an installed Python of that version. Skips the test where there is none."""
+    """Return an installed Python of that version. Skip the test if it is not installed."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     installed = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
     for found in filter(None, [*installed, shutil.which(f"python{version}")]):
@@ -41,7 +41,7 @@ def test_the_classifiers_name_versions() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_quickstart_on(version: str, wheel: Path, http_server: ThreadServer, tmp_path: Path) -> None:
-    """A plain installation: the client alone, without the packages of a server."""
+    """A plain installation: only the client, without the packages of a server."""
     python = interpreter(version)
     run([uv(), "venv", "--quiet", "--python", python, str(tmp_path / "venv")])
     run([uv(), "pip", "install", "--quiet", "--python", str(tmp_path / "venv/bin/python"), str(wheel)])

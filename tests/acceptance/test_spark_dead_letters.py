@@ -33,7 +33,7 @@ def log(spark_server: ThreadServer) -> Iterator[Lakelog]:
 
 @pytest.fixture
 def name(log: Lakelog) -> str:
-    """Of a topic with ten dead letters, every other one in cents."""
+    """Create a topic with ten dead letters, every other one in cents."""
     found = f"t-{uuid.uuid4().hex[:8]}"
     topic = log.topic(found)
     topic.create(partitions=2)
@@ -45,7 +45,7 @@ def name(log: Lakelog) -> str:
 
 
 def take(log: Lakelog, name: str) -> list[tuple[Any, tuple[int, ...]]]:
-    """Leases of everything there is: the partition's lease, and its offsets."""
+    """Return the leases of all messages: the lease of each partition, and its offsets."""
     found: list[tuple[Any, tuple[int, ...]]] = []
     while True:
         wish = ConsumeWish(
@@ -88,7 +88,7 @@ def repaired(spark: SparkSession, name: str) -> Any:
 
 
 def redriven_messages(log: Lakelog, name: str) -> dict[int, Any]:
-    """What was published again, by its number."""
+    """Return the messages that were published again, by number."""
     topic = log.topic(name)
     found = [message for p in range(2) for message in topic.fetch(p, offset="earliest").messages]
     latest: dict[int, Any] = {}
@@ -139,7 +139,7 @@ def test_repaired_values_are_redriven_once_with_key_headers_and_lineage(
 
 
 def test_a_table_that_was_kept_redrives_nothing_twice(spark: SparkSession, log: Lakelog, name: str) -> None:
-    """S14: each once, also from an old copy of the table."""
+    """S14: each one once, even from an old copy of the table."""
     kept = spark.createDataFrame(dead_letters(spark, name, GROUP).toArrow())
     assert redrive(kept).redriven == 10
     done = redrive(kept)

@@ -1,4 +1,4 @@
-"""The how-to pages about Spark run as written: each in a namespace and a folder of its own, all in one session.
+"""The how-to pages about Spark run as written: each in its own namespace and folder, all in one session.
 
 The tutorial is in `test_stranger`.
 """

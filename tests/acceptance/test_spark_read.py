@@ -52,7 +52,7 @@ def lake(cluster: Cluster, spark: SparkSession) -> Iterator[Lake]:
 
 
 def offsets(frame: DataFrame) -> list[tuple[int, int]]:
-    """Every (partition, offset), sorted: a gap or a duplicate shows."""
+    """Return every (partition, offset), sorted, so that a gap or a duplicate shows."""
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
 
@@ -79,7 +79,7 @@ def test_a_topic_is_a_table(lake: Lake) -> None:
 
 
 def filled(lake: Lake, name: str, count: int, *, partitions: int = 2) -> Any:
-    """A topic with so many messages in each partition, published in batches."""
+    """Create a topic with this number of messages in each partition, published in batches."""
     made = lake.log.topic(name)
     made.create(partitions)
     append(made, count, partitions=partitions)
@@ -125,7 +125,7 @@ def test_ranges_of_offsets_and_times(lake: Lake) -> None:
 
 
 def test_a_frame_is_one_moment_of_the_topic_s22(lake: Lake) -> None:
-    """However often it is used while a producer runs; and each read of its own is dense up to some offset."""
+    """The result is the same at every use while a producer runs; and each new read is dense up to some offset."""
     made = filled(lake, "growing", 100)
     frame = topic(lake.spark, "growing", url=lake.url)
     stop = threading.Event()
@@ -198,7 +198,7 @@ def test_configure_sets_what_was_measured_and_nothing_else() -> None:
 
 
 def test_history_and_the_newest_second_in_one_read_s22(lake: Lake) -> None:
-    """Cold, hot, and a file of which only a part is wanted: the same messages by every way."""
+    """Cold, hot, and a file that is read in part: the same messages in every way."""
     made = filled(lake, "tiered", 300)
     before = {row.offset: row.value for row in lake.read("tiered").where("partition = 0").collect()}
     segments = tier_by_hand(lake.log, "tiered", segment_bytes=1)
@@ -251,7 +251,7 @@ def test_all_columns_are_the_same_from_either_place(lake: Lake) -> None:
 
 
 def test_a_plan_older_than_its_files_is_never_read_short_s21(lake: Lake) -> None:
-    """Whoever reads a file that is gone gets an error, also where the session would pass over it."""
+    """Reading a missing file is an error, even if the session is set to ignore it."""
     filled(lake, "gone", 100, partitions=1)
     frame = topic(lake.spark, "gone", url=lake.url)
     (segment,) = tier_by_hand(lake.log, "gone")

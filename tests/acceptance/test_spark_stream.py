@@ -43,7 +43,7 @@ class Lake:
     log: Any
 
     def topic(self, partitions: int = 3, messages: int = 0) -> Topic:
-        """A new topic with so many messages."""
+        """Create a topic with this number of messages."""
         name = f"stream-{next(_numbers)}"
         made = self.log.topic(name)
         made.create(partitions)
@@ -54,7 +54,7 @@ class Lake:
 
 @dataclass(kw_only=True)
 class Topic:
-    """A topic that counts what is published to it, and queries that write what they read to one Parquet table."""
+    """A topic that counts its published messages, and queries that write what they read to one Parquet table."""
 
     lake: Lake
     name: str
@@ -77,17 +77,17 @@ class Topic:
         ).load()  # fmt: skip
 
     def query(self, place: str = "one", **options: Any) -> StreamingQuery:
-        """One that goes on until it is stopped."""
+        """Start a query that runs until it is stopped."""
         return self._writer(place, options).start()
 
     def run(self, place: str = "one", **options: Any) -> StreamingQuery:
-        """One that reads what there is, and ends."""
+        """Run a query that reads the existing messages and ends."""
         query = self._writer(place, options).trigger(availableNow=True).start()
         assert query.awaitTermination(60)
         return query
 
     def numbers(self, place: str = "one") -> list[int]:
-        """What the table has, sorted: a gap or a duplicate shows."""
+        """Return the rows of the table, sorted, so that a gap or a duplicate shows."""
         found = committed_table(self.folder(place) / "table", ["value"])["value"].to_pylist()
         return sorted(json.loads(value)["n"] for value in found)
 
@@ -99,7 +99,7 @@ class Topic:
         return [positions[partition].offset for partition in sorted(positions)]
 
     def driver(self, **options: str) -> Driver:
-        """The same query in a process of its own."""
+        """Start the same query in a separate process."""
         folder = self.folder("one")
         query = Query(
             source={"topic": self.name, "url": self.lake.url, **options},
@@ -138,7 +138,7 @@ def lake(cluster: Cluster, spark: SparkSession) -> Iterator[Lake]:
 
 
 def sources() -> list[psutil.Process]:
-    """The Python processes of running queries."""
+    """Return the Python processes of running queries."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -148,7 +148,7 @@ def sources() -> list[psutil.Process]:
 
 
 def failure(query: StreamingQuery, seconds: float = 180) -> str:
-    """What the query ended with."""
+    """Return the error that ended the query."""
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(int(seconds))
         raise AssertionError("the query goes on")
@@ -250,7 +250,7 @@ def test_a_query_goes_on_as_messages_come_and_with_partitions_that_are_added(lak
 
 
 def test_a_second_query_on_the_group_replaces_the_first_which_says_so(lake: Lake) -> None:
-    """S17: what the first one still sends is refused."""
+    """S17: later calls of the first query are refused."""
     topic = lake.topic(messages=10)
     first = topic.query("one", group=topic.group, start="earliest", sessionMs="2000")
     eventually(lambda: topic.read_all("one"), within=180)
@@ -286,7 +286,7 @@ def test_a_seek_ends_the_running_query_and_its_checkpoint_is_refused_after_it(la
 
 
 def test_a_kill_in_the_first_micro_batch_loses_nothing(lake: Lake) -> None:
-    """It begins at the latest message, once: what comes while it is killed is read."""
+    """It starts at the latest message, once: messages published while it is killed are read."""
     topic = lake.topic(messages=10)
     kill_at("spark.after_initial_offset", topic.driver(group=topic.group, sessionMs="1000"))
     assert topic.committed() == []
@@ -358,7 +358,7 @@ def described(cli: Cli, group: str) -> Any:
 
 
 def kill_at(point: str, driver: Driver) -> None:
-    """Runs the query until one of its processes has stopped itself at the fail point; then all are killed by -9."""
+    """Run the query until one of its processes has stopped itself at the fail point; then kill all of them."""
     with Supervisor() as supervisor:
         process = driver.start(supervisor, points=f"{point}=stop")
         eventually(lambda: has_stopped(process), within=180, what=f"stopped at {point}")

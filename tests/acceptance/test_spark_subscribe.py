@@ -1,4 +1,4 @@
-"""A subscription on Spark: handlers on executors, retries and dead letters of a group, order of keys, bad messages."""
+"""A subscription on Spark: handlers on executors, retries and dead letters of a group, key order, bad messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log(spark_server: ThreadServer) -> Iterator[Lakelog]:
 
 @pytest.fixture
 def name(log: Lakelog) -> str:
-    """Of a fresh topic."""
+    """Return the group of a new topic."""
     found = f"t-{uuid.uuid4().hex[:8]}"
     log.topic(found).create(partitions=2)
     return found
@@ -45,12 +45,12 @@ def name(log: Lakelog) -> str:
 
 def run(spark: SparkSession, name: str, handler: Any, **options: Any) -> SubscriptionSummary:
     wish = {"retries": SOON, "start_from": "earliest", "until_empty": True, "concurrency": 2, **options}
-    # A group for each topic: what a test states of its settings must not differ from another's.
+    # One group for each topic: the settings of one test must not differ from those of another.
     return subscribe(spark, name, name, handler, **wish)
 
 
 def lines(folder: Path) -> list[str]:
-    """What the handlers noted, each process in a file of its own, in order of time."""
+    """Return the notes of the handlers, each process in its own file, in order of time."""
     found = [line for path in folder.iterdir() for line in path.read_text().splitlines()]
     return [line.partition(" ")[2] for line in sorted(found, key=lambda line: int(line.partition(" ")[0]))]
 
@@ -131,7 +131,7 @@ def test_handlers_that_kill_their_process_or_overrun_fail_their_message_alone(
 def test_a_message_that_kills_the_executors_process_is_found_and_the_others_are_acked(
     spark: SparkSession, log: Lakelog, name: str
 ) -> None:
-    """The task fails with all that it held: the round is run in parts until the message stands alone."""
+    """The task fails with all of its messages: the round runs in parts until the message is alone."""
     topic = log.topic(name)
     topic.publish_many([{"n": n} for n in range(6)])
 
@@ -147,7 +147,7 @@ def test_a_message_that_kills_the_executors_process_is_found_and_the_others_are_
 
 
 def test_more_handlers_than_cores_run_at_once(spark: SparkSession, log: Lakelog, name: str, tmp_path: Path) -> None:
-    """And more than there are partitions: each of six waits until all six have begun."""
+    """More handlers than partitions: each of six waits until all six have begun."""
     log.topic(name).publish_many([{"n": n} for n in range(6)])
 
     def handler(value: dict[str, int]) -> None:
@@ -187,7 +187,7 @@ def test_it_is_a_member_of_its_group_and_ends_when_told(spark: SparkSession, log
 
 
 class _Elsewhere:
-    """Loads only in the process that made it."""
+    """An object that loads only in the process that created it."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

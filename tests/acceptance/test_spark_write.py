@@ -42,7 +42,7 @@ class Sink:
         frame.write.format("lakelog").mode("append").options(url=self.url, topic=topic, **options).save()
 
     def writer(self, topic: str, write_id: str, schema: str = "key string, value string") -> BatchWriter:
-        """The writer as Spark makes it on the driver."""
+        """Return the writer as Spark creates it on the driver."""
         parsed = StructType.fromDDL(schema)
         return BatchWriter({"url": self.url, "topic": topic, "writeId": write_id}, parsed, False)
 
@@ -125,7 +125,7 @@ def test_without_keys_rows_are_spread_and_a_partition_column_decides(sink: Sink)
 
 
 def test_s22_a_task_that_is_tried_again_adds_nothing(sink: Sink) -> None:
-    """The first attempt dies when some of it is staged already."""
+    """The first attempt dies when it has staged some messages."""
     sink.log.topic("flaky").create(4)
 
     def once_more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -231,7 +231,7 @@ def test_save_refuses_what_cannot_be_written_in_one_line(sink: Sink, options: di
 
 
 def test_rows_of_a_topic_are_written_to_another_as_they_are(sink: Sink) -> None:
-    """What says where a row was read does not say where it goes: keys choose the partition there."""
+    """Columns about where a row was read do not determine where it is written: keys choose the partition."""
     sink.log.topic("from").create(5)
     sink.write(rows(sink.spark, 500), "from")
     sink.log.topic("copy").create(2)
@@ -247,7 +247,7 @@ def test_a_topic_is_never_overwritten(sink: Sink) -> None:
 
 
 class Files:
-    """A stream of text files, one a micro-batch."""
+    """Create a stream of text files, one per micro-batch."""
 
     def __init__(self, sink: Sink, folder: Path, topic: str) -> None:
         self._sink, self._topic = sink, topic
@@ -268,7 +268,7 @@ class Files:
         query.awaitTermination()
 
     def forget_last_commit(self) -> None:
-        """As a driver leaves it that is killed between the sink's commit and Spark's own."""
+        """The state that a driver leaves if it is killed between the sink's commit and Spark's own."""
         last = max((path for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit()), key=_number)
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -290,7 +290,7 @@ def test_s22_a_stream_goes_on_from_its_checkpoint_without_gap_or_double(sink: Si
         files.run()
         assert sink.values("stream") == sorted(sent)
         files.forget_last_commit()
-        # The micro-batch runs again, and finds other rows: those of its first run stand.
+        # The micro-batch runs again and finds other rows: the rows of its first run count.
         files.put(3 * run + 2, "other", "rows")
         files.run()
         assert sink.values("stream") == sorted(sent)

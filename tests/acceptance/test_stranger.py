@@ -1,6 +1,6 @@
-"""The first hour of a stranger: the README and the tutorial, every block as written, from the built wheel.
+"""The first hour of a new user: the README and the tutorial, every block as written, from the built wheel.
 
-A page that gains a block of a kind that does not run fails here (see `tests.kit.pages`).
+A page that gains a block that cannot run fails here (see `tests.kit.pages`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What type checkers see of the built wheel: handlers are checked, and nothing is `Any` that has a type."""
+"""What type checkers see of the built wheel: handlers are checked, and no typed name is `Any`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLES = [ROOT / "tests/acceptance" / name for name in ("typed_handlers.py", "u
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the samples, and a virtual environment with the wheel."""
+    """Return a folder with the samples, and a virtual environment with the wheel."""
     folder = tmp_path_factory.mktemp("project")
     wheel = build_wheel(folder / "dist")
     run([uv(), "venv", "--quiet", str(folder / "venv")])
@@ -35,7 +35,7 @@ def pyright() -> str:
 
 
 def refused() -> set[tuple[str, int]]:
-    """The lines that must be errors."""
+    """Return the lines that must be errors."""
     return {
         (sample.name, number)
         for sample in SAMPLES

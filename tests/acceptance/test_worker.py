@@ -1,4 +1,4 @@
-"""What a person writes with `subscribe`: values, answers, retries, dead letters, order, shutdown; by each transport."""
+"""What a user writes with `subscribe`: values, answers, retries, dead letters, order, shutdown; over each transport."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def finished(log: lakelog.Lakelog, group: str = "g") -> None:
 
 
 def test_plain_and_coroutine_handlers_get_each_message_once(log: lakelog.Lakelog) -> None:
-    """Two groups, each of which gets everything; values are of the topic's type."""
+    """Two groups that both receive everything; values have the topic's type."""
     topic = made(log, type=Order)
     plain: list[Order] = []
     coroutine: list[tuple[Order, str]] = []
@@ -100,7 +100,7 @@ def test_a_delivery_says_what_it_is(memory: lakelog.Lakelog) -> None:
 
 
 def test_a_message_that_fails_too_often_is_a_dead_letter_and_can_be_redriven(log: lakelog.Lakelog) -> None:
-    """S12: after its retries, once; the reason is the exception's; others are not held up."""
+    """S12: after its retries, once; the reason is the exception's; other messages are not delayed."""
     topic = made(log)
     attempts: Counter[str] = Counter()
     dead: list[tuple[str, str]] = []
@@ -142,7 +142,7 @@ def test_a_message_that_fails_too_often_is_a_dead_letter_and_can_be_redriven(log
 
 
 def test_what_the_handler_says_itself_counts(log: lakelog.Lakelog) -> None:
-    """ack, nack with a delay and a reason, fail and discard, in automatic mode; whatever it raises after."""
+    """ack, nack with a delay and a reason, fail and discard, in automatic mode; a later exception has no effect."""
     topic = made(log, 1)
     seen: defaultdict[str, list[float]] = defaultdict(list)
 
@@ -198,7 +198,9 @@ def test_manual_acks(memory: lakelog.Lakelog) -> None:
 
 
 def test_filters(log: lakelog.Lakelog) -> None:
-    """A text is the group's, on the server; a function runs here, and what it does not want is acked as skipped."""
+    """A filter expression belongs to the group, on the server; a function runs here, and excluded messages are acked as
+    skipped.
+    """
     topic = made(log, 1)
     by_text: list[int] = []
     by_function: list[int] = []
@@ -238,7 +240,7 @@ def test_a_value_that_cannot_be_decoded_fails_for_good(memory: lakelog.Lakelog) 
 
 @pytest.mark.parametrize("options", [{"concurrency": 8, "max_in_flight": 40}, {"concurrency": 4, "prefetch": 30}, {}])
 def test_messages_of_a_key_run_in_order_and_others_beside_them(log: lakelog.Lakelog, options: dict[str, int]) -> None:
-    """S15: also when one fails: the later ones of its key wait, those of others do not."""
+    """S15: even if one fails, later ones of its key wait, and those of others do not."""
     topic = made(log, 3)
     running: Counter[bytes] = Counter()
     most = 0
@@ -272,7 +274,7 @@ def test_messages_of_a_key_run_in_order_and_others_beside_them(log: lakelog.Lake
 
 
 def test_a_handler_that_takes_too_long_has_failed(log: lakelog.Lakelog) -> None:
-    """A coroutine is cancelled; a thread's late result is ignored, and others are not held up by it."""
+    """A coroutine is cancelled; the late result of a thread is ignored, and does not delay others."""
     topic = made(log, 1)
     cancelled: list[str] = []
     late = threading.Event()
@@ -374,7 +376,7 @@ def test_pause_and_resume(log: lakelog.Lakelog) -> None:
 def test_shutdown_finishes_what_runs_and_gives_back_the_rest(
     log: lakelog.Lakelog, url: str, options: dict[str, int]
 ) -> None:
-    """What has not begun is there for others at once, and has not failed."""
+    """Messages whose handler has not started are released immediately, and have not failed."""
     topic = made(log, 1)
     begun, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
@@ -418,7 +420,7 @@ def test_two_workers_share_a_group_and_a_third_changes_nothing_twice(url: str) -
 
 
 def test_two_default_workers_share_slow_messages_evenly(http_server: ThreadServer, size: Size) -> None:
-    """A worker does not lease ahead what the other could begin: 20 messages of 1 s take two workers 10 s."""
+    """A worker does not prefetch messages that the other could start: 20 messages of 1 s take two workers 10 s."""
     seconds = size.pick(ci=0.2, full=1.0)
     with lakelog.connect(http_server.url) as one, lakelog.connect(http_server.url) as other:
         topic = made(one, partitions=4)
@@ -521,7 +523,7 @@ def test_a_message_is_acked_after_what_its_handler_returned_was_awaited(memory: 
 
 
 def test_what_a_returned_awaitable_raises_fails_the_message(memory: lakelog.Lakelog) -> None:
-    """So does a returned generator, and a blocking delivery in the event loop."""
+    """So do a returned generator and a blocking delivery in the event loop."""
     topic = made(memory, 1)
 
     async def fail(value: str) -> None:

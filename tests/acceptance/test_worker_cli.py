@@ -1,4 +1,4 @@
-"""`lakelog worker module:log`: finds the client, works until SIGTERM, says what is missing."""
+"""`lakelog worker module:log`: finds the client, works until SIGTERM, and reports what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases of a worker last while it works, whatever its handler does, and end when it dies or stands still."""
+"""Leases of a worker last while it works, independent of its handler, and end when it dies or is suspended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("worker_program.py")
 
 @pytest.fixture(params=["http", "postgresql"])
 def place(request: pytest.FixtureRequest) -> str:
-    """Where another process can get at the messages."""
+    """Return a URL where another process can reach the messages."""
     if request.param == "http":
         server: ThreadServer = request.getfixturevalue("http_server")
         return server.url
@@ -32,7 +32,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 class Scene:
-    """A topic with one message, and a worker that has begun to work on it."""
+    """Start a worker that has begun to work on the one message of a topic."""
 
     def __init__(self, url: str, mode: str, folder: Path) -> None:
         self.url = url
@@ -62,13 +62,13 @@ class Scene:
     @property
     def keeper(self) -> psutil.Process:
         (child,) = psutil.Process(self.process.pid).children()
-        # Until it has become another program, it shows what its parent is.
+        # Until exec it shows the command line of its parent.
         eventually(lambda: "lakelog.client.worker.keeper_process" in child.cmdline(), what="the keeper has started")
         assert self.url not in " ".join(child.cmdline())
         return child
 
     def taken_over(self, seconds: float) -> Consumed:
-        """What another owner gets within the time."""
+        """Return what another owner receives within the time."""
         wish = ConsumeWish(
             topic="work", group="group", owner="other", request_id="r", wait_seconds=seconds, isolates=True
         )
@@ -77,7 +77,7 @@ class Scene:
 
 @pytest.mark.parametrize("mode", ["holds", "blocks-the-loop"])
 def test_a_lease_is_kept_while_nothing_else_of_the_worker_can_run(place: str, mode: str, tmp_path: Path) -> None:
-    """S8: not given to another although the handler takes longer than two leases, and its ack is accepted."""
+    """S8: not leased to another owner although the handler takes longer than two leases, and its ack is accepted."""
     with Scene(place, mode, tmp_path) as scene:
         assert scene.taken_over(SECONDS - 0.5).leases == []
         eventually(lambda: "ended 0" in scene.said, what="the handler ended")
@@ -86,7 +86,7 @@ def test_a_lease_is_kept_while_nothing_else_of_the_worker_can_run(place: str, mo
 
 
 def test_a_killed_workers_message_is_redelivered_in_time(place: str, tmp_path: Path) -> None:
-    """L5: within its lease + 2 s; and the process beside it is gone."""
+    """L5: within its lease + 2 s; and the process that keeps its leases has ended."""
     with Scene(place, "sleeps", tmp_path) as scene:
         eventually(lambda: time.monotonic() - scene.begun > LEASE, what="the lease was extended at least once")
         keeper = scene.keeper
@@ -98,7 +98,7 @@ def test_a_killed_workers_message_is_redelivered_in_time(place: str, tmp_path: P
 
 
 def test_a_stopped_workers_lease_ends(place: str, tmp_path: Path) -> None:
-    """Its extensions stop within a third of the lease, though the process beside it runs on."""
+    """Its extensions stop within a third of the lease, although the process that keeps its leases still runs."""
     with Scene(place, "sleeps", tmp_path) as scene:
         eventually(lambda: time.monotonic() - scene.begun > LEASE, what="the lease was extended at least once")
         os.kill(scene.process.pid, signal.SIGSTOP)
@@ -109,7 +109,7 @@ def test_a_stopped_workers_lease_ends(place: str, tmp_path: Path) -> None:
 
 
 def test_a_lease_is_not_kept_beyond_the_handlers_time(place: str, tmp_path: Path) -> None:
-    """The handler holds the lock for ever: nobody of the worker can say so, and its lease ends all the same."""
+    """The handler holds the interpreter lock forever: the worker cannot report it, but its lease still ends."""
     with Scene(place, "holds-for-ever", tmp_path) as scene:
         (lease,) = scene.taken_over(2.0 + 2 * LEASE + 4).leases
         assert lease.suspect and time.monotonic() - scene.begun > 2.0

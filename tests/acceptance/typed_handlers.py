@@ -1,4 +1,4 @@
-"""A user's handlers, for type checkers alone: those of a line that ends with `# refused` must be errors, no others."""
+"""A user's handlers, for type checkers only: lines that end with `# refused` must be errors, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's handlers without annotations, for type checkers alone: those with `# refused` must be errors, no others."""
+"""A user's handlers without annotations, for type checkers only: only lines with `# refused` must be errors."""
 # mypy: allow-untyped-defs
 
 from __future__ import annotations

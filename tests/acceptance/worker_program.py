@@ -1,6 +1,6 @@
-"""A worker in a process of its own, for tests that kill, stop or block it: `worker_program.py URL MODE`.
+"""A worker in a separate process, for tests that kill, stop or block it: `worker_program.py URL MODE`.
 
-Says on its output, a line each, what its handler does.
+It prints one line for each step of its handler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def hold_the_lock(seconds: float) -> None:
-    """Sleeps as a C extension does that never lets other threads of the interpreter run."""
+    """Sleep like a C extension that never releases the interpreter lock."""
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
@@ -41,7 +41,7 @@ def main() -> None:
         say(f"begun {delivery.offset} attempt {delivery.attempt}")
         if mode == "waits":
             await asyncio.sleep(600)
-        time.sleep(SECONDS)  # what a person may do by mistake
+        time.sleep(SECONDS)  # a plausible mistake of a user
         say(f"ended {delivery.offset}")
 
     handler = handle_async if mode in ("blocks-the-loop", "waits") else handle
