@@ -13,8 +13,8 @@ from tests.unit.docs.symbols import defines, symbol_links
 QUESTIONS = (
     "Where offsets are allocated",
     "Where a retry is recognised",
-    "What happens at SIGTERM",
-    "How to add a storage backend",
+    "Shutdown at SIGTERM",
+    "Add a storage backend",
 )
 _PLACE = re.compile(r"`((?:src|tests|scripts|docs|benchmarks|examples)/[\w./-]+)(?::([A-Za-z_][\w.]*))?`")
 
