@@ -23,7 +23,7 @@ from lakelog.client.reading.decoding import leased_messages
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
-from lakelog.wire.leases import from_ranges
+from lakelog.model.ranges import from_ranges
 
 SECONDS = 30.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

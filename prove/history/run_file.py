@@ -103,10 +103,11 @@ def load_run(folder: Path) -> RunDescription:
 
 
 def _written(policy: RetryPolicy) -> _Exponential | _Fixed:
-    if isinstance(policy, Fixed):
-        return _Fixed(max=policy.max, seconds=policy.seconds)
+    base_seconds = policy.base_ms / 1000
+    if policy.strategy == "fixed":
+        return _Fixed(max=policy.max, seconds=base_seconds)
     return _Exponential(
-        max=policy.max, base_seconds=policy.base_seconds, max_seconds=policy.max_seconds, jitter=policy.jitter
+        max=policy.max, base_seconds=base_seconds, max_seconds=policy.max_ms / 1000, jitter=policy.jitter
     )
 
 

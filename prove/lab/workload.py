@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakelog.model.group import Exponential, Order
+from msgspec import structs
+
+from lakelog.model.group import Exponential, Order, RetryPolicy
 from prove.checker.invariant import GroupRules
 from prove.history.tables import text_id
 from prove.lab.load import plan as plans
@@ -38,7 +40,7 @@ class LeaseGroup:
 
     topic: str
     name: str
-    retries: Exponential
+    retries: RetryPolicy
     lease_ms: int
     max_messages: int
     """Of a worker's call."""
@@ -50,15 +52,8 @@ class LeaseGroup:
 
     @property
     def settings(self) -> dict[str, Any]:
-        said = {
-            "max": self.retries.max,
-            "strategy": "exponential",
-            "base_ms": round(self.retries.base_seconds * 1000),
-            "max_ms": round(self.retries.max_seconds * 1000),
-            "jitter": self.retries.jitter,
-        }
         chosen = {"filter": self.filter} if self.filter else {}
-        return {"start_from": "earliest", "order": self.order.value, "retries": said, **chosen}
+        return {"start_from": "earliest", "order": self.order.value, "retries": structs.asdict(self.retries), **chosen}
 
 
 _QUICK = Exponential(max=2, base_seconds=0.2, max_seconds=1.0)

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine, FetchLimits
-from lakelog.engine.leasing.consuming import JoinAsk, Membership
+from lakelog.engine.leasing.consuming import JoinAsk
 from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.membership import Membership
 from lakelog.model.position import AtOffset, Earliest
 from prove.history.tables import CallOutcome, MemberEvent, ReaderKind
 from prove.simulation.clients import SimulatedClient, SimulatedWorld

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import lakelog
-from lakelog.client.group_values import Answer, ConsumeWish, GroupPage, JoinWish
+from lakelog.client.group_values import Answer, ConsumeWish, JoinWish
 from lakelog.errors import OffsetOutOfRange
-from lakelog.model.group import GroupWish, Skipped
+from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
+from lakelog.model.progress import GroupPage
+from lakelog.model.seek import Skipped
 
 WISH = GroupWish(start=Earliest())
 
@@ -59,8 +61,10 @@ async def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None
         wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
         (lease,) = (await billing.consume(wish)).leases
         planned = await orders.skip("billing", partition=0, offset=8, dry_run=True)
-        assert planned == Skipped(partition=0, offset=8, messages=6, leased=2)
-        assert await orders.skip("billing", partition=0, offset=8) == planned
+        assert planned == Skipped(dry_run=True, partition=0, offset=8, messages=6, leased=2)
+        assert await orders.skip("billing", partition=0, offset=8) == Skipped(
+            partition=0, offset=8, messages=6, leased=2
+        )
         assert (await orders.skip("billing", partition=0, offset=8)).messages == 0
         await billing.answer("orders", "ann", [Answer(verb="ack", partition=0, token=lease.token, offsets=(0, 1))])
         (progress,) = await billing.progress()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish, Position
+from lakelog.client.group_values import JoinWish
 from lakelog.errors import PositionRefused, UnknownMember
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest
+from lakelog.model.seek import GroupPosition
 
 CURSOR = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
 
@@ -20,10 +21,16 @@ async def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_befor
         await orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
         joined = await group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
         assert {topic: list(some) for topic, some in joined.assigned.items()} == {"orders": [0, 1]}
-        assert await group.positions("orders") == {0: Position(0, 0), 1: Position(0, 0)}
+        assert await group.positions("orders") == {
+            0: GroupPosition(0, 0, 0),
+            1: GroupPosition(1, 0, 0),
+        }
         await group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
         await group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
-        assert await group.positions("orders") == {0: Position(3, 0), 1: Position(0, 0)}
+        assert await group.positions("orders") == {
+            0: GroupPosition(0, 3, 0),
+            1: GroupPosition(1, 0, 0),
+        }
         assert await group.lag("orders") == 7
         with pytest.raises(PositionRefused):
             await group.commit("orders", {0: 2})

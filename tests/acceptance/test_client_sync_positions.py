@@ -6,10 +6,11 @@ from __future__ import annotations
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish, Position
+from lakelog.client.group_values import JoinWish
 from lakelog.errors import PositionRefused, UnknownMember
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.position import Earliest
+from lakelog.model.seek import GroupPosition
 
 CURSOR = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
 
@@ -21,10 +22,16 @@ def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_before(url:
         orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
         joined = group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
         assert {topic: list(some) for topic, some in joined.assigned.items()} == {"orders": [0, 1]}
-        assert group.positions("orders") == {0: Position(0, 0), 1: Position(0, 0)}
+        assert group.positions("orders") == {
+            0: GroupPosition(0, 0, 0),
+            1: GroupPosition(1, 0, 0),
+        }
         group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
         group.commit("orders", {0: 3}, member_id="one", generation=joined.generation, epoch=0)
-        assert group.positions("orders") == {0: Position(3, 0), 1: Position(0, 0)}
+        assert group.positions("orders") == {
+            0: GroupPosition(0, 3, 0),
+            1: GroupPosition(1, 0, 0),
+        }
         assert group.lag("orders") == 7
         with pytest.raises(PositionRefused):
             group.commit("orders", {0: 2})

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
 from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
@@ -188,7 +189,9 @@ async def test_another_owner_or_an_old_lease_is_refused_and_changes_nothing(log:
             (late,) = await tell(one, "w1", said(verb, lease))
             assert isinstance(late, LeaseLost), verb
         after = await one.engine.groups.lag(one.scope, "billing")
-        assert [replace(each, oldest_ms=None) for each in after] == [replace(each, oldest_ms=None) for each in before]
+        assert [structs.replace(each, oldest_at=None) for each in after] == [
+            structs.replace(each, oldest_at=None) for each in before
+        ]
 
 
 async def test_a_lost_owners_messages_come_again_after_the_lease(log: Log) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import MemberInfo
 from lakelog.errors import ConfigurationError, GroupNotFound, GroupSettingsDiffer, InvalidRequest
+from lakelog.model.progress import MemberInfo
 from lakelog.spark import subscribe
 from lakelog.spark.subscribing.subscribe import SubscriptionSummary
 from tests.acceptance.client_kit import ThreadServer

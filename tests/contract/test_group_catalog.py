@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lakelog.errors import Conflict, GroupNotFound
 from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopic, Order
@@ -50,7 +51,7 @@ async def test_a_group_is_made_once_and_the_first_settings_hold(backing: Backing
         assert await one.groups.group_find(scope, "billing") is None
         made = await asyncio.gather(
             *(
-                catalog.groups.group_create(scope, "billing", kind, replace(DEFAULT, window=n + 1), n)
+                catalog.groups.group_create(scope, "billing", kind, structs.replace(DEFAULT, window=n + 1), n)
                 for n, (catalog, kind) in enumerate([(one, GroupKind.LEASE), (other, GroupKind.CURSOR)] * 3)
             )
         )

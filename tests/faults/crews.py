@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from lakelog.model.group import Exponential
+from lakelog.model.group import RetryPolicy
 from prove.checker import l5_redelivery as l5
 from prove.checker.catalog import INVARIANTS
 from prove.checker.invariant import CheckScope, GroupRules, RunInfo
@@ -36,16 +37,9 @@ LEASES = (*(f"S{number}" for number in range(8, 17)), "L5")
 """What the scenarios of publishing, and those of leases, are judged by."""
 
 
-def settings_of(retries: Exponential) -> dict[str, Any]:
+def settings_of(retries: RetryPolicy) -> dict[str, Any]:
     """What a consume says of a group that begins at the first message."""
-    said = {
-        "max": retries.max,
-        "strategy": "exponential",
-        "base_ms": round(retries.base_seconds * 1000),
-        "max_ms": round(retries.max_seconds * 1000),
-        "jitter": retries.jitter,
-    }
-    return {"start_from": "earliest", "retries": said}
+    return {"start_from": "earliest", "retries": structs.asdict(retries)}
 
 
 def publish(fleet: Fleet, topic: str, messages: Sequence[tuple[str | None, str]], *, server: int = 0) -> Places:

@@ -18,8 +18,8 @@ from benchmarks.lease_consumers import Consumer, transport_to
 from lakelog.batches import decode
 from lakelog.client.group_values import Consumed
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
+from lakelog.model.ranges import from_ranges
 from lakelog.segments import ContentHash, conform
-from lakelog.wire.leases import from_ranges
 
 VALUE = struct.Struct(">IQ")
 PADDING = bytes(range(188))

@@ -14,54 +14,15 @@ from lakelog.cli.output import print_fields, print_line, print_table
 from lakelog.cli.units import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
-    from lakelog.client.group_values import (
-        GroupDescription,
-        GroupInfo,
-        GroupSummary,
-        LeaseInfo,
-        MemberInfo,
-        PartitionProgress,
-    )
-    from lakelog.model.group import RetryPolicy, Skipped
+    from lakelog.model.group import GroupInfo
+    from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
+from lakelog.model.group import RetryPolicy
 
-_FIGURES = ("committed", "frontier", "log_start", "high_watermark", "epoch", "lag", "leased", "waiting", "skipped")
 _SHOWN_RUNS = 3
 _COMMAND = re.compile(r"`[^`]+`")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _MOST_DEAD = 10_000
 """The server counts dead letters up to this number."""
-_ENDS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
-
-
-def shape(group: GroupInfo) -> dict[str, object]:
-    settings = group.settings
-    return {
-        "group_id": group.name,
-        "kind": group.kind,
-        "settings": {
-            "order": settings.order,
-            "filter": settings.filter,
-            "retries": _retries_shape(settings.retries),
-            "dead_letter": settings.dead_letter,
-            "assignor": settings.assignor,
-            "window": settings.window,
-        },
-        "version": group.version,
-        "paused": sorted(group.paused),
-        "created_at": group.created_at,
-    }
-
-
-def summary(group: GroupSummary) -> dict[str, object]:
-    """Return a group with the fields of the group list in the HTTP API."""
-    return {
-        **shape(group),
-        "status": group.status,
-        "lag": group.lag,
-        "oldest_at": group.oldest_at,
-        "member_count": group.member_count,
-        "dead_letters": group.dead_letters,
-    }
 
 
 def print_list(groups: Sequence[GroupSummary], now: datetime | None = None) -> None:
@@ -85,30 +46,11 @@ def print_list(groups: Sequence[GroupSummary], now: datetime | None = None) -> N
 
 
 def described(found: GroupDescription) -> dict[str, object]:
-    """Return the whole description of a group; `leases` holds those of all partitions."""
-    return {
-        **shape(found.group),
-        "status": found.status,
-        "state": found.state,
-        "generation": found.generation,
-        "lag": found.lag,
-        "members": [_member_shape(member) for member in found.members],
-        "idle": found.idle,
-        "rebalances": found.rebalances,
-        "progress": [_progress_shape(each) for each in found.progress],
-        "leases": [_lease_shape(each, lease) for each in found.progress for lease in each.leases],
-        "dead_letters": found.dead_letters,
-    }
+    """Return the description as JSON shows it, with the lag and the leases of all partitions."""
+    from msgspec import to_builtins
 
-
-def skipped(found: Skipped) -> dict[str, object]:
-    return {
-        "partition": found.partition,
-        "offset": found.offset,
-        "messages": found.messages,
-        "leased": found.leased,
-        "unreadable": found.unreadable,
-    }
+    shown: dict[str, object] = to_builtins(found)
+    return shown | {"lag": found.lag, "leases": [lease for each in found.progress for lease in each.leases]}
 
 
 def print_settings(group: GroupInfo) -> None:
@@ -144,12 +86,9 @@ def show_paused(group: GroupInfo) -> str:
 def show_retries(policy: RetryPolicy) -> str:
     if policy.max == 0:
         return "none"
-    from lakelog.model.group import Exponential
-
-    if isinstance(policy, Exponential):
-        first, last = _seconds(policy.base_seconds), _seconds(policy.max_seconds)
-        return f"{policy.max}, after {first} and then twice as long, up to {last}"
-    return f"{policy.max}, each after {_seconds(policy.seconds)}"
+    if policy.strategy == "exponential":
+        return f"{policy.max}, after {_seconds(policy.base_ms)} and then twice as long, up to {_seconds(policy.max_ms)}"
+    return f"{policy.max}, each after {_seconds(policy.base_ms)}"
 
 
 def _settings(group: GroupInfo) -> dict[str, object]:
@@ -167,7 +106,7 @@ def _settings(group: GroupInfo) -> dict[str, object]:
 
 
 def _print_members(members: tuple[MemberInfo, ...], now: datetime) -> None:
-    from lakelog.client.group_values import show_partitions
+    from lakelog.model.progress import show_partitions
 
     if members:
         print_line("")
@@ -216,7 +155,7 @@ def _print_leases(progress: tuple[PartitionProgress, ...], now: datetime) -> Non
 
 def _offsets(lease: LeaseInfo) -> str:
     """Return the first ranges of offsets, and the number of messages if there are more ranges."""
-    from lakelog.client.group_values import show_ranges
+    from lakelog.model.progress import show_ranges
 
     shown = show_ranges(lease.offsets[:_SHOWN_RUNS])
     count = sum(last - first + 1 for first, last in lease.offsets)
@@ -245,50 +184,5 @@ def _print_wrapped(lines: Iterable[str]) -> None:
         print_line(textwrap.indent(line, "  "))
 
 
-def _member_shape(member: MemberInfo) -> dict[str, object]:
-    return {
-        "member_id": member.member_id,
-        "client_host": member.client_host,
-        "assigned_partitions": {topic: list(some) for topic, some in member.assigned.items()},
-        "topics": member.topics,
-        "session_timeout_ms": member.session_ms,
-        "seen_at": member.seen_at,
-    }
-
-
-def _progress_shape(each: PartitionProgress) -> dict[str, object]:
-    figures = {name: getattr(each, name) for name in (*_FIGURES, *_ENDS)}
-    further = {"oldest_at": each.oldest_at, "next_due_at": each.next_due_at, "reason": each.reason}
-    present = {name: found for name, found in further.items() if found is not None}
-    return {"topic": each.topic, "partition": each.partition, **figures, "status": each.status, **present}
-
-
-def _lease_shape(each: PartitionProgress, lease: LeaseInfo) -> dict[str, object]:
-    return {
-        "topic": each.topic,
-        "partition": each.partition,
-        "token": lease.token,
-        "owner": lease.owner,
-        "offsets": lease.offsets,
-        "granted_at": lease.granted_at,
-        "expires_at": lease.expires_at,
-        "suspect": lease.suspect,
-    }
-
-
-def _retries_shape(policy: RetryPolicy) -> dict[str, object]:
-    from lakelog.model.group import Exponential
-
-    if isinstance(policy, Exponential):
-        return {
-            "max": policy.max,
-            "strategy": "exponential",
-            "base_ms": round(policy.base_seconds * 1000),
-            "max_ms": round(policy.max_seconds * 1000),
-            "jitter": policy.jitter,
-        }
-    return {"max": policy.max, "strategy": "fixed", "base_ms": round(policy.seconds * 1000)}
-
-
-def _seconds(seconds: float) -> str:
-    return show_duration(timedelta(seconds=seconds))
+def _seconds(ms: int) -> str:
+    return show_duration(timedelta(milliseconds=ms))

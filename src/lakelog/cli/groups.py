@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +17,8 @@ from lakelog.cli.units import parse_duration, parse_time, show_count
 from lakelog.model.kinds import Assignor, Order
 
 if TYPE_CHECKING:
-    from lakelog.client.group_values import Sought
-    from lakelog.model.group import RetryPolicy, Skipped
+    from lakelog.model.seek import Skipped, Sought
+from lakelog.model.group import RetryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, move, pause, alter and delete groups.")
 
@@ -40,7 +39,7 @@ def list_groups(url: UrlOption = None, token: TokenOption = None, json: JsonOpti
     with open_log(url, token) as log:
         found = log.groups()
     if json:
-        print_json({"groups": [group_views.summary(group) for group in found]})
+        print_json({"groups": found})
     else:
         group_views.print_list(found)
 
@@ -82,8 +81,7 @@ def seek(
     with open_log(url, token) as log:
         moved = log.topic(topic).seek(name, **where, partition=partition, dry_run=dry_run)
     if json:
-        partitions = [{"partition": each.partition, "from": each.before, "to": each.after} for each in moved]
-        print_json({"dry_run": dry_run, "partitions": partitions})
+        print_json({"dry_run": dry_run, "partitions": moved})
         return
     print_table(
         ["partition", "from", "to", "change"],
@@ -165,7 +163,7 @@ def skip(
                 confirm(f"S{_skip_summary(name, topic, planned, 'skip')[1:]}?")
         skipped = found.skip(name, partition=partition, offset=to, dry_run=dry_run)
     if json:
-        print_json({"dry_run": dry_run, **group_views.skipped(skipped)})
+        print_json(skipped)
     else:
         print_line(_skip_summary(name, topic, skipped, "would skip" if dry_run else "skipped"))
 
@@ -281,7 +279,7 @@ def alter(
             given["retries"] = retry_policy(present, retries, base, longest)
         info = group.alter(**given)
     if json:
-        print_json(group_views.shape(info))
+        print_json(info)
     else:
         group_views.print_settings(info)
 
@@ -290,17 +288,14 @@ def retry_policy(
     present: RetryPolicy, retries: int | None, base_seconds: float | None, max_seconds: float | None
 ) -> RetryPolicy:
     """Return the current policy with the given changes. Setting a longest delay makes the policy exponential."""
-    from lakelog.model.group import Exponential, Fixed
+    from lakelog.model.retries import Exponential, Fixed
 
     count = present.max if retries is None else retries
-    if isinstance(present, Fixed):
-        base = present.seconds if base_seconds is None else base_seconds
-        if max_seconds is None:
-            return Fixed(max=count, seconds=base)
-        return Exponential(max=count, base_seconds=base, max_seconds=max_seconds)
-    base = present.base_seconds if base_seconds is None else base_seconds
-    longest = present.max_seconds if max_seconds is None else max_seconds
-    return replace(present, max=count, base_seconds=base, max_seconds=longest)
+    base = present.base_ms / 1000 if base_seconds is None else base_seconds
+    if present.strategy == "fixed" and max_seconds is None:
+        return Fixed(max=count, seconds=base)
+    longest = present.max_ms / 1000 if max_seconds is None else max_seconds
+    return Exponential(max=count, base_seconds=base, max_seconds=longest, jitter=present.jitter)
 
 
 @app.command()

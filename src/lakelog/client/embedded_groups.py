@@ -10,19 +10,16 @@ from lakelog.client.embedding.engine import EmbeddedEngine
 from lakelog.client.engine_values import (
     answered_of,
     consumed_of,
-    description_of,
-    group_of,
     letter_of,
-    membership_of,
-    progress_of,
     said_of,
-    summary_of,
-    time_of,
 )
 from lakelog.engine.groups.dead_letters import DeadLetterPage
 from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Skipped, Start
+from lakelog.model.group import GroupInfo, GroupWish, Start
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription, GroupPage, PartitionProgress, TopicStats
+from lakelog.model.seek import GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope
 
 R = TypeVar("R")
@@ -62,7 +59,7 @@ class GroupVerbs:
         results = await hub.engine.leases.answer(scope, topic, group, owner, said)
         return [answered_of(result) for result in results]
 
-    async def join(self, wish: values.JoinWish) -> values.Membership:
+    async def join(self, wish: values.JoinWish) -> Membership:
         hub, scope = await self._enter()
         ask = consuming.JoinAsk(
             group=wish.group,
@@ -73,29 +70,29 @@ class GroupVerbs:
             replaces=wish.replace,
             wish=wish.wish,
         )
-        return membership_of(await hub.engine.members.join(scope, ask))
+        return await hub.engine.members.join(scope, ask)
 
-    async def heartbeat(self, group: str, member_id: str, generation: int) -> values.Membership:
+    async def heartbeat(self, group: str, member_id: str, generation: int) -> Membership:
         hub, scope = await self._enter()
-        return membership_of(await hub.engine.members.heartbeat(scope, group, member_id, generation))
+        return await hub.engine.members.heartbeat(scope, group, member_id, generation)
 
     async def leave(self, group: str, member_id: str) -> None:
         hub, scope = await self._enter()
         await hub.engine.members.leave(scope, group, member_id)
 
-    async def list_groups(self, after: str | None) -> values.GroupPage:
+    async def list_groups(self, after: str | None) -> GroupPage:
         hub, scope = await self._enter()
         found = await hub.engine.groups.list(scope, after=after or "", limit=_PAGE)
-        following = found[-1].group.name if len(found) == _PAGE else None
-        return values.GroupPage(groups=[summary_of(each) for each in found], next=following)
+        following = found[-1].name if len(found) == _PAGE else None
+        return GroupPage(groups=found, next=following)
 
-    async def describe(self, group: str) -> values.GroupDescription:
+    async def describe(self, group: str) -> GroupDescription:
         hub, scope = await self._enter()
-        return description_of(await hub.engine.groups.describe(scope, group))
+        return await hub.engine.groups.describe(scope, group)
 
-    async def alter(self, group: str, wish: GroupWish) -> values.GroupInfo:
+    async def alter(self, group: str, wish: GroupWish) -> GroupInfo:
         hub, scope = await self._enter()
-        return group_of(await hub.engine.groups.alter(scope, group, wish))
+        return (await hub.engine.groups.alter(scope, group, wish)).info()
 
     async def delete(self, group: str) -> None:
         hub, scope = await self._enter()
@@ -115,45 +112,25 @@ class GroupVerbs:
         elif topic is not None:
             await hub.engine.groups.resume_topic(scope, topic)
 
-    async def lag(self, group: str, topic: str | None) -> list[values.PartitionProgress]:
+    async def lag(self, group: str, topic: str | None) -> list[PartitionProgress]:
         hub, scope = await self._enter()
-        return [progress_of(each) for each in await hub.engine.groups.lag(scope, group, topic)]
+        return await hub.engine.groups.lag(scope, group, topic)
 
-    async def stats(self, topic: str) -> values.TopicStats:
+    async def stats(self, topic: str) -> TopicStats:
         hub, scope = await self._enter()
-        found = await hub.engine.groups.stats(scope, topic)
-        return values.TopicStats(
-            messages=found.messages,
-            partitions=found.partitions,
-            oldest_at=time_of(found.oldest_ms),
-            newest_at=time_of(found.newest_ms),
-            groups=tuple(
-                values.GroupStats(
-                    group=group.group,
-                    lag=group.lag,
-                    pending=group.pending,
-                    dead_letters=group.dead_letters,
-                    committed=group.committed,
-                )
-                for group in found.groups
-            ),
-        )
+        return await hub.engine.groups.stats(scope, topic)
 
-    async def seek(
-        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool
-    ) -> list[values.Sought]:
+    async def seek(self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool) -> list[Sought]:
         hub, scope = await self._enter()
-        moved = await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
-        return [values.Sought(*each) for each in moved]
+        return await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
 
     async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool) -> Skipped:
         hub, scope = await self._enter()
         return await hub.engine.groups.skip(scope, group, topic, partition, offset, dry_run=dry_run)
 
-    async def positions(self, group: str, topic: str) -> dict[int, values.Position]:
+    async def positions(self, group: str, topic: str) -> list[GroupPosition]:
         hub, scope = await self._enter()
-        found = await hub.engine.groups.positions(scope, group, topic)
-        return {partition: values.Position(*position) for partition, position in found.items()}
+        return await hub.engine.groups.positions(scope, group, topic)
 
     async def commit(self, group: str, wish: values.CommitWish) -> None:
         hub, scope = await self._enter()
@@ -246,22 +223,22 @@ class AsyncEmbeddedGroups:
     ) -> list[values.Answered | LakelogError]:
         return await self._run(self._verbs.answer, seconds, topic, group, owner, answers)
 
-    async def join(self, wish: values.JoinWish, seconds: float) -> values.Membership:
+    async def join(self, wish: values.JoinWish, seconds: float) -> Membership:
         return await self._run(self._verbs.join, seconds, wish)
 
-    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> values.Membership:
+    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
         return await self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
 
     async def leave(self, group: str, member_id: str, seconds: float) -> None:
         await self._run(self._verbs.leave, seconds, group, member_id)
 
-    async def list_groups(self, after: str | None, seconds: float) -> values.GroupPage:
+    async def list_groups(self, after: str | None, seconds: float) -> GroupPage:
         return await self._run(self._verbs.list_groups, seconds, after, writes=False)
 
-    async def describe(self, group: str, seconds: float) -> values.GroupDescription:
+    async def describe(self, group: str, seconds: float) -> GroupDescription:
         return await self._run(self._verbs.describe, seconds, group, writes=False)
 
-    async def alter(self, group: str, wish: GroupWish, seconds: float) -> values.GroupInfo:
+    async def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
         return await self._run(self._verbs.alter, seconds, group, wish)
 
     async def delete(self, group: str, seconds: float) -> None:
@@ -273,21 +250,21 @@ class AsyncEmbeddedGroups:
     async def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
         await self._run(self._verbs.resume, seconds, group, topic)
 
-    async def lag(self, group: str, topic: str | None, seconds: float) -> list[values.PartitionProgress]:
+    async def lag(self, group: str, topic: str | None, seconds: float) -> list[PartitionProgress]:
         return await self._run(self._verbs.lag, seconds, group, topic, writes=False)
 
-    async def stats(self, topic: str, seconds: float) -> values.TopicStats:
+    async def stats(self, topic: str, seconds: float) -> TopicStats:
         return await self._run(self._verbs.stats, seconds, topic, writes=False)
 
     async def seek(
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> list[values.Sought]:
+    ) -> list[Sought]:
         return await self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
 
     async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
         return await self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
 
-    async def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
+    async def positions(self, group: str, topic: str, seconds: float) -> list[GroupPosition]:
         return await self._run(self._verbs.positions, seconds, group, topic, writes=False)
 
     async def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:
@@ -321,22 +298,22 @@ class EmbeddedGroups:
     ) -> list[values.Answered | LakelogError]:
         return self._run(self._verbs.answer, seconds, topic, group, owner, answers)
 
-    def join(self, wish: values.JoinWish, seconds: float) -> values.Membership:
+    def join(self, wish: values.JoinWish, seconds: float) -> Membership:
         return self._run(self._verbs.join, seconds, wish)
 
-    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> values.Membership:
+    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
         return self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
 
     def leave(self, group: str, member_id: str, seconds: float) -> None:
         self._run(self._verbs.leave, seconds, group, member_id)
 
-    def list_groups(self, after: str | None, seconds: float) -> values.GroupPage:
+    def list_groups(self, after: str | None, seconds: float) -> GroupPage:
         return self._run(self._verbs.list_groups, seconds, after, writes=False)
 
-    def describe(self, group: str, seconds: float) -> values.GroupDescription:
+    def describe(self, group: str, seconds: float) -> GroupDescription:
         return self._run(self._verbs.describe, seconds, group, writes=False)
 
-    def alter(self, group: str, wish: GroupWish, seconds: float) -> values.GroupInfo:
+    def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
         return self._run(self._verbs.alter, seconds, group, wish)
 
     def delete(self, group: str, seconds: float) -> None:
@@ -348,21 +325,21 @@ class EmbeddedGroups:
     def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
         self._run(self._verbs.resume, seconds, group, topic)
 
-    def lag(self, group: str, topic: str | None, seconds: float) -> list[values.PartitionProgress]:
+    def lag(self, group: str, topic: str | None, seconds: float) -> list[PartitionProgress]:
         return self._run(self._verbs.lag, seconds, group, topic, writes=False)
 
-    def stats(self, topic: str, seconds: float) -> values.TopicStats:
+    def stats(self, topic: str, seconds: float) -> TopicStats:
         return self._run(self._verbs.stats, seconds, topic, writes=False)
 
     def seek(
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> list[values.Sought]:
+    ) -> list[Sought]:
         return self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
 
     def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
         return self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
 
-    def positions(self, group: str, topic: str, seconds: float) -> dict[int, values.Position]:
+    def positions(self, group: str, topic: str, seconds: float) -> list[GroupPosition]:
         return self._run(self._verbs.positions, seconds, group, topic, writes=False)
 
     def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:

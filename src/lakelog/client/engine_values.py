@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 
 from lakelog.client import group_values as values
 from lakelog.engine.groups.redrive import DeadLetter
 from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
-from lakelog.model.group import DEFAULT_LEASE_MS, Group
-from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead, to_ranges
+from lakelog.model.group import DEFAULT_LEASE_MS
+from lakelog.model.ranges import to_ranges
+from lakelog.model.times import to_time
+from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,103 +75,6 @@ def answered_of(found: consuming.Answered | LakelogError) -> values.Answered | L
     )
 
 
-def membership_of(found: consuming.Membership) -> values.Membership:
-    return values.Membership(
-        member_id=found.member_id,
-        generation=found.generation,
-        assigned=found.assigned,
-        revoked=found.revoked,
-        heartbeat_ms=found.heartbeat_ms,
-        skipped_at_start=found.skipped_at_start,
-    )
-
-
-def group_of(group: Group) -> values.GroupInfo:
-    return values.GroupInfo(**_group(group))
-
-
-def summary_of(found: consuming.GroupSummary) -> values.GroupSummary:
-    return values.GroupSummary(
-        **_group(found.group),
-        status=found.status,
-        lag=found.lag,
-        oldest_at=time_of(found.oldest_ms),
-        member_count=found.members,
-        dead_letters=found.dead_letters,
-    )
-
-
-def _group(group: Group) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "kind": group.kind,
-        "settings": group.settings,
-        "version": group.version,
-        "paused": group.paused,
-        "created_at": group.created_at,
-    }
-
-
-def description_of(info: consuming.GroupInfo) -> values.GroupDescription:
-    return values.GroupDescription(
-        group=group_of(info.group),
-        status=info.status,
-        state=info.members.state,
-        generation=info.members.generation,
-        members=tuple(
-            values.MemberInfo(
-                member_id=member.member_id,
-                client_host=member.client_host,
-                topics=tuple(member.topics),
-                assigned=member.assigned,
-                session_ms=member.session_ms,
-                seen_at=time_of(member.seen_ms),
-            )
-            for member in info.members.members
-        ),
-        idle=tuple(info.members.idle),
-        progress=tuple(progress_of(each) for each in info.progress),
-        dead_letters=info.dead_letters,
-        rebalances=info.members.rebalances,
-    )
-
-
-_SAME = (
-    *(
-        "topic",
-        "partition",
-        "committed",
-        "frontier",
-        "log_start",
-        "high_watermark",
-        "epoch",
-        "lag",
-        "leased",
-        "waiting",
-    ),
-    *("skipped", "acked", "dead", "discarded", "filtered", "expired", "cut", "status", "reason"),
-)
-
-
-def progress_of(found: consuming.PartitionProgress) -> values.PartitionProgress:
-    return values.PartitionProgress(
-        **{name: getattr(found, name) for name in _SAME},
-        oldest_at=time_of(found.oldest_ms),
-        next_due_at=time_of(found.next_due_ms),
-        leases=tuple(
-            values.LeaseInfo(
-                token=lease.token,
-                owner=lease.owner,
-                offsets=tuple((first, end - 1) for first, end in lease.offsets),
-                granted_at=time_of(lease.granted_ms),
-                expires_at=time_of(lease.expires_ms),
-                suspect=lease.suspect,
-            )
-            for lease in found.leases
-        ),
-    )
-
-
 def letter_of(letter: DeadLetter) -> values.DeadLetter:
     message = letter.message
     return values.DeadLetter(
@@ -181,7 +85,7 @@ def letter_of(letter: DeadLetter) -> values.DeadLetter:
         error=letter.error,
         deliveries=letter.deliveries,
         failures=letter.failures,
-        at=time_of(letter.at_ms),
+        at=to_time(letter.at_ms),
         owner=letter.owner,
         state=letter.state.value,
         key=message.key if message else None,
@@ -195,7 +99,3 @@ def letter_of(letter: DeadLetter) -> values.DeadLetter:
         redriven_to=letter.redriven_to,
         traceback=letter.traceback,
     )
-
-
-def time_of(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)

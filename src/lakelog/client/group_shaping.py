@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,38 +15,19 @@ from lakelog.client.group_values import (
     CommitWish,
     ConsumeWish,
     DeadLetter,
-    GroupDescription,
-    GroupInfo,
-    GroupPage,
-    GroupStats,
-    GroupSummary,
     JoinWish,
-    LeaseInfo,
-    MemberInfo,
-    Membership,
-    PartitionProgress,
-    Position,
     Redriven,
     RedriveWish,
-    Sought,
-    TopicStats,
 )
 from lakelog.errors import LakelogError
 from lakelog.model.group import (
-    Assignor,
-    Exponential,
-    Fixed,
-    GroupKind,
-    GroupSettings,
     GroupWish,
     NoStart,
-    Order,
-    RetryPolicy,
     Start,
 )
 from lakelog.model.position import AtOffset, AtTime, Earliest
+from lakelog.model.ranges import to_ranges
 from lakelog.wire import consume_shapes, group_shapes, problems
-from lakelog.wire.leases import to_ranges
 
 
 def consume_shape(wish: ConsumeWish) -> consume_shapes.Consume:
@@ -94,10 +74,6 @@ def commit_shape(wish: CommitWish) -> group_shapes.Commit:
     )
 
 
-def positions_of(shape: group_shapes.Positions) -> dict[int, Position]:
-    return {each.partition: Position(each.offset, each.epoch) for each in shape.positions}
-
-
 def alter_shape(wish: GroupWish) -> consume_shapes.SettingsShape:
     return consume_shapes.SettingsShape(**_settings(wish))
 
@@ -132,79 +108,6 @@ def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
     )
 
 
-def membership_of(shape: group_shapes.MembershipShape) -> Membership:
-    return Membership(
-        member_id=shape.member_id,
-        generation=shape.generation,
-        assigned=shape.assigned_partitions,
-        revoked=shape.revoked_partitions,
-        heartbeat_ms=shape.heartbeat_interval_ms,
-        skipped_at_start=shape.skipped_at_start,
-    )
-
-
-def group_of(shape: group_shapes.GroupShape) -> GroupInfo:
-    return GroupInfo(**_group(shape))
-
-
-def page_of(shape: group_shapes.GroupSummaries) -> GroupPage:
-    return GroupPage(groups=[_summary(each) for each in shape.groups], next=shape.next)
-
-
-def _summary(shape: group_shapes.GroupSummary) -> GroupSummary:
-    return GroupSummary(
-        **_group(shape),
-        status=shape.status,
-        lag=shape.lag,
-        oldest_at=shape.oldest_at,
-        member_count=shape.member_count,
-        dead_letters=shape.dead_letters,
-    )
-
-
-def _group(shape: group_shapes.GroupShape) -> dict[str, Any]:
-    settings = GroupSettings(
-        order=Order(shape.settings.order),
-        filter=shape.settings.filter,
-        retries=_retries_of(shape.settings.retries),
-        dead_letter=shape.settings.dead_letter,
-        assignor=Assignor(shape.settings.assignor),
-        window=shape.settings.window,
-    )
-    return {
-        "name": shape.group_id,
-        "kind": GroupKind(shape.kind),
-        "settings": settings,
-        "version": shape.version,
-        "paused": frozenset(shape.paused),
-        "created_at": shape.created_at,
-    }
-
-
-def description_of(shape: group_shapes.GroupDescribed, held: Sequence[group_shapes.HeldShape] = ()) -> GroupDescription:
-    return GroupDescription(
-        group=group_of(shape),
-        status=shape.status,
-        state=shape.state,
-        generation=shape.generation,
-        members=tuple(_member(member) for member in shape.members),
-        idle=tuple(shape.idle),
-        progress=tuple(progress_of(each, held) for each in shape.progress),
-        dead_letters=shape.dead_letters,
-        rebalances=shape.rebalances,
-    )
-
-
-def progress_of(shape: group_shapes.ProgressShape, held: Sequence[group_shapes.HeldShape] = ()) -> PartitionProgress:
-    fields = msgspec.structs.asdict(shape)
-    mine = [lease for lease in held if (lease.topic, lease.partition) == (shape.topic, shape.partition)]
-    return PartitionProgress(**fields, leases=tuple(_lease(lease) for lease in mine))
-
-
-def sought_of(shape: group_shapes.Sought) -> list[Sought]:
-    return [Sought(moved.partition, moved.from_, moved.to) for moved in shape.partitions]
-
-
 def seek_shape(topic: str, to: Start | str, partition: int | None, dry_run: bool) -> group_shapes.Seek:
     if isinstance(to, str):
         return group_shapes.Seek(topic=topic, message_id=to, partition=partition, dry_run=dry_run)
@@ -214,25 +117,6 @@ def seek_shape(topic: str, to: Start | str, partition: int | None, dry_run: bool
         return group_shapes.Seek(topic=topic, timestamp=to.time, partition=partition, dry_run=dry_run)
     position = "earliest" if isinstance(to, Earliest) else "latest"
     return group_shapes.Seek(topic=topic, position=position, partition=partition, dry_run=dry_run)  # type: ignore[arg-type]
-
-
-def stats_of(shape: group_shapes.TopicStats) -> TopicStats:
-    return TopicStats(
-        messages=shape.messages,
-        partitions=shape.partitions,
-        oldest_at=shape.oldest_at,
-        newest_at=shape.newest_at,
-        groups=tuple(
-            GroupStats(
-                group=group.group_id,
-                lag=group.lag,
-                pending=group.pending,
-                dead_letters=group.dead_letters,
-                committed=group.committed,
-            )
-            for group in shape.groups
-        ),
-    )
 
 
 class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,56 +219,15 @@ def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
     )
 
 
-def _member(shape: group_shapes.MemberShape) -> MemberInfo:
-    return MemberInfo(
-        member_id=shape.member_id,
-        client_host=shape.client_host,
-        topics=tuple(shape.topics),
-        assigned=shape.assigned_partitions,
-        session_ms=shape.session_timeout_ms,
-        seen_at=shape.seen_at,
-    )
-
-
-def _lease(shape: group_shapes.HeldShape) -> LeaseInfo:
-    return LeaseInfo(
-        token=shape.token,
-        owner=shape.owner,
-        offsets=tuple((first, last) for first, last in shape.offsets),
-        granted_at=shape.granted_at,
-        expires_at=shape.expires_at,
-        suspect=shape.suspect,
-    )
-
-
 def _settings(wish: GroupWish) -> dict[str, Any]:
     return {
         "order": None if wish.order is None else wish.order.value,
         "filter": wish.filter,
-        "retries": None if wish.retries is None else _retries(wish.retries),
+        "retries": wish.retries,
         "dead_letter": wish.dead_letter,
         "assignor": None if wish.assignor is None else wish.assignor.value,
         "window": wish.window,
     }
-
-
-def _retries(policy: RetryPolicy) -> consume_shapes.Retries:
-    if isinstance(policy, Fixed):
-        return consume_shapes.Retries(max=policy.max, strategy="fixed", base_ms=round(policy.seconds * 1000))
-    return consume_shapes.Retries(
-        max=policy.max,
-        base_ms=round(policy.base_seconds * 1000),
-        max_ms=round(policy.max_seconds * 1000),
-        jitter=policy.jitter,
-    )
-
-
-def _retries_of(shape: consume_shapes.Retries) -> RetryPolicy:
-    if shape.strategy == "fixed":
-        return Fixed(max=shape.max, seconds=shape.base_ms / 1000)
-    return Exponential(
-        max=shape.max, base_seconds=shape.base_ms / 1000, max_seconds=shape.max_ms / 1000, jitter=shape.jitter
-    )
 
 
 def _start(start: Start | None) -> int | str | None:

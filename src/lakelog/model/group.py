@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+from msgspec.structs import replace
 
 from lakelog.errors import GroupSettingsDiffer
-from lakelog.model.arguments import check_number, check_whole
 from lakelog.model.kinds import Assignor as Assignor
 from lakelog.model.kinds import GroupKind as GroupKind
 from lakelog.model.kinds import Order as Order
+from lakelog.model.limits import MAX_OWNER_BYTES as MAX_OWNER_BYTES
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.retries import MAX_RETRIES as MAX_RETRIES
+from lakelog.model.retries import Exponential as Exponential
+from lakelog.model.retries import Fixed as Fixed
+from lakelog.model.retries import RetryPolicy as RetryPolicy
+from lakelog.model.structs import Value
 from lakelog.model.topic import Scope
 
 DEFAULT_LEASE_MS = 30_000
@@ -19,74 +27,8 @@ DEFAULT_SESSION_MS = 30_000
 DEFAULT_HEARTBEAT_MS = 10_000
 MIN_LEASE_MS, MAX_LEASE_MS = 100, 12 * 3600 * 1000
 MIN_SESSION_MS, MAX_SESSION_MS = 500, 30 * 60 * 1000
-MAX_OWNER_BYTES = 200
 MAX_REASON_BYTES = 4096
-MAX_RETRIES = 1000
-MAX_RETRY_SECONDS = 86_400
 MAX_WINDOW = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exponential:
-    """A retry policy with growing delays: `base_seconds` after the first failure, doubled after each further one.
-
-    Args:
-        max: How often a message is delivered again, from 0 to 1000. Default: 3, so that the fourth failure is the last.
-        base_seconds: The delay after the first failure, in seconds, from 0 to 86,400. Default: 1.
-        max_seconds: The longest delay, in seconds, from 0 to 86,400. Default: 60.
-        jitter: The share of the delay that is taken away at random, from 0 to 1, so that messages that failed together
-            do not come back together. Default: 0.2.
-    """
-
-    max: int = 3
-    base_seconds: float = 1.0
-    max_seconds: float = 60.0
-    jitter: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_whole("max", self.max, 0, MAX_RETRIES)
-        check_number("base_seconds", self.base_seconds, 0, MAX_RETRY_SECONDS)
-        check_number("max_seconds", self.max_seconds, 0, MAX_RETRY_SECONDS)
-        check_number("jitter", self.jitter, 0, 1)
-
-    def delay_ms(self, failures: int, chance: float) -> int:
-        """Return the delay in milliseconds.
-
-        Args:
-            failures: How often the message has failed, from 1.
-            chance: A random number from 0 to 1, for the jitter.
-        """
-        seconds = min(self.base_seconds * 2.0 ** min(failures - 1, 40), self.max_seconds)
-        return round(1000 * seconds * (1 - self.jitter * chance))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """A retry policy with the same delay after each failure.
-
-    Args:
-        max: How often a message is delivered again, from 0 to 1000. Default: 3.
-        seconds: The delay in seconds, from 0 to 86,400. Default: 1.
-    """
-
-    max: int = 3
-    seconds: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_whole("max", self.max, 0, MAX_RETRIES)
-        check_number("seconds", self.seconds, 0, MAX_RETRY_SECONDS)
-
-    def delay_ms(self, failures: int, chance: float) -> int:
-        """Return the delay in milliseconds.
-
-        Args:
-            failures: How often the message has failed; not used.
-            chance: A random number from 0 to 1; not used.
-        """
-        return round(1000 * self.seconds)
-
-
-RetryPolicy = Exponential | Fixed
 
 
 class NoStart:
@@ -103,21 +45,44 @@ Start = Earliest | Latest | AtTime | AtOffset | NoStart
 """Where a group begins in a topic that it has not read before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """What holds for all members of a group."""
+class GroupSettings(Value, frozen=True, kw_only=True):
+    """The settings of a group, which hold for all its members.
+
+    Attributes:
+        order: Which messages run one after another.
+        filter: Which messages the group gets; None means all.
+        retries: How a failed message is delivered again.
+        dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
+        assignor: How partitions are shared among the members.
+        window: How many messages of one partition are leased or wait for a retry at most, from 1 to 10,000.
+    """
 
     order: Order = Order.KEY
     filter: str | None = None
-    retries: RetryPolicy = field(default_factory=Exponential)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     dead_letter: bool = True
-    """Whether a message that failed too often is kept as a dead letter; else it ends as discarded."""
     assignor: Assignor = Assignor.COOPERATIVE
-    window: int = 2000
-    """At most so many messages of a partition are leased or wait for a retry."""
+    window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] = 2000
 
-    def __post_init__(self) -> None:
-        check_whole("window", self.window, 1, MAX_WINDOW)
+
+class GroupInfo(Value, frozen=True, kw_only=True):
+    """A group and its settings.
+
+    Attributes:
+        name: The name of the group.
+        kind: Whether the group leases messages or commits positions.
+        settings: The settings.
+        version: A number that rises with every change of the settings, and with pause and resume.
+        paused: The paused topics, sorted; `*` means all.
+        created_at: When the group was created.
+    """
+
+    name: str = field(name="group_id")
+    kind: GroupKind
+    settings: GroupSettings
+    version: int
+    paused: tuple[str, ...]
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +118,7 @@ class GroupWish:
                 )
 
     def _stated(self) -> dict[str, Any]:
-        stated = {each.name: getattr(self, each.name) for each in fields(GroupSettings)}
+        stated = {name: getattr(self, name) for name in GroupSettings.__struct_fields__}
         return {name: wanted for name, wanted in stated.items() if wanted is not None}
 
 
@@ -174,27 +139,23 @@ class Group:
     created_at: datetime
 
     def is_paused(self, topic: str) -> bool:
+        """Return whether the group does not deliver messages of the topic."""
         return topic in self.paused or "*" in self.paused
 
+    def stated(self) -> dict[str, Any]:
+        """Return the fields of `GroupInfo`, for it and the values that extend it."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "settings": self.settings,
+            "version": self.version,
+            "paused": tuple(sorted(self.paused)),
+            "created_at": self.created_at,
+        }
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """What a skip did, or would do in a dry run.
-
-    Attributes:
-        partition: The number of the partition.
-        offset: The offset to which the group moves.
-        messages: How many messages are skipped: they are counted as `cut`.
-        leased: How many messages below the offset are leased, and stay with their owners.
-        unreadable: The first and the last offset of what stops the group: the file of their segment is damaged or
-            missing. None if the next message can be read.
-    """
-
-    partition: int
-    offset: int
-    messages: int
-    leased: int
-    unreadable: tuple[int, int] | None = None
+    def info(self) -> GroupInfo:
+        """Return the group as callers see it."""
+        return GroupInfo(**self.stated())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lakelog.errors import InvalidRequest
-from lakelog.model.limits import MAX_NAME_LENGTH
+from lakelog.model.limits import MAX_NAME_LENGTH, MAX_OWNER_BYTES, MAX_PARTITIONS
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=MAX_NAME_LENGTH)]
 """The name of a topic, a group or a pipeline."""
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Natural = Annotated[int, Meta(ge=0, le=2**62)]
+PartitionNumber = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
+Text = Annotated[str, Meta(max_length=64 << 10)]
+# PostgreSQL cannot store the character 0 in a text.
+Identity = Annotated[str, Meta(min_length=1, max_length=MAX_OWNER_BYTES, pattern="^[^\\u0000]+$")]
+"""The id of an owner, a member or a request: any text, chosen by the caller."""
 Time = Annotated[datetime, Meta(tz=True)]
 """A time with its time zone; RFC 3339 in JSON."""
 

@@ -12,7 +12,8 @@ from lakelog.engine.leasing.consuming import Answer as Said
 from lakelog.engine.leasing.consuming import Answered, Verb
 from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
-from lakelog.server.bodies import answer_json, check_identity, json_body, time_of
+from lakelog.model.times import to_time
+from lakelog.server.bodies import answer_json, check_identity, json_body
 from lakelog.server.calls import Answer, Call
 from lakelog.server.homes import Homes
 from lakelog.server.lease_forms import result_shape
@@ -84,7 +85,7 @@ class Answering:
         if isinstance(result, LakelogError):
             raise result
         if result.expires_ms is not None:
-            return answer_json(shapes.Extended(expires_at=time_of(result.expires_ms)))
+            return answer_json(shapes.Extended(expires_at=to_time(result.expires_ms)))
         return Answer(204, b"")
 
     async def _answered(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,8 +10,6 @@ from lakelog.errors import InvalidRequest
 from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
 from lakelog.server.messages import decode_json
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,15 +40,6 @@ async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def answer_json(shape: object, status: int = 200) -> Answer:
     return Answer(status, _encode(shape), JSON_TYPE)
-
-
-def time_of(ms: int) -> datetime:
-    """Milliseconds since 1970 as a time."""
-    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
-
-
-def time_or_none(ms: int | None) -> datetime | None:
-    return None if ms is None else time_of(ms)
 
 
 def check_identity(name: str, text: str | None, limit: int) -> None:

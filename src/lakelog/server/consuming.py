@@ -16,6 +16,7 @@ from lakelog.engine.leasing.consuming import Answer as Said
 from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Verb
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering, raise_if_alike, said_of
 from lakelog.server.bodies import check_identity, json_body
@@ -30,7 +31,6 @@ from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
 from lakelog.server.wishes import wish_of
 from lakelog.wire.consume_shapes import Consume
-from lakelog.wire.leases import to_ranges
 
 _CONSUME = msgspec.json.Decoder(Consume)
 _log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.names import check_name
 from lakelog.model.repair import Repair
+from lakelog.model.times import to_time
 from lakelog.server.audit import given
-from lakelog.server.bodies import answer_json, decoded_body, optional_body, time_of
+from lakelog.server.bodies import answer_json, decoded_body, optional_body
 from lakelog.server.calls import Answer, Call
 from lakelog.server.messages import COLUMNS, message_of, shown_as
 from lakelog.server.query import integer, known_query
@@ -145,7 +146,7 @@ def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
         error=letter.error,
         deliveries=letter.deliveries,
         failures=letter.failures,
-        dead_at=time_of(letter.at_ms),
+        dead_at=to_time(letter.at_ms),
         owner=letter.owner,
         lineage=letter.lineage,
         redriven_to=letter.redriven_to,

@@ -9,10 +9,11 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.group import Start
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.progress import GroupLag, GroupList, GroupPage, LeaseList
+from lakelog.model.seek import GroupPositions, SeekResult
 from lakelog.server.audit import given
 from lakelog.server.bodies import answer_json, decoded_body, json_body, optional_body
 from lakelog.server.calls import Answer, Call
-from lakelog.server.group_views import described, group_shape, held_shapes, progress_shape, stats_shape, summary_shape
 from lakelog.server.homes import Homes
 from lakelog.server.messages import decode_json, to_utc
 from lakelog.server.query import integer, known_query
@@ -39,29 +40,28 @@ class GroupRoutes:
         limit = integer(query, "limit", 1000, 1, 1000)
         after = check_name("group", query["after"]) if "after" in query else ""
         groups = await self._engine.groups.list(call.scope, after=after, limit=limit)
-        following = groups[-1].group.name if len(groups) == limit else None
-        return answer_json(shapes.GroupSummaries(groups=[summary_shape(each) for each in groups], next=following))
+        following = groups[-1].name if len(groups) == limit else None
+        return answer_json(GroupPage(groups=groups, next=following))
 
     async def describe(self, call: Call) -> Answer:
         known_query(call, frozenset())
-        return answer_json(described(await self._engine.groups.describe(call.scope, call.parameters["group"])))
+        return answer_json(await self._engine.groups.describe(call.scope, call.parameters["group"]))
 
     async def lag(self, call: Call) -> Answer:
         group = call.parameters["group"]
         progress = await self._engine.groups.lag(call.scope, group, _topic(call))
-        partitions = [progress_shape(each) for each in progress]
-        return answer_json(shapes.Lag(group_id=group, lag=sum(each.lag for each in progress), partitions=partitions))
+        return answer_json(GroupLag(group_id=group, lag=sum(each.lag for each in progress), partitions=progress))
 
     async def leases(self, call: Call) -> Answer:
         group = call.parameters["group"]
         progress = await self._engine.groups.lag(call.scope, group, _topic(call))
-        return answer_json(shapes.Held(group_id=group, leases=held_shapes(progress)))
+        return answer_json(LeaseList(group_id=group, leases=[lease for each in progress for lease in each.leases]))
 
     async def alter(self, call: Call) -> Answer:
         shape: consume_shapes.SettingsShape = await decoded_body(call, _ALTER)
         call.note(**given(shape))
         wish = settings_wish(shape)
-        return answer_json(group_shape(await self._engine.groups.alter(call.scope, call.parameters["group"], wish)))
+        return answer_json((await self._engine.groups.alter(call.scope, call.parameters["group"], wish)).info())
 
     async def delete(self, call: Call) -> Answer:
         await self._engine.groups.delete(call.scope, call.parameters["group"])
@@ -71,25 +71,25 @@ class GroupRoutes:
         shape: shapes.Pause = await optional_body(call, _PAUSE)
         call.note(**given(shape))
         group = await self._engine.groups.pause(call.scope, call.parameters["group"], shape.topic)
-        return answer_json(group_shape(group))
+        return answer_json(group.info())
 
     async def resume(self, call: Call) -> Answer:
         shape: shapes.Pause = await optional_body(call, _PAUSE)
         call.note(**given(shape))
         group = await self._engine.groups.resume(call.scope, call.parameters["group"], shape.topic)
-        return answer_json(group_shape(group))
+        return answer_json(group.info())
 
     async def pause_topic(self, call: Call) -> Answer:
         groups = await self._engine.groups.pause_topic(call.scope, call.parameters["topic"])
-        return answer_json(shapes.GroupList(groups=[group_shape(group) for group in groups]))
+        return answer_json(GroupList(groups=[group.info() for group in groups]))
 
     async def resume_topic(self, call: Call) -> Answer:
         groups = await self._engine.groups.resume_topic(call.scope, call.parameters["topic"])
-        return answer_json(shapes.GroupList(groups=[group_shape(group) for group in groups]))
+        return answer_json(GroupList(groups=[group.info() for group in groups]))
 
     async def stats(self, call: Call) -> Answer:
         known_query(call, frozenset())
-        return answer_json(stats_shape(await self._engine.groups.stats(call.scope, call.parameters["topic"])))
+        return answer_json(await self._engine.groups.stats(call.scope, call.parameters["topic"]))
 
     async def seek(self, call: Call) -> Answer:
         shape: shapes.Seek = await decoded_body(call, _SEEK)
@@ -103,8 +103,7 @@ class GroupRoutes:
             partition=shape.partition,
             dry_run=shape.dry_run,
         )
-        partitions = [shapes.Moved(partition=number, from_=before, to=after) for number, before, after in moved]
-        return answer_json(shapes.Sought(dry_run=shape.dry_run, partitions=partitions))
+        return answer_json(SeekResult(dry_run=shape.dry_run, partitions=moved))
 
     async def skip(self, call: Call) -> Answer:
         body = await json_body(call)
@@ -121,33 +120,20 @@ class GroupRoutes:
             call.scope, group, shape.topic, shape.partition, shape.offset, dry_run=shape.dry_run
         )
         call.note(messages=str(skipped.messages))
-        return answer_json(
-            shapes.Skipped(
-                dry_run=shape.dry_run,
-                partition=skipped.partition,
-                offset=skipped.offset,
-                messages=skipped.messages,
-                leased=skipped.leased,
-                unreadable=skipped.unreadable,
-            )
-        )
+        return answer_json(skipped)
 
     async def positions(self, call: Call) -> Answer:
         topic = _topic(call)
         if topic is None:
             raise InvalidRequest("Say which `topic` is meant.")
         found = await self._engine.groups.positions(call.scope, call.parameters["group"], topic)
-        positions = [
-            shapes.PositionShape(partition=partition, offset=offset, epoch=epoch)
-            for partition, (offset, epoch) in sorted(found.items())
-        ]
-        return answer_json(shapes.Positions(topic=topic, positions=positions))
+        return answer_json(GroupPositions(topic=topic, positions=found))
 
     async def commit(self, call: Call) -> Answer:
         shape: shapes.Commit = await decoded_body(call, _COMMIT)
         positions = {each.partition: each.offset for each in shape.positions}
         if len(positions) < len(shape.positions):
-            raise InvalidRequest("A partition stands twice among `positions`.")
+            raise InvalidRequest("`positions` names a partition twice.")
         await self._engine.groups.commit(
             call.scope,
             call.parameters["group"],

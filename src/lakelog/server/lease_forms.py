@@ -13,11 +13,12 @@ from lakelog.batches import FETCH, encode, rows, with_positions
 from lakelog.engine.leasing.consuming import Answered, Consumed, Leased, Piece
 from lakelog.errors import LakelogError
 from lakelog.model.message import message_id
-from lakelog.server.bodies import time_of
+from lakelog.model.ranges import rises, to_ranges
+from lakelog.model.times import to_time
 from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
-from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, rises, to_ranges, write_leases
+from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, write_leases
 from lakelog.wire.problems import problem_of
 
 WHOLE_SHARE = 4
@@ -71,7 +72,7 @@ def result_shape(result: Answered | LakelogError) -> shapes.AnswerResult:
         return _OK
     return shapes.AnswerResult(
         ok=True,
-        expires_at=None if result.expires_ms is None else time_of(result.expires_ms),
+        expires_at=None if result.expires_ms is None else to_time(result.expires_ms),
         dead=list(result.dead) or None,
         retry_in_ms=result.retry_in_ms,
         max_attempts=result.max_attempts,
@@ -88,7 +89,7 @@ def as_json(consumed: Consumed) -> bytes:
         shapes.LeaseShape(
             token=leased.token,
             partition=leased.partition,
-            expires_at=time_of(leased.expires_ms),
+            expires_at=to_time(leased.expires_ms),
             suspect=leased.suspect,
             messages=_messages(leased, incarnation),
         )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import JoinAsk, Membership
+from lakelog.engine.leasing.consuming import JoinAsk
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.server.bodies import answer_json, check_identity, json_body
 from lakelog.server.calls import Answer, Call
@@ -43,7 +41,7 @@ class MemberRoutes:
             replaces=shape.replace,
             wish=wish_of(shape, shape.kind),
         )
-        return _answer(await self._engine.members.join(call.scope, ask))
+        return answer_json(await self._engine.members.join(call.scope, ask))
 
     async def heartbeat(self, call: Call) -> Answer:
         body = await json_body(call)
@@ -51,7 +49,7 @@ class MemberRoutes:
         if (forwarded := await self._elsewhere(call, body)) is not None:
             return forwarded
         group = call.parameters["group"]
-        return _answer(await self._engine.members.heartbeat(call.scope, group, shape.member_id, shape.generation))
+        return answer_json(await self._engine.members.heartbeat(call.scope, group, shape.member_id, shape.generation))
 
     async def leave(self, call: Call) -> Answer:
         body = await json_body(call)
@@ -77,20 +75,3 @@ class MemberRoutes:
 def described_host(host: str, client: str | None) -> str:
     """A member's address, and what kind of program it says that it is."""
     return f"{host} ({client})".strip() if client else host
-
-
-def plain(partitions: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    return {topic: list(numbers) for topic, numbers in partitions.items()}
-
-
-def _answer(membership: Membership) -> Answer:
-    return answer_json(
-        shapes.MembershipShape(
-            member_id=membership.member_id,
-            generation=membership.generation,
-            assigned_partitions=plain(membership.assigned),
-            revoked_partitions=plain(membership.revoked),
-            heartbeat_interval_ms=membership.heartbeat_ms,
-            skipped_at_start=dict(membership.skipped_at_start),
-        )
-    )

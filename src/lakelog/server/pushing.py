@@ -18,8 +18,9 @@ from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.message import message_id
+from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
-from lakelog.server.bodies import check_identity, time_of
+from lakelog.server.bodies import check_identity
 from lakelog.server.calls import Answer, Call, Disconnected, Streamed
 from lakelog.server.consuming import give_back
 from lakelog.server.drain import Drain
@@ -163,7 +164,7 @@ def _lines(consumed: Consumed, line: Line) -> bytes:
                 group=group,
                 partition=leased.partition,
                 token=leased.token,
-                lease_expires_at=time_of(leased.expires_ms),
+                lease_expires_at=to_time(leased.expires_ms),
                 suspect=leased.suspect,
             ),
         )

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from lakelog.engine.leasing.consuming import Answer, Answered, Leased, PartitionProgress, Ranges, Verb
+from lakelog.engine.leasing.consuming import Answer, Answered, Leased, Ranges, Verb
 from lakelog.errors import LakelogError
+from lakelog.model.progress import PartitionProgress
+from lakelog.model.ranges import from_ranges
 
 
 class Subscriber(NamedTuple):
@@ -51,11 +53,12 @@ class Hands:
             self._keep(place, {offset for offset in self._held[place] if not _within(offset, said.ranges)})
 
     def settle(self, progress: Iterable[PartitionProgress]) -> None:
-        """Keeps what is leased by the engine's word."""
-        leases = {(each.partition, lease.token): lease.offsets for each in progress for lease in each.leases}
+        """Keep the messages that are leased according to the engine."""
+        leases = {
+            (each.partition, lease.token): set(from_ranges(lease.offsets)) for each in progress for lease in each.leases
+        }
         for place, held in list(self._held.items()):
-            ranges = leases.get(place, ())
-            self._keep(place, {offset for offset in held if _within(offset, ranges)})
+            self._keep(place, held & leases.get(place, set()))
 
     def _place(self, said: Answer) -> tuple[int, int] | None:
         if said.token is not None:

@@ -9,20 +9,15 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.group import (
     MAX_REASON_BYTES,
     Assignor,
-    Exponential,
-    Fixed,
     GroupKind,
-    GroupSettings,
     GroupWish,
     NoStart,
     Order,
-    RetryPolicy,
     Start,
 )
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.server.query import parse_time
-from lakelog.wire.consume_shapes import Retries, SettingsShape, WishShape
-from lakelog.wire.group_shapes import GroupSettingsShape
+from lakelog.wire.consume_shapes import SettingsShape, WishShape
 
 _STARTS: dict[str, Start] = {"earliest": Earliest(), "latest": Latest(), "none": NoStart()}
 _NOTHING = GroupWish()
@@ -44,7 +39,7 @@ def settings_wish(shape: SettingsShape, kind: str | None = None) -> GroupWish:
         kind=None if kind is None else GroupKind(kind),
         order=None if shape.order is None else Order(shape.order),
         filter=shape.filter,
-        retries=None if shape.retries is None else retries_of(shape.retries),
+        retries=shape.retries,
         dead_letter=shape.dead_letter,
         assignor=None if shape.assignor is None else Assignor(shape.assignor),
         window=shape.window,
@@ -63,25 +58,6 @@ def start_of(given: str | int | None) -> Start | None:
     if given.isascii() and given.isdigit() and len(given) < 19:
         return AtOffset(int(given))
     return AtTime(parse_time("start_from", given))
-
-
-def retries_of(shape: Retries) -> RetryPolicy:
-    if shape.strategy == "fixed":
-        return Fixed(max=shape.max, seconds=shape.base_ms / 1000)
-    return Exponential(
-        max=shape.max, base_seconds=shape.base_ms / 1000, max_seconds=shape.max_ms / 1000, jitter=shape.jitter
-    )
-
-
-def settings_shape(settings: GroupSettings) -> GroupSettingsShape:
-    return GroupSettingsShape(
-        order=settings.order.value,
-        filter=settings.filter,
-        retries=_retries_shape(settings.retries),
-        dead_letter=settings.dead_letter,
-        assignor=settings.assignor.value,
-        window=settings.window,
-    )
 
 
 def ranges_of(offset: int | None, offsets: Sequence[int | list[int]] | None) -> list[tuple[int, int]]:
@@ -112,14 +88,3 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((first, end))
     return merged
-
-
-def _retries_shape(policy: RetryPolicy) -> Retries:
-    if isinstance(policy, Fixed):
-        return Retries(max=policy.max, strategy="fixed", base_ms=round(policy.seconds * 1000))
-    return Retries(
-        max=policy.max,
-        base_ms=round(policy.base_seconds * 1000),
-        max_ms=round(policy.max_seconds * 1000),
-        jitter=policy.jitter,
-    )

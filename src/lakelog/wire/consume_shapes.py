@@ -14,33 +14,19 @@ from lakelog.model import limits
 from lakelog.model.group import (
     DEFAULT_LEASE_MS,
     MAX_LEASE_MS,
-    MAX_OWNER_BYTES,
     MIN_LEASE_MS,
 )
-from lakelog.wire.shapes import BodyShape, FetchedShape, Name, Natural, ReplyShape
+from lakelog.model.retries import RetryPolicy
+from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Text
+from lakelog.wire.shapes import BodyShape, FetchedShape, ReplyShape
 
-# PostgreSQL cannot store the character 0 in a text.
-Identity = Annotated[str, Meta(min_length=1, max_length=MAX_OWNER_BYTES, pattern="^[^\\u0000]+$")]
-"""Of an owner, a member or a request: any text, chosen by the caller."""
-PartitionNumber = Annotated[int, Meta(ge=0, lt=limits.MAX_PARTITIONS)]
 LeaseMs = Annotated[int, Meta(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
 DelayMs = Annotated[int, Meta(ge=0, le=86_400_000)]
 WaitMs = Annotated[int, Meta(ge=0, le=limits.MAX_WAIT_MS)]
 MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
-Text = Annotated[str, Meta(max_length=64 << 10)]
 OffsetRange = Annotated[list[Natural], Meta(min_length=2, max_length=2)]
 """The first and the last offset, both included."""
 Offsets = Annotated[list[Natural | OffsetRange], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
-
-
-class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a failed message is tried again. `max_ms` and `jitter` are for `exponential` only."""
-
-    max: Annotated[int, Meta(ge=0, le=1000)] = 3
-    strategy: Literal["exponential", "fixed"] = "exponential"
-    base_ms: DelayMs = 1000
-    max_ms: DelayMs = 60_000
-    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
 
 
 class SettingsShape(BodyShape, frozen=True, kw_only=True):
@@ -48,7 +34,7 @@ class SettingsShape(BodyShape, frozen=True, kw_only=True):
 
     order: Literal["key", "partition", "none"] | None = None
     filter: Text | None = None
-    retries: Retries | None = None
+    retries: RetryPolicy | None = None
     dead_letter: bool | None = None
     assignor: Literal["range", "round-robin", "sticky", "cooperative-sticky"] | None = None
     window: Annotated[int, Meta(ge=1, le=10_000)] | None = None

@@ -7,14 +7,13 @@ the head and each payload begin at a multiple of 8. What a payload holds is for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import lt
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
 
 from lakelog.errors import InvalidBatch
+from lakelog.model.ranges import Range, from_ranges
 from lakelog.wire.consume_shapes import AnswerResult
 
 MEDIA_TYPE = "application/vnd.lakelog.leases"
@@ -22,9 +21,6 @@ MEDIA_TYPE = "application/vnd.lakelog.leases"
 _START = struct.Struct("<4sI")
 _MAGIC = b"LKL1"
 _ALIGN = 8
-
-Range = tuple[int, int]
-"""The first and the last of a run of offsets, both included."""
 
 
 class PieceHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,33 +105,6 @@ def read_leases(body: bytes | memoryview) -> tuple[LeasesHead, list[memoryview]]
         payloads.append(view[at : at + piece.size])
         at += piece.size + len(_padding(piece.size))
     return head, payloads
-
-
-def rises(offsets: Sequence[int]) -> bool:
-    """Whether each is above the one before."""
-    return isinstance(offsets, range) or all(map(lt, offsets, islice(offsets, 1, None)))
-
-
-def to_ranges(offsets: Sequence[int]) -> list[Range]:
-    """The offsets, in the order given, as runs."""
-    if not offsets:
-        return []
-    if offsets[-1] - offsets[0] == len(offsets) - 1 and rises(offsets):
-        return [(offsets[0], offsets[-1])]
-    ranges: list[Range] = []
-    first = last = offsets[0]
-    for offset in offsets[1:]:
-        if offset != last + 1:
-            ranges.append((first, last))
-            first = offset
-        last = offset
-    ranges.append((first, last))
-    return ranges
-
-
-def from_ranges(ranges: Iterable[Range]) -> Iterator[int]:
-    """The offsets of these runs, in their order."""
-    return chain.from_iterable(range(first, last + 1) for first, last in ranges)
 
 
 def _padding(length: int) -> bytes:

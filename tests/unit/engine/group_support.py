@@ -23,11 +23,14 @@ from lakelog.coordinator.leasing import (
 )
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.progress import target_of
-from lakelog.engine.leasing.consuming import MemberInfo, Membership, MembersInfo
+from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import LakelogError, UnknownMember
 from lakelog.model.group import Exponential, Group, GroupTopic, GroupWish
+from lakelog.model.membership import Membership
+from lakelog.model.progress import MemberInfo
+from lakelog.model.times import to_time
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
@@ -97,16 +100,18 @@ class Members:
 
     async def describe(self, group: Group) -> MembersInfo:
         members = [
-            MemberInfo(member_id=name, client_host="", topics=list(has), assigned=has, session_ms=30_000, seen_ms=0)
+            MemberInfo(
+                member_id=name, client_host="", topics=tuple(has), assigned=has, session_ms=30_000, seen_at=to_time(0)
+            )
             for name, has in self.assigned.items()
         ]
         return MembersInfo(
             state="stable",
             generation=self.generation,
-            members=members,
+            members=tuple(members),
             idle=(),
             rebalances=0,
-            last_rebalance_ms=None,
+            last_rebalance_at=None,
             rebalancing_ms=0,
         )
 
@@ -116,7 +121,9 @@ class Members:
     async def membership(self, group: Group, member_id: str) -> Membership:
         if member_id not in self.assigned:
             raise UnknownMember()
-        return Membership(member_id=member_id, generation=self.generation, assigned=self.assigned[member_id])
+        return Membership(
+            member_id=member_id, generation=self.generation, assigned=self.assigned[member_id], heartbeat_ms=10_000
+        )
 
 
 @dataclass

@@ -14,11 +14,12 @@ from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
 from lakelog.model.group import Group, GroupKind, GroupSettings
 from lakelog.model.message import Message
+from lakelog.model.ranges import from_ranges
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.server.lease_forms import LEASES, as_arrow, as_json, as_leases, nothing
 from lakelog.storage.store import HotBatch
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
-from lakelog.wire.leases import MEDIA_TYPE, from_ranges, read_leases
+from lakelog.wire.leases import MEDIA_TYPE, read_leases
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SCOPE = Scope(project="default", environment="default", environment_id=1)

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.engine.leasing.consuming import Answer, Leased, LeaseInfo, PartitionProgress, Verb
+from lakelog.engine.leasing.consuming import Answer, Leased, Verb
 from lakelog.errors import Unavailable
+from lakelog.model.progress import LeaseInfo, PartitionProgress
+from lakelog.model.times import to_time
 from lakelog.server import pushing
 from lakelog.server.streams import Hands
 from tests.kit.waiting import eventually_async
@@ -227,7 +229,9 @@ def test_hands_count_what_is_not_answered() -> None:
     assert (hands.count, hands.freed.is_set()) == (3, True)
     hands.answered(Answer(verb=Verb.NACK, partition=0, token=2, ranges=[(9, 1 << 62)]))
     assert hands.count == 2
-    lease = LeaseInfo(token=2, owner="w1", offsets=[(5, 6)], granted_ms=0, expires_ms=0, suspect=False)
-    nothing: Any = dict.fromkeys(PartitionProgress.__dataclass_fields__, 0)
+    lease = LeaseInfo(
+        topic="jobs", partition=0, token=2, owner="w1", offsets=((5, 5),), granted_at=to_time(0), expires_at=to_time(0)
+    )
+    nothing: Any = dict.fromkeys(PartitionProgress.__struct_fields__, 0)
     hands.settle([PartitionProgress(**{**nothing, "topic": "jobs", "leases": [lease]})])
     assert hands.count == 1

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.errors import InvalidBatch
-from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead, from_ranges, read_leases, to_ranges, write_leases
+from lakelog.model.ranges import from_ranges, to_ranges
+from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead, read_leases, write_leases
 
 
 def _lease(*sizes: int, token: int = 7) -> LeaseHead:

@@ -10,23 +10,14 @@ from typing import TypeVar
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.group_values import (
-    Answer,
-    Answered,
-    CommitWish,
-    Consumed,
-    ConsumeWish,
-    GroupDescription,
-    GroupInfo,
-    JoinWish,
-    Membership,
-    PartitionProgress,
-    Position,
-)
+from lakelog.client.group_values import Answer, Answered, CommitWish, Consumed, ConsumeWish, JoinWish
 from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
-from lakelog.model.group import Assignor, Order
+from lakelog.model.group import Assignor, GroupInfo, Order
+from lakelog.model.membership import Membership
 from lakelog.model.names import check_name
+from lakelog.model.progress import GroupDescription, PartitionProgress
+from lakelog.model.seek import GroupPosition
 
 Found = TypeVar("Found")
 
@@ -161,13 +152,14 @@ class AsyncGroup:
         """
         await self._call(lambda groups, left: groups.leave(self.name, member_id, left))
 
-    async def positions(self, topic: str) -> Mapping[int, Position]:
+    async def positions(self, topic: str) -> Mapping[int, GroupPosition]:
         """Return the position of a cursor group in each partition; an empty dict if it has none in the topic.
 
         Args:
             topic: The name of the topic.
         """
-        return await self._call(lambda groups, left: groups.positions(self.name, topic, left))
+        found = await self._call(lambda groups, left: groups.positions(self.name, topic, left))
+        return {each.partition: each for each in found}
 
     async def commit(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
@@ -14,20 +14,15 @@ from lakelog.client.group_values import (
     DeadLetter,
     DeadPage,
     DeadWish,
-    GroupDescription,
-    GroupInfo,
-    GroupPage,
     JoinWish,
-    Membership,
-    PartitionProgress,
-    Position,
     Redriven,
     RedriveWish,
-    Sought,
-    TopicStats,
 )
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Skipped, Start
+from lakelog.model.group import GroupInfo, GroupWish, Start
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription, GroupPage, PartitionProgress, TopicStats
+from lakelog.model.seek import GroupPosition, Skipped, Sought
 
 
 class AsyncGroupTransport(Protocol):
@@ -77,7 +72,7 @@ class AsyncGroupTransport(Protocol):
         self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float
     ) -> Skipped: ...
 
-    async def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+    async def positions(self, group: str, topic: str, seconds: float) -> Sequence[GroupPosition]:
         """Empty if the group has no position in the topic."""
         ...
 

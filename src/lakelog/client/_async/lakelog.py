@@ -17,7 +17,6 @@ from lakelog.client._async.topic import AsyncTopic
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
-from lakelog.client.group_values import GroupPage, GroupSummary
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import TopicInfo
@@ -28,6 +27,7 @@ from lakelog.client.worker.running import AsyncWorkerRunner, async_default_works
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
+from lakelog.model.progress import GroupPage, GroupSummary
 
 T = TypeVar("T")
 

@@ -11,23 +11,14 @@ from typing import TypeVar
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.group_values import (
-    Answer,
-    Answered,
-    CommitWish,
-    Consumed,
-    ConsumeWish,
-    GroupDescription,
-    GroupInfo,
-    JoinWish,
-    Membership,
-    PartitionProgress,
-    Position,
-)
+from lakelog.client.group_values import Answer, Answered, CommitWish, Consumed, ConsumeWish, JoinWish
 from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
-from lakelog.model.group import Assignor, Order
+from lakelog.model.group import Assignor, GroupInfo, Order
+from lakelog.model.membership import Membership
 from lakelog.model.names import check_name
+from lakelog.model.progress import GroupDescription, PartitionProgress
+from lakelog.model.seek import GroupPosition
 
 Found = TypeVar("Found")
 
@@ -162,13 +153,14 @@ class Group:
         """
         self._call(lambda groups, left: groups.leave(self.name, member_id, left))
 
-    def positions(self, topic: str) -> Mapping[int, Position]:
+    def positions(self, topic: str) -> Mapping[int, GroupPosition]:
         """Return the position of a cursor group in each partition; an empty dict if it has none in the topic.
 
         Args:
             topic: The name of the topic.
         """
-        return self._call(lambda groups, left: groups.positions(self.name, topic, left))
+        found = self._call(lambda groups, left: groups.positions(self.name, topic, left))
+        return {each.partition: each for each in found}
 
     def commit(
         self,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -22,21 +22,16 @@ from lakelog.client.group_values import (
     DeadLetter,
     DeadPage,
     DeadWish,
-    GroupDescription,
-    GroupInfo,
-    GroupPage,
     JoinWish,
-    Membership,
-    PartitionProgress,
-    Position,
     Redriven,
     RedriveWish,
-    Sought,
-    TopicStats,
 )
 from lakelog.client.replies import read_reply
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
-from lakelog.model.group import GroupWish, Skipped, Start
+from lakelog.model.group import GroupInfo, GroupWish, Start
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription, GroupLag, GroupPage, PartitionProgress, TopicStats
+from lakelog.model.seek import GroupPosition, GroupPositions, SeekResult, Skipped, Sought
 from lakelog.wire import consume_shapes, group_shapes
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
 
@@ -115,30 +110,28 @@ class HttpGroups:
 
     def join(self, wish: JoinWish, seconds: float) -> Membership:
         answer = self._post(f"/v1/groups/{wish.group}/join", seconds, shaping.join_shape(wish))
-        return shaping.membership_of(read_reply(answer.body, group_shapes.MembershipShape))
+        return read_reply(answer.body, Membership)
 
     def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
         body = group_shapes.Heartbeat(member_id=member_id, generation=generation)
         answer = self._post(f"/v1/groups/{group}/heartbeat", seconds, body)
-        return shaping.membership_of(read_reply(answer.body, group_shapes.MembershipShape))
+        return read_reply(answer.body, Membership)
 
     def leave(self, group: str, member_id: str, seconds: float) -> None:
         self._post(f"/v1/groups/{group}/leave", seconds, group_shapes.Leave(member_id=member_id))
 
     def list_groups(self, after: str | None, seconds: float) -> GroupPage:
         answer = self._caller.get(_with_query("/v1/groups", after=after), seconds)
-        return shaping.page_of(read_reply(answer.body, group_shapes.GroupSummaries))
+        return read_reply(answer.body, GroupPage)
 
     def describe(self, group: str, seconds: float) -> GroupDescription:
         answer = self._caller.get(f"/v1/groups/{group}", seconds)
-        held = self._caller.get(f"/v1/groups/{group}/leases", seconds)
-        leases = read_reply(held.body, group_shapes.Held).leases
-        return shaping.description_of(read_reply(answer.body, group_shapes.GroupDescribed), leases)
+        return read_reply(answer.body, GroupDescription)
 
     def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
         body = msgspec.json.encode(shaping.alter_shape(wish))
         answer = self._caller.send("PATCH", f"/v1/groups/{group}", seconds, body, _JSON)
-        return shaping.group_of(read_reply(answer.body, group_shapes.GroupShape))
+        return read_reply(answer.body, GroupInfo)
 
     def delete(self, group: str, seconds: float) -> None:
         self._caller.send("DELETE", f"/v1/groups/{group}", seconds, b"", _JSON)
@@ -151,34 +144,27 @@ class HttpGroups:
 
     def lag(self, group: str, topic: str | None, seconds: float) -> Sequence[PartitionProgress]:
         answer = self._caller.get(_with_query(f"/v1/groups/{group}/lag", topic=topic), seconds)
-        return [shaping.progress_of(each) for each in read_reply(answer.body, group_shapes.Lag).partitions]
+        return read_reply(answer.body, GroupLag).partitions
 
     def stats(self, topic: str, seconds: float) -> TopicStats:
         answer = self._caller.get(f"/v1/topics/{topic}/stats", seconds)
-        return shaping.stats_of(read_reply(answer.body, group_shapes.TopicStats))
+        return read_reply(answer.body, TopicStats)
 
     def seek(
         self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
     ) -> Sequence[Sought]:
         body = shaping.seek_shape(topic, to, partition, dry_run)
         answer = self._post(f"/v1/groups/{group}/seek", seconds, body)
-        return shaping.sought_of(read_reply(answer.body, group_shapes.Sought))
+        return read_reply(answer.body, SeekResult).partitions
 
     def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
         body = group_shapes.Skip(topic=topic, partition=partition, offset=offset, dry_run=dry_run)
         answer = self._post(f"/v1/groups/{group}/skip", seconds, body)
-        found = read_reply(answer.body, group_shapes.Skipped)
-        return Skipped(
-            partition=found.partition,
-            offset=found.offset,
-            messages=found.messages,
-            leased=found.leased,
-            unreadable=found.unreadable,
-        )
+        return read_reply(answer.body, Skipped)
 
-    def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+    def positions(self, group: str, topic: str, seconds: float) -> Sequence[GroupPosition]:
         answer = self._caller.get(_with_query(f"/v1/groups/{group}/positions", topic=topic), seconds)
-        return shaping.positions_of(read_reply(answer.body, group_shapes.Positions))
+        return read_reply(answer.body, GroupPositions).positions
 
     def commit(self, group: str, wish: CommitWish, seconds: float) -> None:
         self._post(f"/v1/groups/{group}/positions", seconds, shaping.commit_shape(wish))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
@@ -15,20 +15,15 @@ from lakelog.client.group_values import (
     DeadLetter,
     DeadPage,
     DeadWish,
-    GroupDescription,
-    GroupInfo,
-    GroupPage,
     JoinWish,
-    Membership,
-    PartitionProgress,
-    Position,
     Redriven,
     RedriveWish,
-    Sought,
-    TopicStats,
 )
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish, Skipped, Start
+from lakelog.model.group import GroupInfo, GroupWish, Start
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription, GroupPage, PartitionProgress, TopicStats
+from lakelog.model.seek import GroupPosition, Skipped, Sought
 
 
 class GroupTransport(Protocol):
@@ -76,7 +71,7 @@ class GroupTransport(Protocol):
 
     def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped: ...
 
-    def positions(self, group: str, topic: str, seconds: float) -> Mapping[int, Position]:
+    def positions(self, group: str, topic: str, seconds: float) -> Sequence[GroupPosition]:
         """Empty if the group has no position in the topic."""
         ...
 

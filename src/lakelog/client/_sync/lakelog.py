@@ -18,7 +18,6 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
-from lakelog.client.group_values import GroupPage, GroupSummary
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.client.values import TopicInfo
@@ -29,6 +28,7 @@ from lakelog.client.worker.running import WorkerRunner, default_workshop
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
+from lakelog.model.progress import GroupPage, GroupSummary
 
 T = TypeVar("T")
 

@@ -8,17 +8,18 @@ from typing import Generic, Literal, TypeVar
 
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.publishing import TopicState
-from lakelog.client.group_values import Sought, TopicStats
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.worker.handler_types import Filter, HandlerFunction, OnAck, OnDead
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
-from lakelog.model.group import Assignor, Order, Skipped, Start
+from lakelog.model.group import Assignor, Order, Start
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.progress import TopicStats
+from lakelog.model.seek import Skipped, Sought
 
 T = TypeVar("T")
 

@@ -16,8 +16,9 @@ from lakelog.batches.arrays import from_numbers, numbers
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import EPOCH, ReceivedMessage
 from lakelog.client.values import Chunk, FetchResult
+from lakelog.model.ranges import from_ranges
 from lakelog.wire.frames import FetchFrame
-from lakelog.wire.leases import LeaseHead, PieceHead, from_ranges
+from lakelog.wire.leases import LeaseHead, PieceHead
 
 T = TypeVar("T")
 

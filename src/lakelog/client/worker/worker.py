@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from lakelog.client import processes
 from lakelog.client._async.transport import AsyncTransport
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership, Payload
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying.backoff import Backoff, RetryPolicy, is_passing
@@ -31,6 +33,7 @@ from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
 from lakelog.model.group import Order
+from lakelog.model.membership import Membership
 from lakelog.model.partitioner import murmur2
 from lakelog.wire.leases import LeaseHead
 
@@ -268,7 +271,7 @@ class SubscriptionWorker:
         """Begin to run the messages, and return how many they are."""
         member = self._membership
         if member is not None and found.head.generation is not None and found.head.generation > member.generation:
-            self._membership = replace(member, generation=found.head.generation)
+            self._membership = structs.replace(member, generation=found.head.generation)
         payloads = iter(found.payloads)
         taken: list[tuple[WorkerLease, list[list[LeasedMessage]]]] = []
         count = 0

@@ -12,7 +12,6 @@ from functools import partial
 
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.positions import gathered
-from lakelog.engine.groups.progress import to_ms
 from lakelog.engine.groups.redrive import (
     MAX_REDRIVES,
     DeadLetter,
@@ -40,6 +39,7 @@ from lakelog.model.filter import parse
 from lakelog.model.group import Group
 from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
 from lakelog.model.repair import Repair
+from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
 from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal

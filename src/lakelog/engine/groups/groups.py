@@ -10,19 +10,20 @@ import builtins
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import asdict, replace
 
 from lakelog.coordinator.leasing import CommitPosition, Reply
 from lakelog.engine.groups.group_topics import GroupTopics
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.positions import check_held, gathered, located_at, offsets_at
-from lakelog.engine.groups.progress import LedgerBook, Progress, TopicStats
+from lakelog.engine.groups.progress import LedgerBook, Progress
 from lakelog.engine.groups.reasons import Status, status_of_group
-from lakelog.engine.groups.seek import Moved, Seeker, meant
+from lakelog.engine.groups.seek import Seeker, meant
 from lakelog.engine.groups.settings_check import agree, exact, exact_filter, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.summaries import Summaries
-from lakelog.engine.leasing.consuming import GroupInfo, GroupSummary, PartitionProgress
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import (
@@ -34,9 +35,11 @@ from lakelog.errors import (
     InvalidRequest,
     NoPosition,
 )
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, NoStart, Skipped, Start
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, NoStart, Start
 from lakelog.model.names import check_name
 from lakelog.model.position import AtOffset, Latest
+from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
+from lakelog.model.seek import GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Catalog
 
@@ -148,14 +151,19 @@ class Groups:
         read = await self._catalog.groups.group_topic_list(*groups)
         return await self._summaries.read(groups, read, await self.members.list(groups))
 
-    async def describe(self, scope: Scope, name: str) -> GroupInfo:
+    async def describe(self, scope: Scope, name: str) -> GroupDescription:
+        """Return all that is known of a group."""
         group = await self._fresh(scope, name)
         members = await self.members.describe(group)
         read = await self._catalog.groups.group_topic_list(group)
         progress = await self._progress.read(self.journals, group, read, members)
-        dead_letters = sum([await self._progress.dead_count(group, topic) for topic, _ in read])
-        status = status_of_group(group, [Status(each.status) for each in progress])
-        return GroupInfo(group=group, status=status, members=members, progress=progress, dead_letters=dead_letters)
+        return GroupDescription(
+            **group.stated(),
+            **asdict(members),
+            status=status_of_group(group, [Status(each.status) for each in progress]),
+            progress=tuple(progress),
+            dead_letters=sum([await self._progress.dead_count(group, topic) for topic, _ in read]),
+        )
 
     async def lag(self, scope: Scope, name: str, topic: str | None = None) -> builtins.list[PartitionProgress]:
         group = await self._fresh(scope, name)
@@ -176,15 +184,15 @@ class Groups:
         readers = await self._catalog.groups.group_topic_list_by_topic(found)
         return await self._progress.stats(self.journals, found, readers)
 
-    async def positions(self, scope: Scope, name: str, topic: str) -> Mapping[int, tuple[int, int]]:
-        """The committed offset and the position epoch by partition; empty if the group has no position there."""
+    async def positions(self, scope: Scope, name: str, topic: str) -> builtins.list[GroupPosition]:
+        """Return the committed offset and the position epoch of each partition; none if the group has no position."""
         group = await self._fresh(scope, name)
         found = await self._topics.refresh(scope, topic)
         group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
         if group_topic is None:
-            return {}
+            return []
         states, _ = await self._progress.states(self.journals, group, found, group_topic)
-        return {partition: (state.committed, state.epoch) for partition, state in enumerate(states)}
+        return [GroupPosition(number, state.committed, state.epoch) for number, state in enumerate(states)]
 
     # Changing -------------------------------------------------------------------------------------------------------
 
@@ -192,7 +200,7 @@ class Groups:
         """Other settings: those that the wish states. An empty filter takes the filter away."""
         if wish.start is not None:
             raise InvalidRequest(f"A group that exists is moved with `lakelog groups seek {name}`, not by its start.")
-        stated = {each.name: getattr(wish, each.name) for each in fields(GroupSettings)}
+        stated = {setting: getattr(wish, setting) for setting in GroupSettings.__struct_fields__}
         changes = {setting: wanted for setting, wanted in stated.items() if wanted is not None}
         if wish.filter is not None:
             changes["filter"] = exact_filter(wish.filter) if wish.filter else None
@@ -254,7 +262,7 @@ class Groups:
         *,
         partition: int | None = None,
         dry_run: bool = False,
-    ) -> builtins.list[Moved]:
+    ) -> builtins.list[Sought]:
         """Moves the group: `to` is a position, or the id of a message, which moves that message's partition only.
 
         A new position epoch begins: open leases are closed and retries forgotten. Per partition moved: its number, the

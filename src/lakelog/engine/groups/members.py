@@ -10,8 +10,9 @@ import asyncio
 import builtins
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from lakelog.coordinator.membership import (
     AcknowledgeGeneration,
@@ -27,7 +28,7 @@ from lakelog.coordinator.membership import (
 from lakelog.engine.groups.activity import GroupActivity, MembersChange
 from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, GroupMembers
 from lakelog.engine.groups.heartbeats import Heartbeats
-from lakelog.engine.leasing.consuming import JoinAsk, MemberInfo, Membership, MembersInfo
+from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
 from lakelog.engine.log.topics import Topics
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
@@ -40,6 +41,9 @@ from lakelog.model.group import (
     GroupTopic,
     GroupWish,
 )
+from lakelog.model.membership import Membership
+from lakelog.model.progress import MemberInfo
+from lakelog.model.times import to_time
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.store import PartitionStore
@@ -135,10 +139,10 @@ class Members:
         return MembersInfo(
             state=state.phase.value,
             generation=state.generation,
-            members=[_info(member, group_members.seen_ms(member)) for member in state.members.values()],
-            idle=state.idle(),
+            members=tuple(_info(member, group_members.seen_ms(member)) for member in state.members.values()),
+            idle=tuple(state.idle()),
             rebalances=state.rebalances,
-            last_rebalance_ms=state.last_rebalance_ms,
+            last_rebalance_at=to_time(state.last_rebalance_ms),
             rebalancing_ms=state.rebalancing_ms(group_members.now_ms()),
         )
 
@@ -263,8 +267,8 @@ def _info(member: Member, seen_ms: int) -> MemberInfo:
     return MemberInfo(
         member_id=member.member_id,
         client_host=member.host,
-        topics=member.topics,
+        topics=tuple(member.topics),
         assigned=member.assigned,
         session_ms=member.session_ms,
-        seen_ms=seen_ms,
+        seen_at=to_time(seen_ms),
     )

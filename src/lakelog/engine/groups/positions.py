@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from lakelog.engine.leasing.consuming import Membership
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import InvalidRequest, NotOwner, StaleGeneration
 from lakelog.model.group import NoStart, Start
+from lakelog.model.membership import Membership
 from lakelog.model.message import partition_of_id
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Topic

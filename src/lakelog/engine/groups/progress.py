@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Protocol
+
+from msgspec import structs
 
 from lakelog.coordinator.leasing import DeliveryState, Lease, Operation, Reply, apply, begin, summarize
 from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.engine.groups.positions import gathered, heads_of
 from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
-from lakelog.engine.leasing.consuming import LeaseInfo, MembersInfo, PartitionProgress
+from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError
-from lakelog.model.group import Group, GroupKind, GroupTopic
+from lakelog.model.group import Group, GroupTopic
+from lakelog.model.progress import GroupStats, LeaseInfo, PartitionProgress, TopicStats
+from lakelog.model.times import to_ms, to_time
 from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, ReadResult
 
@@ -35,35 +38,6 @@ class LedgerBook(Protocol):
     async def states(
         self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStats:
-    """A group's figures in one topic. `pending` is leased or waiting for its next try."""
-
-    group: str
-    kind: GroupKind
-    lag: int
-    pending: int
-    dead_letters: int
-    committed: Mapping[int, int]
-    """By partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicStats:
-    """A topic's figures. Times are those at which the oldest and the newest message in reach were appended."""
-
-    topic: str
-    partitions: int
-    messages: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    groups: Sequence[GroupStats]
-
-    @property
-    def dead_letters(self) -> int:
-        return sum(group.dead_letters for group in self.groups)
 
 
 def target_of(group_topic: GroupTopic, partition: int) -> int | None:
@@ -146,7 +120,7 @@ class Progress:
             look = replace(looks[partition], damage=damage.get(partition))
             head = decided.heads.get(partition)
             found = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
-            return replace(found, committed=decided.committed[partition])
+            return structs.replace(found, committed=decided.committed[partition])
 
         return [one(partition, state) for partition, state in enumerate(decided.states)]
 
@@ -172,13 +146,13 @@ class Progress:
             )
             head = heads.get(partition)
             one = _progress(begin(end), look, log_start=head.log_start if head else 0, oldest_ms=None)
-            found.append(replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
+            found.append(structs.replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
         return found
 
     async def stats(
         self, journals: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]
     ) -> TopicStats:
-        groups = [await self._group_stats(journals, group, topic, group_topic) for group, group_topic in readers]
+        groups = tuple([await self._group_stats(journals, group, topic, group_topic) for group, group_topic in readers])
         heads = await heads_of(self._cells, topic)
         filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
         firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
@@ -186,8 +160,9 @@ class Progress:
             topic=topic.name,
             partitions=topic.partitions,
             messages=sum(head.next_offset - head.log_start for head in filled.values()),
-            oldest_ms=min(firsts.values(), default=None),
-            newest_ms=max((to_ms(head.appended_at) for head in filled.values()), default=None),
+            oldest_at=to_time(min(firsts.values(), default=None)),
+            newest_at=to_time(max((to_ms(head.appended_at) for head in filled.values()), default=None)),
+            dead_letters=sum(group.dead_letters for group in groups),
             groups=groups,
         )
 
@@ -301,24 +276,21 @@ def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: in
         expired=counts.expired,
         cut=counts.cut,
         status=status,
-        oldest_ms=oldest_ms,
-        next_due_ms=state.next_due_ms(),
-        leases=[_lease_info(lease) for lease in state.leases.values()],
+        oldest_at=to_time(oldest_ms),
+        next_due_at=to_time(state.next_due_ms()),
+        leases=tuple(_lease_info(look, lease) for lease in state.leases.values()),
         reason=reason,
     )
 
 
-def _lease_info(lease: Lease) -> LeaseInfo:
+def _lease_info(look: Look, lease: Lease) -> LeaseInfo:
     return LeaseInfo(
+        topic=look.topic,
+        partition=look.partition,
         token=lease.token,
         owner=lease.owner,
-        offsets=list(pairs(lease.open.ranges)),
-        granted_ms=lease.granted_ms,
-        expires_ms=lease.until_ms,
+        offsets=tuple((first, end - 1) for first, end in pairs(lease.open.ranges)),
+        granted_at=to_time(lease.granted_ms),
+        expires_at=to_time(lease.until_ms),
         suspect=lease.suspect,
     )
-
-
-def to_ms(time: datetime) -> int:
-    """Milliseconds since 1970."""
-    return round(time.timestamp() * 1000)

@@ -13,10 +13,10 @@ from enum import StrEnum
 from lakelog.coordinator.leasing import DeliveryState, ProgressSummary, summarize
 from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.coordinator.leasing.operations import LOOK_AHEAD
-from lakelog.engine.leasing.consuming import MemberInfo
 from lakelog.engine.log.damage import Damage, damage_of
 from lakelog.errors import LakelogError, SegmentDamaged
 from lakelog.model.group import Group, GroupKind, Order
+from lakelog.model.progress import MemberInfo
 
 _NAMED = 3
 """A reason names at most this many owners or partitions."""

@@ -18,13 +18,11 @@ from lakelog.errors import Conflict, InvalidRequest, NoPosition
 from lakelog.model.group import Group, GroupTopic, Start
 from lakelog.model.message import parse_message_id
 from lakelog.model.position import AtOffset
+from lakelog.model.seek import Sought
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import GroupCatalog
 
 _TRIES = 5
-
-Moved = tuple[int, int, int]
-"""Partition, committed offset before, offset now."""
 
 
 def meant(topic: Topic, to: Start | str, partition: int | None) -> tuple[Start, list[int]]:
@@ -66,14 +64,14 @@ class Seeker:
         self._group = group
         self._topic = topic
 
-    async def look(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
+    async def look(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
         """What a seek would do."""
         group_topic = await self._reading()
         if group_topic is None:
-            return [(partition, start, start) for partition, start in enumerate(await self._starts(to, partitions))]
+            return _begun(await self._starts(to, partitions))
         return await self._moved(group_topic, to, partitions)
 
-    async def move(self, to: Start, partitions: Sequence[int]) -> list[Moved]:
+    async def move(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
         for _ in range(_TRIES):
             group_topic = await self._reading()
             if group_topic is None:
@@ -84,8 +82,8 @@ class Seeker:
             await self._finish(group_topic)
             moved = await self._moved(group_topic, to, partitions)
             targets: list[int | None] = [None] * self._topic.partitions
-            for partition, _, offset in moved:
-                targets[partition] = offset
+            for each in moved:
+                targets[each.partition] = each.after
             try:
                 decided = await self._catalog.group_topic_seek(group_topic, targets)
             except Conflict:
@@ -100,13 +98,13 @@ class Seeker:
     async def _reading(self) -> GroupTopic | None:
         return await self._catalog.group_topic_find(self._group.group_id, self._topic.incarnation)
 
-    async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Moved] | None:
+    async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Sought] | None:
         """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
         starts = tuple(await self._starts(to, partitions))
         wanted = GroupTopic(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
         if await self._group_topics.create(self._group, self._topic, wanted) != wanted:
             return None
-        return [(partition, start, start) for partition, start in enumerate(starts)]
+        return _begun(starts)
 
     async def _starts(self, to: Start, partitions: Sequence[int]) -> list[int]:
         if len(partitions) < self._topic.partitions:
@@ -118,10 +116,13 @@ class Seeker:
             )
         return await offsets_at(self._extents, self._topic, to, partitions)
 
-    async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[Moved]:
+    async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[Sought]:
         offsets = await offsets_at(self._extents, self._topic, to, partitions)
         states, _ = await Progress(self._extents).states(self._journals, self._group, self._topic, group_topic)
-        return [(each, states[each].committed, offset) for each, offset in zip(partitions, offsets, strict=True)]
+        return [
+            Sought(partition=each, before=states[each].committed, after=offset)
+            for each, offset in zip(partitions, offsets, strict=True)
+        ]
 
     async def _finish(self, group_topic: GroupTopic) -> None:
         """An earlier seek that did not reach every partition would be lost with the next decision."""
@@ -139,3 +140,8 @@ class Seeker:
     async def _run(self, group_topic: GroupTopic, partition: int, offset: int) -> Reply:
         operation = SeekPosition(epoch=group_topic.epoch, offset=offset)
         return await self._journals.run(self._group, group_topic, self._topic, partition, operation)
+
+
+def _begun(starts: Sequence[int]) -> list[Sought]:
+    """Return the moves of a group that had no position before."""
+    return [Sought(partition=partition, before=start, after=start) for partition, start in enumerate(starts)]

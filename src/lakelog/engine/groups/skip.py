@@ -11,7 +11,8 @@ from lakelog.coordinator.leasing.applying import cut_below
 from lakelog.engine.groups.progress import LedgerBook, Progress, next_offsets
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange
-from lakelog.model.group import Group, GroupKind, GroupTopic, Skipped
+from lakelog.model.group import Group, GroupKind, GroupTopic
+from lakelog.model.seek import Skipped
 from lakelog.model.topic import Topic
 
 
@@ -56,6 +57,7 @@ class Skipper:
             messages = done.cut
         leased = sum(each < offset for lease in state.leases.values() for each in lease.open)
         return Skipped(
+            dry_run=dry_run,
             partition=partition,
             offset=offset,
             messages=messages,

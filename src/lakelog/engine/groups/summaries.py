@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from lakelog.coordinator.leasing import ProgressSummary, apply, begin, decode_state, decode_summary, summarize
 from lakelog.coordinator.leasing.events import MessagesCut
 from lakelog.engine.groups.positions import gathered
-from lakelog.engine.groups.progress import apply_seek, target_of, to_ms
+from lakelog.engine.groups.progress import apply_seek, target_of
 from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group
-from lakelog.engine.leasing.consuming import GroupSummary, MemberInfo
 from lakelog.engine.leasing.journal import replay_rows
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupTopic
+from lakelog.model.progress import GroupSummary, MemberInfo
+from lakelog.model.times import to_ms, to_time
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalRequest, JournalRow
 from lakelog.storage.store import Head, PartitionStore
@@ -229,10 +230,10 @@ def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummar
     ]
     oldest = [facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms]
     return GroupSummary(
-        group=group,
+        **group.stated(),
         status=status_of_group(group, [*unreadable, *map(status_of, figures, looks)]),
         lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
-        oldest_ms=min(oldest, default=None),
-        members=len(members),
+        oldest_at=to_time(min(oldest, default=None)),
+        member_count=len(members),
         dead_letters=min(MAX_DEAD_LETTERS, facts.dead_letters[group.group_id]),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from lakelog.model.group import (
     Group,
     GroupWish,
 )
+from lakelog.model.progress import MemberInfo
+from lakelog.model.structs import Value
 from lakelog.model.topic import Topic
 from lakelog.storage.store import HotBatch
 
@@ -161,112 +164,16 @@ class JoinAsk:
     wish: GroupWish = field(default_factory=GroupWish)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """A member's view: what it is to read in this generation. `revoked` is what a cursor group wants back first."""
-
-    member_id: str
-    generation: int
-    assigned: Mapping[str, Sequence[int]]
-    """Partitions by topic name."""
-    revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    heartbeat_ms: int = 10_000
-    skipped_at_start: Mapping[str, int] = field(default_factory=dict)
-    """In the answer to a join: the topics in which this join gave the group its first position, and how many existing
-    messages lie before that position. A topic that the group already reads is missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberInfo:
-    member_id: str
-    client_host: str
-    topics: Sequence[str]
-    assigned: Mapping[str, Sequence[int]]
-    session_ms: int
-    seen_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembersInfo:
+class MembersInfo(Value, frozen=True, kw_only=True):
     """State is `empty`, `stable` or `rebalancing` (a cursor group waits for partitions to be given up)."""
 
     state: str
     generation: int
-    members: Sequence[MemberInfo]
-    idle: Sequence[str]
+    members: tuple[MemberInfo, ...]
+    idle: tuple[str, ...]
     """Members without a partition."""
     rebalances: int
-    last_rebalance_ms: int | None
+    last_rebalance_at: datetime | None
     """When the assignment last changed."""
     rebalancing_ms: int
     """How long, in all, partitions waited for their next member."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProgress:
-    """How far a group is in one partition, what it is doing there, and why unfinished messages wait, if they do."""
-
-    topic: str
-    partition: int
-    committed: int
-    frontier: int
-    log_start: int
-    high_watermark: int
-    epoch: int
-    lag: int
-    """Messages that are not finished: not yet considered, skipped, leased or waiting."""
-    leased: int
-    waiting: int
-    skipped: int
-    acked: int
-    dead: int
-    discarded: int
-    filtered: int
-    expired: int
-    cut: int
-    status: str
-    """See `lakelog.engine.groups.reasons.Status`."""
-    oldest_ms: int | None = None
-    """When the oldest unfinished message was appended."""
-    next_due_ms: int | None = None
-    leases: Sequence[LeaseInfo] = ()
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseInfo:
-    """Who holds what."""
-
-    token: int
-    owner: str
-    offsets: Ranges
-    granted_ms: int
-    expires_ms: int
-    suspect: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSummary:
-    """A group as it is listed."""
-
-    group: Group
-    status: str
-    lag: int
-    oldest_ms: int | None
-    """When the oldest unfinished message was appended; for one in a cold segment, when that segment begins."""
-    members: int
-    dead_letters: int
-    """At most `lakelog.engine.groups.summaries.MAX_DEAD_LETTERS`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupInfo:
-    """All that `describe` tells."""
-
-    group: Group
-    status: str
-    """The one of its partitions' that matters most; see `lakelog.engine.groups.reasons`."""
-    members: MembersInfo
-    progress: Sequence[PartitionProgress]
-    dead_letters: int
-    """How many there are now: those redriven or discarded are left out."""

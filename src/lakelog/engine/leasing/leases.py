@@ -11,7 +11,7 @@ from typing import Protocol
 
 from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import told
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Membership
+from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import Grants, LeasingContext, WaitingConsumer
@@ -36,6 +36,7 @@ from lakelog.model.group import (
     GroupWish,
     Order,
 )
+from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope, Topic
 
 MAX_REQUEST_BYTES = 200

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 
 from lakelog import Lakelog
-from lakelog.client.group_values import JoinWish, Membership, Position
+from lakelog.client.group_values import JoinWish
 from lakelog.errors import (
     Closed,
     GroupNotFound,
@@ -27,6 +27,8 @@ from lakelog.errors import (
     UnknownMember,
 )
 from lakelog.model.group import GroupKind, GroupWish, NoStart
+from lakelog.model.membership import Membership
+from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
 
@@ -58,13 +60,13 @@ class StreamMember:
         self._lock = threading.Lock()
         self._has_created = False
         self._generation = 0
-        self._positions: dict[int, Position] = {}
+        self._positions: dict[int, GroupPosition] = {}
         self._sure_until = 0.0
         self._failure: LakelogError | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, at: Offsets) -> dict[int, Position]:
+    def begin(self, at: Offsets) -> dict[int, GroupPosition]:
         """Become the one member, and return where the group is: from now on only a seek moves it elsewhere.
 
         A group that has no position in the topic is created with the position `at`, which names every partition.
@@ -126,7 +128,8 @@ class StreamMember:
         try:
             found = self._group.describe()
             is_untouched = all(
-                each.topic == self.topic and Position(each.committed, each.epoch) == self._positions.get(each.partition)
+                each.topic == self.topic
+                and GroupPosition(each.partition, each.committed, each.epoch) == self._positions.get(each.partition)
                 for each in found.progress
             )
             if is_untouched:
@@ -177,7 +180,9 @@ class StreamMember:
             self._group.commit(
                 self.topic, some, member_id=self._wish.member_id, generation=self._generation, epoch=epoch
             )
-            self._positions.update({partition: Position(offset, epoch) for partition, offset in some.items()})
+            self._positions.update(
+                {partition: GroupPosition(partition, offset, epoch) for partition, offset in some.items()}
+            )
         self._sure_until = asked + _SURE_SECONDS
 
     def _come_back(self) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakelog.client.group_values import Position
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PositionRefused
 from lakelog.model.lake import Watermarks
+from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import LATEST, StreamOptions
 
 Offsets = Mapping[int, int]
@@ -124,7 +124,7 @@ def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
     return {partition: at + shares[partition] for partition, at in begin.items()}
 
 
-def grown(positions: Mapping[int, Position], offsets: Offsets) -> dict[int, int]:
+def grown(positions: Mapping[int, GroupPosition], offsets: Offsets) -> dict[int, int]:
     """Of these offsets, those that the group has not reached."""
     return {
         partition: offset
@@ -133,7 +133,7 @@ def grown(positions: Mapping[int, Position], offsets: Offsets) -> dict[int, int]
     }
 
 
-def by_epoch(offsets: Offsets, positions: Mapping[int, Position]) -> dict[int, dict[int, int]]:
+def by_epoch(offsets: Offsets, positions: Mapping[int, GroupPosition]) -> dict[int, dict[int, int]]:
     """The same by position epoch: a seek of one partition leaves the others in theirs."""
     found: dict[int, dict[int, int]] = {}
     for partition, offset in offsets.items():
@@ -155,7 +155,7 @@ class Restart:
         return self.planned.end if self.finished else self.planned.begin
 
 
-def reconcile(group: str, restart: Restart, positions: Mapping[int, Position], log_starts: Offsets) -> None:
+def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPosition], log_starts: Offsets) -> None:
     """Refuses to go on where the group stands outside the last planned micro-batch.
 
     It is committed behind Spark's own commit and before the next planning; so a kill leaves it at the beginning of the

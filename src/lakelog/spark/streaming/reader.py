@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from lakelog import Lakelog, failpoints
-from lakelog.client.group_values import Position
 from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.model.lake import PlanOptions, Watermarks
+from lakelog.model.seek import GroupPosition
 from lakelog.spark.reading.planning import pieces_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wish: StreamOptions = stream_wish(options)
         self._connection: ConnectionSettings = connection_of(options)
         self._member: StreamMember | None = None
-        self._begun: dict[int, Position] = {}
+        self._begun: dict[int, GroupPosition] = {}
         self._is_reconciled = False
         self._has_finished_one = False
         self._initial: dict[str, Any] | None = None
@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except GroupNotFound:
             return False
 
-    def _join(self, restart: Restart | None) -> dict[int, Position]:
+    def _join(self, restart: Restart | None) -> dict[int, GroupPosition]:
         """Joins once in a run, and then looks once whether checkpoint and group agree, before anything is planned."""
         if self._wish.group is None:
             return {}

@@ -16,13 +16,14 @@ from dataclasses import replace
 
 from lakelog import Lakelog
 from lakelog.client import processes
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Membership
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import Backoff, is_passing, is_undecided
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import ThreadLeaseKeeper
 from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
 from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
+from lakelog.model.membership import Membership
 
 log = processes.log
 

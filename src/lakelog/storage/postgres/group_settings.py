@@ -1,74 +1,29 @@
-"""A group's settings as they are stored: JSON that a newer version may have written more into."""
+"""A group's settings as they are stored: JSON, with unknown fields that a newer version may have written."""
 
 from __future__ import annotations
 
 import msgspec
 
-from lakelog.model.group import Assignor, Exponential, Fixed, GroupSettings, Order, RetryPolicy
-
-_DEFAULT = GroupSettings()
+from lakelog.model.group import GroupSettings, RetryPolicy
 
 
-class _ExponentialRetry(msgspec.Struct, kw_only=True, tag_field="strategy", tag="exponential"):
-    max: int
-    base_seconds: float
-    max_seconds: float
-    jitter: float
+class _StoredRetries(RetryPolicy, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A retry policy. Fields that this version does not know are ignored."""
 
 
-class _FixedRetry(msgspec.Struct, kw_only=True, tag_field="strategy", tag="fixed"):
-    max: int
-    seconds: float
+class _StoredSettings(GroupSettings, frozen=True, kw_only=True):
+    """The settings. A missing field was written by an older version, and takes the default."""
 
-
-class _StoredSettings(msgspec.Struct, kw_only=True):
-    """What is missing was written by an older version, and takes the default."""
-
-    order: Order = _DEFAULT.order
-    filter: str | None = _DEFAULT.filter
-    retries: _ExponentialRetry | _FixedRetry | None = None
-    dead_letter: bool = _DEFAULT.dead_letter
-    assignor: Assignor = _DEFAULT.assignor
-    window: int = _DEFAULT.window
+    retries: _StoredRetries = _StoredRetries()
 
 
 def settings_text(settings: GroupSettings) -> str:
-    stored = _StoredSettings(
-        order=settings.order,
-        filter=settings.filter,
-        retries=_stored(settings.retries),
-        dead_letter=settings.dead_letter,
-        assignor=settings.assignor,
-        window=settings.window,
-    )
-    return msgspec.json.encode(stored).decode()
+    """Return the settings as they are stored."""
+    return msgspec.json.encode(settings).decode()
 
 
 def settings_of(text: str) -> GroupSettings:
-    stored = msgspec.json.decode(text, type=_StoredSettings)
-    return GroupSettings(
-        order=stored.order,
-        filter=stored.filter,
-        retries=_policy(stored.retries),
-        dead_letter=stored.dead_letter,
-        assignor=stored.assignor,
-        window=stored.window,
-    )
-
-
-def _stored(policy: RetryPolicy) -> _ExponentialRetry | _FixedRetry:
-    if isinstance(policy, Fixed):
-        return _FixedRetry(max=policy.max, seconds=policy.seconds)
-    return _ExponentialRetry(
-        max=policy.max, base_seconds=policy.base_seconds, max_seconds=policy.max_seconds, jitter=policy.jitter
-    )
-
-
-def _policy(stored: _ExponentialRetry | _FixedRetry | None) -> RetryPolicy:
-    if stored is None:
-        return _DEFAULT.retries
-    if isinstance(stored, _FixedRetry):
-        return Fixed(max=stored.max, seconds=stored.seconds)
-    return Exponential(
-        max=stored.max, base_seconds=stored.base_seconds, max_seconds=stored.max_seconds, jitter=stored.jitter
-    )
+    """Return stored settings."""
+    stored = msgspec.structs.asdict(msgspec.json.decode(text, type=_StoredSettings))
+    retries = RetryPolicy(**msgspec.structs.asdict(stored.pop("retries")))
+    return GroupSettings(retries=retries, **stored)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.group import MAX_OWNER_BYTES, GroupInfo
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription, GroupLag, GroupList, GroupPage, LeaseList, TopicStats
+from lakelog.model.seek import GroupPositions, SeekResult, Skipped
 from lakelog.wire import consume_shapes
 from lakelog.wire import group_shapes as shapes
 from lakelog.wire.operations.operation import (
@@ -42,7 +45,7 @@ _MEMBERS: tuple[Operation[Any, Any], ...] = (
         summary="Join a group, which is made if there is none",
         example={"member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30000},
         problems=(404, 409),
-        media=Media(replies={200: {JSON: (shapes.MembershipShape,)}}, body={JSON: (shapes.Join,)}),
+        media=Media(replies={200: {JSON: (Membership,)}}, body={JSON: (shapes.Join,)}),
     ),
     Operation(
         name="heartbeat",
@@ -52,7 +55,7 @@ _MEMBERS: tuple[Operation[Any, Any], ...] = (
         summary="Say that a member is alive, and hear what it is to read",
         example={"member_id": "consumer-1", "generation": 1},
         problems=(404, 409),
-        media=Media(replies={200: {JSON: (shapes.MembershipShape,)}}, body={JSON: (shapes.Heartbeat,)}),
+        media=Media(replies={200: {JSON: (Membership,)}}, body={JSON: (shapes.Heartbeat,)}),
     ),
     Operation(
         name="leave",
@@ -70,7 +73,7 @@ _MEMBERS: tuple[Operation[Any, Any], ...] = (
         path="/v1/groups",
         rights=READ,
         summary="List groups by name, with lag, age, members and dead letters",
-        media=Media(replies={200: {JSON: (shapes.GroupSummaries,)}}, query=_LIST_QUERY),
+        media=Media(replies={200: {JSON: (GroupPage,)}}, query=_LIST_QUERY),
     ),
     Operation(
         name="describe_group",
@@ -79,7 +82,7 @@ _MEMBERS: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="Describe a group: members, progress, and why unfinished messages wait",
         problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.GroupDescribed,)}}),
+        media=Media(replies={200: {JSON: (GroupDescription,)}}),
     ),
 )
 
@@ -96,7 +99,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="How far a group is, by partition",
         problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.Lag,)}}, query=_OF_TOPIC),
+        media=Media(replies={200: {JSON: (GroupLag,)}}, query=_OF_TOPIC),
     ),
     Operation(
         name="leases",
@@ -105,7 +108,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="Who holds which messages of a group",
         problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.Held,)}}, query=_OF_TOPIC),
+        media=Media(replies={200: {JSON: (LeaseList,)}}, query=_OF_TOPIC),
     ),
     Operation(
         name="positions",
@@ -114,9 +117,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="The committed offsets of a group in a topic",
         problems=(404,),
-        media=Media(
-            replies={200: {JSON: (shapes.Positions,)}}, query=(replace(_OF_TOPIC[0], description="The topic."),)
-        ),
+        media=Media(replies={200: {JSON: (GroupPositions,)}}, query=(replace(_OF_TOPIC[0], description="The topic."),)),
     ),
     Operation(
         name="commit",
@@ -137,7 +138,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         example={"retries": {"max": 5}, "window": 500},
         problems=(404, 409),
         audit=Audit(text="altered group {group}"),
-        media=Media(replies={200: {JSON: (shapes.GroupShape,)}}, body={JSON: (consume_shapes.SettingsShape,)}),
+        media=Media(replies={200: {JSON: (GroupInfo,)}}, body={JSON: (consume_shapes.SettingsShape,)}),
     ),
     Operation(
         name="delete_group",
@@ -158,7 +159,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         example={"topic": "orders", "position": "earliest", "dry_run": True},
         problems=(404, 409),
         audit=Audit(text="moved group {group} in topic {topic}"),
-        media=Media(replies={200: {JSON: (shapes.Sought,)}}, body={JSON: (shapes.Seek,)}),
+        media=Media(replies={200: {JSON: (SeekResult,)}}, body={JSON: (shapes.Seek,)}),
     ),
     Operation(
         name="skip",
@@ -169,7 +170,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         example={"topic": "orders", "partition": 1, "offset": 812, "dry_run": True},
         problems=(404, 409, 416),
         audit=Audit(text="skipped messages of topic {topic} for group {group}"),
-        media=Media(replies={200: {JSON: (shapes.Skipped,)}}, body={JSON: (shapes.Skip,)}),
+        media=Media(replies={200: {JSON: (Skipped,)}}, body={JSON: (shapes.Skip,)}),
     ),
     Operation(
         name="pause_group",
@@ -180,7 +181,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         example={"topic": "orders"},
         problems=(404, 409),
         audit=Audit(text="paused group {group}"),
-        media=Media(replies={200: {JSON: (shapes.GroupShape,)}}, body={JSON: (shapes.Pause,)}, is_body_optional=True),
+        media=Media(replies={200: {JSON: (GroupInfo,)}}, body={JSON: (shapes.Pause,)}, is_body_optional=True),
     ),
     Operation(
         name="resume_group",
@@ -191,7 +192,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         example={"topic": "orders"},
         problems=(404, 409),
         audit=Audit(text="resumed group {group}"),
-        media=Media(replies={200: {JSON: (shapes.GroupShape,)}}, body={JSON: (shapes.Pause,)}, is_body_optional=True),
+        media=Media(replies={200: {JSON: (GroupInfo,)}}, body={JSON: (shapes.Pause,)}, is_body_optional=True),
     ),
     Operation(
         name="pause_topic",
@@ -201,7 +202,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         summary="Pause a topic for every group that reads it",
         problems=(404, 409),
         audit=Audit(text="paused all groups of topic {topic}"),
-        media=Media(replies={200: {JSON: (shapes.GroupList,)}}),
+        media=Media(replies={200: {JSON: (GroupList,)}}),
     ),
     Operation(
         name="resume_topic",
@@ -211,7 +212,7 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         summary="Go on with a topic in every group that reads it",
         problems=(404, 409),
         audit=Audit(text="resumed all groups of topic {topic}"),
-        media=Media(replies={200: {JSON: (shapes.GroupList,)}}),
+        media=Media(replies={200: {JSON: (GroupList,)}}),
     ),
     Operation(
         name="topic_stats",
@@ -220,6 +221,6 @@ GROUPS: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="A topic's messages, and how far each of its groups is",
         problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.TopicStats,)}}),
+        media=Media(replies={200: {JSON: (TopicStats,)}}),
     ),
 )

@@ -13,9 +13,11 @@ from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, GroupDescription, JoinWish, Membership
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import RetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
+from lakelog.model.membership import Membership
+from lakelog.model.progress import GroupDescription
 
 LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
 FIRST_LOST = "done, but of the first it is not known"

@@ -33,6 +33,8 @@ from lakelog.errors import (
 )
 from lakelog.model.group import Exponential, Group, GroupKind, GroupTopic, GroupWish, NoStart, Order, Start
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
+from lakelog.model.seek import GroupPosition, Sought
+from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryStore
 from tests.unit.engine.group_support import World, ms
@@ -83,7 +85,7 @@ async def test_groups_are_kept_apart_by_environment_and_spread_over_cells() -> N
     assert mine.cell == theirs.cell
     cells = {(await world.groups.resolve(here, f"g{n}", create=True)).cell for n in range(20)}
     assert cells == {0, 1}
-    assert [each.group.name for each in await world.groups.list(here, after="g18")] == [
+    assert [each.name for each in await world.groups.list(here, after="g18")] == [
         "g19",
         "g2",
         *map("g{}".format, range(3, 10)),
@@ -165,11 +167,14 @@ async def test_a_group_without_a_start_has_to_be_given_one() -> None:
         await world.joined(scope, topic, start=NoStart())
     with pytest.raises(NoPosition):
         await world.groups.seek(scope, "billing", "orders", Earliest(), partition=0, dry_run=True)
-    assert await world.groups.seek(scope, "billing", "orders", AtOffset(1), dry_run=True) == [(0, 1, 1), (1, 0, 0)]
-    assert await world.groups.positions(scope, "billing", "orders") == {}
+    assert await world.groups.seek(scope, "billing", "orders", AtOffset(1), dry_run=True) == [
+        Sought(0, 1, 1),
+        Sought(1, 0, 0),
+    ]
+    assert await world.groups.positions(scope, "billing", "orders") == []
     unread = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert unread.status == "no-position" and "groups seek billing orders" in str(unread.reason)
-    assert await world.groups.seek(scope, "billing", "orders", AtOffset(1)) == [(0, 1, 1), (1, 0, 0)]
+    assert await world.groups.seek(scope, "billing", "orders", AtOffset(1)) == [Sought(0, 1, 1), Sought(1, 0, 0)]
     _, group_topic = await world.joined(scope, topic, start=NoStart())
     assert (group_topic.starts, group_topic.epoch) == ((1, 0), 0)
 
@@ -185,7 +190,7 @@ async def test_a_recreated_topic_is_begun_anew_and_an_added_partition_at_0() -> 
     await world.topics.delete(scope, "orders")
     _, again = await world.topic()
     assert (await world.groups.group_topic(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (0, 0), 1: (0, 0)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 0, 0), GroupPosition(1, 0, 0)]
 
 
 # Seek -----------------------------------------------------------------------------------------------------------------
@@ -207,16 +212,19 @@ async def test_seek_moves_all_partitions_and_begins_a_position_epoch() -> None:
     world = World()
     scope, group = await ready(world)
     world.changed.clear()
-    assert await world.groups.seek(scope, "billing", "orders", Latest(), dry_run=True) == [(0, 1, 4), (1, 0, 2)]
+    assert await world.groups.seek(scope, "billing", "orders", Latest(), dry_run=True) == [
+        Sought(0, 1, 4),
+        Sought(1, 0, 2),
+    ]
     assert world.changed == []
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (1, 0), 1: (0, 0)}
-    assert await world.groups.seek(scope, "billing", "orders", Latest()) == [(0, 1, 4), (1, 0, 2)]
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (4, 1), 1: (2, 1)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 0, 0)]
+    assert await world.groups.seek(scope, "billing", "orders", Latest()) == [Sought(0, 1, 4), Sought(1, 0, 2)]
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 4, 1), GroupPosition(1, 2, 1)]
     assert world.changed == [group.group_id]
     topic = await world.topics.find(scope, "orders")
     assert (await world.groups.group_topic(group, topic)).epoch == 1
-    assert await world.groups.seek(scope, "billing", "orders", AtOffset(3), partition=0) == [(0, 4, 3)]
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (3, 2), 1: (2, 1)}
+    assert await world.groups.seek(scope, "billing", "orders", AtOffset(3), partition=0) == [Sought(0, 4, 3)]
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 3, 2), GroupPosition(1, 2, 1)]
 
 
 async def test_seek_to_a_message_moves_its_partition_only() -> None:
@@ -224,8 +232,8 @@ async def test_seek_to_a_message_moves_its_partition_only() -> None:
     scope, _ = await ready(world)
     topic = await world.topics.find(scope, "orders")
     seek = world.groups.seek
-    assert await seek(scope, "billing", "orders", f"{topic.incarnation}-1-1") == [(1, 0, 1)]
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (1, 0), 1: (1, 1)}
+    assert await seek(scope, "billing", "orders", f"{topic.incarnation}-1-1") == [Sought(1, 0, 1)]
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 1, 1)]
     for bad in (f"{topic.incarnation + 1}-1-1", "one", f"{topic.incarnation}-0-1"):
         with pytest.raises(InvalidRequest):
             await seek(scope, "billing", "orders", bad, partition=1)
@@ -246,12 +254,12 @@ async def test_a_seek_that_broke_off_is_finished_before_the_next_one() -> None:
     with pytest.raises(Unavailable):
         await world.groups.seek(scope, "billing", "orders", Latest())
     # Decided: whoever looks sees it, though no journal of partition 1 has it.
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (4, 1), 1: (2, 1)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 4, 1), GroupPosition(1, 2, 1)]
     world.journals.fails.clear()
     world.journals.ran.clear()
     await world.groups.seek(scope, "billing", "orders", AtOffset(2), partition=0)
     assert world.journals.ran == [(1, SeekPosition(epoch=1, offset=2)), (0, SeekPosition(epoch=2, offset=2))]
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (2, 2), 1: (2, 1)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 2, 2), GroupPosition(1, 2, 1)]
     assert world.changed[-2:] == [group.group_id] * 2
 
 
@@ -263,7 +271,10 @@ async def test_seeks_at_the_same_time_are_one_after_another() -> None:
         world.groups.seek(scope, "billing", "orders", Latest()), other.seek(scope, "billing", "orders", Earliest())
     )
     positions = await world.groups.positions(scope, "billing", "orders")
-    assert positions in ({0: (4, 2), 1: (2, 2)}, {0: (0, 2), 1: (0, 2)})
+    assert positions in (
+        [GroupPosition(0, 4, 2), GroupPosition(1, 2, 2)],
+        [GroupPosition(0, 0, 2), GroupPosition(1, 0, 2)],
+    )
 
 
 # Commits of cursor groups ---------------------------------------------------------------------------------------------
@@ -276,7 +287,7 @@ async def test_positions_are_committed_by_cursor_groups_only_and_never_back() ->
     await world.joined(scope, topic, kind=GroupKind.CURSOR, start=Earliest())
     commit = world.groups.commit
     await commit(scope, "billing", "orders", {0: 2, 1: 0}, epoch=0)
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (2, 0), 1: (0, 0)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 2, 0), GroupPosition(1, 0, 0)]
     with pytest.raises(PositionRefused):
         await commit(scope, "billing", "orders", {0: 1})
     with pytest.raises(OffsetOutOfRange):
@@ -309,7 +320,7 @@ async def test_a_member_commits_what_it_has_and_an_old_generation_is_refused() -
         await commit(scope, "billing", "orders", {1: 0}, member_id="one", generation=4)
     with pytest.raises(StaleGeneration):
         await commit(scope, "billing", "orders", {0: 2}, generation=4)
-    assert (await world.groups.positions(scope, "billing", "orders"))[0] == (1, 0)
+    assert (await world.groups.positions(scope, "billing", "orders"))[0] == GroupPosition(0, 1, 0)
 
 
 async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins() -> None:
@@ -319,7 +330,7 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
     await world.publish(topic, 1, "x")
     await world.groups.resolve(scope, "billing", CURSOR, create=True)
     await world.groups.commit(scope, "billing", "orders", {0: 1})
-    assert await world.groups.positions(scope, "billing", "orders") == {0: (1, 0), 1: (1, 0)}
+    assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 1, 0)]
 
 
 # Changing -------------------------------------------------------------------------------------------------------------
@@ -466,11 +477,11 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     assert (one.committed, one.frontier, one.high_watermark) == (0, 4, 7)
     assert (one.leased, one.waiting, one.skipped, one.acked, one.lag) == (2, 1, 0, 1, 6)
     assert one.acked + one.dead + one.discarded + one.filtered + one.expired + one.cut + one.lag == 7
-    assert one.oldest_ms == begun
+    assert one.oldest_at == to_time(begun)
     (lease,) = one.leases
-    assert (lease.owner, lease.offsets, lease.token) == ("ann", [(0, 1), (3, 4)], granted.token)
+    assert (lease.owner, lease.offsets, lease.token) == ("ann", ((0, 0), (3, 3)), granted.token)
     assert (one.status, one.reason) == ("working", None)
-    assert (other.lag, other.oldest_ms, other.status, other.reason) == (0, None, "caught-up", None)
+    assert (other.lag, other.oldest_at, other.status, other.reason) == (0, None, "caught-up", None)
     assert await world.groups.lag(scope, "billing") == list(info.progress)
     assert await world.groups.lag(scope, "billing", "orders") == list(info.progress)
 
@@ -496,7 +507,7 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
     for store in world.cells.values():
         monkeypatch.setattr(store, "read_many", counted(store))
     for _ in range(2):
-        assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
+        assert [each.oldest_at for each in await world.groups.lag(scope, "billing")] == [to_time(begun)] * 4
         assert len(asked) == len(set(topic.cells))
         assert sorted(ask for asks in asked for ask in asks) == [(topic.pid(each), 0) for each in range(4)]
     granted = await world.take(group, group_topic, topic, 0, 1)
@@ -504,7 +515,7 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
     await world.journals.run(
         group, group_topic, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)])
     )
-    assert [each.oldest_ms for each in await world.groups.lag(scope, "billing")] == [begun] * 4
+    assert [each.oldest_at for each in await world.groups.lag(scope, "billing")] == [to_time(begun)] * 4
     assert asked == [[(topic.pid(0), 1)]]
 
 
@@ -525,7 +536,7 @@ async def test_the_figures_of_a_topic() -> None:
     world = World()
     scope, topic = await world.topic()
     empty = await world.groups.stats(scope, "orders")
-    assert (empty.messages, empty.partitions, empty.oldest_ms, empty.newest_ms, empty.groups) == (0, 2, None, None, [])
+    assert (empty.messages, empty.partitions, empty.oldest_at, empty.newest_at, empty.groups) == (0, 2, None, None, ())
     begun = world.clock.now
     await world.publish(topic, 0, "a", "b", "c")
     world.clock.pass_by(seconds=5)
@@ -534,7 +545,7 @@ async def test_the_figures_of_a_topic() -> None:
     await world.joined(scope, topic, "late")
     await world.take(group, group_topic, topic, 0, 2)
     stats = await world.groups.stats(scope, "orders")
-    assert (stats.messages, stats.oldest_ms, stats.newest_ms) == (4, ms(begun), ms(begun + timedelta(seconds=5)))
+    assert (stats.messages, stats.oldest_at, stats.newest_at) == (4, begun, begun + timedelta(seconds=5))
     billing, late = stats.groups
     assert (billing.group, billing.lag, billing.pending, billing.committed) == ("billing", 4, 2, {0: 0, 1: 0})
     assert (late.group, late.lag, late.pending, late.committed) == ("late", 0, 0, {0: 3, 1: 1})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from lakelog.coordinator.leasing import ReturnKind, ReturnMessages, SkipTo
 from lakelog.errors import GroupKindDiffers, GroupNotFound, NoPosition, OffsetOutOfRange, PartitionNotFound
-from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish, Skipped
+from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
 from lakelog.model.position import Earliest, Latest
+from lakelog.model.seek import Skipped
 from lakelog.model.topic import Scope, Topic
 from tests.unit.engine.group_support import World
 
@@ -28,7 +30,9 @@ async def test_a_skip_cuts_what_is_not_leased_and_the_group_continues_behind_it(
     world = World()
     scope, topic, group, group_topic = await begun(world)
     expected = Skipped(partition=0, offset=6, messages=5, leased=1)
-    assert await world.groups.skip(scope, "billing", "orders", 0, 6, dry_run=True) == expected
+    assert await world.groups.skip(scope, "billing", "orders", 0, 6, dry_run=True) == structs.replace(
+        expected, dry_run=True
+    )
     assert not any(isinstance(operation, SkipTo) for _, operation in world.journals.ran)
     assert await world.groups.skip(scope, "billing", "orders", 0, 6) == expected
     progress = (await world.groups.lag(scope, "billing", "orders"))[0]

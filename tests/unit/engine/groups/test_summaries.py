@@ -14,9 +14,10 @@ from lakelog.coordinator.leasing import codec
 from lakelog.engine import Engine
 from lakelog.engine.groups import summaries
 from lakelog.engine.leasing import decider
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, GroupSummary, JoinAsk, Leased, Verb
-from lakelog.model.group import GroupKind, GroupWish
+from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, JoinAsk, Leased, Verb
+from lakelog.model.group import GroupInfo, GroupKind, GroupWish
 from lakelog.model.position import Earliest
+from lakelog.model.progress import GroupSummary
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -51,7 +52,7 @@ class Shop:
         assert not [result for result in results if isinstance(result, Exception)]
 
     async def listed(self) -> dict[str, GroupSummary]:
-        return {each.group.name: each for each in await self.engine.groups.list(self.scope)}
+        return {each.name: each for each in await self.engine.groups.list(self.scope)}
 
 
 @asynccontextmanager
@@ -95,13 +96,13 @@ async def assert_listed_as_described(made: Shop) -> dict[str, GroupSummary]:
     listed = await made.listed()
     for name, summary in listed.items():
         described = await made.engine.groups.describe(made.scope, name)
-        oldest = min((each.oldest_ms for each in described.progress if each.oldest_ms is not None), default=None)
+        oldest = min((each.oldest_at for each in described.progress if each.oldest_at is not None), default=None)
         assert summary == GroupSummary(
-            group=described.group,
+            **{name: getattr(described, name) for name in GroupInfo.__struct_fields__},
             status=described.status,
             lag=sum(each.lag for each in described.progress),
-            oldest_ms=oldest,
-            members=len(described.members.members),
+            oldest_at=oldest,
+            member_count=len(described.members),
             dead_letters=described.dead_letters,
         ), name
     return listed
@@ -113,7 +114,9 @@ async def test_a_group_is_listed_as_it_is_described(monkeypatch: pytest.MonkeyPa
     async with shop() as made:
         await with_every_kind_of_progress(made)
         listed = await assert_listed_as_described(made)
-        assert {name: (each.status, each.lag, each.members, each.dead_letters) for name, each in listed.items()} == {
+        assert {
+            name: (each.status, each.lag, each.member_count, each.dead_letters) for name, each in listed.items()
+        } == {
             "acked": ("caught-up", 0, 0, 0),
             "cursor": ("working", 15, 1, 0),
             "dead": ("working", 12, 0, 12),
@@ -138,10 +141,10 @@ async def test_a_member_whose_session_is_over_is_not_counted_and_not_evicted() -
         await store.heartbeats_write([(group.group_id, "one")])
         # A server that has not seen the member itself.
         async with started(made.catalog, *made.stores) as other:
-            assert [each.members for each in await other.groups.list(made.scope)] == [1]
+            assert [each.member_count for each in await other.groups.list(made.scope)] == [1]
             made.clock.pass_by(seconds=40)
             (listed,) = await other.groups.list(made.scope)
-            assert (listed.members, listed.status) == (0, "no-consumer")
+            assert (listed.member_count, listed.status) == (0, "no-consumer")
             assert (await store.members_read(group.group_id)).version == 1
 
 
@@ -170,7 +173,7 @@ async def test_S24_a_journal_of_a_newer_version_does_not_keep_other_groups_from_
         await made.lease("newer", 24)
         before = await made.listed()
         pid = made.topic.pid(0)
-        group_id = before["newer"].group.group_id
+        group_id = (await made.engine.groups.resolve(made.scope, "newer", create=False)).group_id
         journal = made.stores[made.topic.cells[0]].groups._journals[group_id, pid]
         last, at = journal.rows[-1]
         body = msgspec.msgpack.encode((99, 0, [[13, 1]]))

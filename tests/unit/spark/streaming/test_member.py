@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish, Position
+from lakelog.client.group_values import JoinWish
 from lakelog.errors import GroupNotFound, PositionRefused, StaleGeneration
 from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.options import StreamOptions
 from tests.kit.waiting import eventually
@@ -36,21 +37,33 @@ def positions(log: Any) -> list[int]:
 
 def test_it_begins_where_the_group_is_and_commits_what_is_new(log: Any) -> None:
     member = StreamMember(log, WISH)
-    assert member.begin(AT) == {0: Position(0, 0), 1: Position(0, 0)}
+    assert member.begin(AT) == {
+        0: GroupPosition(0, 0, 0),
+        1: GroupPosition(1, 0, 0),
+    }
     member.commit({0: 4, 1: 0})
     assert positions(log) == [4, 0]
     member.commit({0: 4, 1: 7})
     assert positions(log) == [4, 7]
     member.leave()
     assert log.group("features").describe().members == ()
-    assert StreamMember(log, WISH).begin(AT) == {0: Position(4, 0), 1: Position(7, 0)}
+    assert StreamMember(log, WISH).begin(AT) == {
+        0: GroupPosition(0, 4, 0),
+        1: GroupPosition(1, 7, 0),
+    }
 
 
 def test_a_new_group_begins_at_the_offsets_given_and_one_that_exists_where_it_is(log: Any) -> None:
     member = StreamMember(log, WISH)
-    assert member.begin({0: 3, 1: 5}) == {0: Position(3, 0), 1: Position(5, 0)}
+    assert member.begin({0: 3, 1: 5}) == {
+        0: GroupPosition(0, 3, 0),
+        1: GroupPosition(1, 5, 0),
+    }
     member.leave()
-    assert StreamMember(log, WISH).begin({0: 8, 1: 8}) == {0: Position(3, 0), 1: Position(5, 0)}
+    assert StreamMember(log, WISH).begin({0: 8, 1: 8}) == {
+        0: GroupPosition(0, 3, 0),
+        1: GroupPosition(1, 5, 0),
+    }
 
 
 def test_a_query_that_withdraws_deletes_the_group_that_it_created(log: Any) -> None:

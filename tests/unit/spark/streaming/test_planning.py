@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.client.group_values import Position
 from lakelog.errors import InvalidRequest, PositionRefused
+from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import stream_wish
 from lakelog.spark.streaming.planning import Restart, StreamOffset, advance, begin_at, by_epoch, grown, reconcile
 
@@ -64,7 +64,7 @@ def test_a_stream_begins_as_resolved_then_where_it_was_and_new_partitions_at_0()
 
 
 def test_only_what_the_group_has_not_reached_is_committed_each_in_its_epoch() -> None:
-    positions = {0: Position(5, 0), 1: Position(5, 2)}
+    positions = {0: GroupPosition(0, 5, 0), 1: GroupPosition(1, 5, 2)}
     changed = grown(positions, {0: 5, 1: 7, 2: 0})
     assert changed == {1: 7, 2: 0}
     assert by_epoch(changed, positions) == {2: {1: 7}, 0: {2: 0}}
@@ -73,14 +73,17 @@ def test_only_what_the_group_has_not_reached_is_committed_each_in_its_epoch() ->
 PLANNED = StreamOffset(topic="orders", incarnation=1, begin={0: 10}, end={0: 20}, epochs={0: 3})
 
 
-def agree(positions: dict[int, Position], *, finished: bool = False, log_start: int = 0) -> None:
+def agree(positions: dict[int, GroupPosition], *, finished: bool = False, log_start: int = 0) -> None:
     reconcile("features", Restart(planned=PLANNED, finished=finished), positions, {0: log_start, 1: 0})
 
 
 @pytest.mark.parametrize("offset", [10, 15, 20])
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_group_within_the_last_planned_micro_batch_is_right(offset: int, finished: bool) -> None:
-    agree({0: Position(offset, 3), 1: Position(0, 0)}, finished=finished)
+    agree(
+        {0: GroupPosition(0, offset, 3), 1: GroupPosition(1, 0, 0)},
+        finished=finished,
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,17 +99,20 @@ def test_a_group_elsewhere_is_refused_naming_both_and_the_way_out(
     positions: dict[int, int], log_start: int, said: str
 ) -> None:
     with pytest.raises(PositionRefused, match=said):
-        agree({each: Position(offset, 0 if each else 3) for each, offset in positions.items()}, log_start=log_start)
+        agree(
+            {each: GroupPosition(each, offset, 0 if each else 3) for each, offset in positions.items()},
+            log_start=log_start,
+        )
 
 
 @pytest.mark.parametrize(("finished", "on", "others"), [(True, 20, (10, 15)), (False, 10, (15, 20))])
 def test_after_a_seek_the_group_is_exactly_where_the_query_goes_on(
     finished: bool, on: int, others: tuple[int, ...]
 ) -> None:
-    agree({0: Position(on, 4)}, finished=finished)
+    agree({0: GroupPosition(0, on, 4)}, finished=finished)
     for offset in others:
         with pytest.raises(PositionRefused, match=f"--to {on}`"):
-            agree({0: Position(offset, 4)}, finished=finished)
+            agree({0: GroupPosition(0, offset, 4)}, finished=finished)
 
 
 def test_options_are_parsed_whatever_their_case() -> None:
