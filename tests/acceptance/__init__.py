@@ -1,1 +1,1 @@
-"""What users see, by behaviour, through the public API only."""
+"""Tests by behaviour, as users see it, through the public API only."""

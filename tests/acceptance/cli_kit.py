@@ -119,7 +119,7 @@ def open_folder() -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Dev:
-    """Yield a running `lakelog dev` and a command line in its folder."""
+    """A running `lakelog dev` and a command line in its folder."""
 
     cli: Cli
     process: Process

@@ -60,7 +60,7 @@ async def _opened(database: str) -> AsyncIterator[PartitionStore]:
 
 
 class Here:
-    """Yield an installation with a client."""
+    """An installation with a client."""
 
     def __init__(self, place: Place, log: lakelog.AsyncLakelog) -> None:
         self.log = log

@@ -34,7 +34,7 @@ def _all(assigned: dict[str, list[int]]) -> list[int]:
     return sorted(itertools.chain.from_iterable(assigned.values()))
 
 
-# What a group is ------------------------------------------------------------------------------------------------------
+# Consumer groups ------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_diagram_three_partitions_for_two_consumers(lake: Installation) -> None:
@@ -96,7 +96,7 @@ def test_groups_progress_independently(lake: Installation) -> None:
     assert (lake.committed(one, topic), lake.committed(other, topic)) == ([3], [0])
 
 
-# Creating a group: the example as it stands ---------------------------------------------------------------------------
+# Creating a group: the document's example ----------------------------------------------------------------------------
 
 
 def test_the_join_example(lake: Installation) -> None:
@@ -151,7 +151,7 @@ def test_a_group_without_members_is_empty(lake: Installation) -> None:
 
 
 def test_the_assignment_diagram_by_range(lake: Installation) -> None:
-    """Of six partitions, A and B have three each; with C all have two neighbours; if B crashes, A and C have three."""
+    """A and B have three of six partitions each; with C all have two neighbours; if B crashes, A and C have three."""
     topic, group = lake.topic(6), fresh("g")
     lake.join(group, A, topic, assignor="range")
     lake.join(group, B, topic, session_ms=SHORT_MS)

@@ -199,7 +199,7 @@ def test_the_key_metrics(lake: Installation) -> None:
     lake.join(group, "b", topic)
     described = lake.describe(group)
     assert described["rebalances"] == 2
-    assert described["rebalancing_ms"] == 0, "in a lease group nobody waits for partitions to be given up"
+    assert described["rebalancing_ms"] == 0, "a lease group never waits for revoked partitions"
     assert described["last_rebalance_at"] is not None
 
 

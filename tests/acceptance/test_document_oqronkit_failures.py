@@ -245,7 +245,7 @@ def test_hook_on_publish(lake: Installation) -> None:
     assert [each.id for each in published] == [receipt.id]
 
 
-# What the document's leader does --------------------------------------------------------------------------------------
+# Work of the document's leader ---------------------------------------------------------------------------------------
 
 
 def test_a_handler_that_takes_too_long_is_nacked(lake: Installation) -> None:

@@ -69,7 +69,7 @@ def test_any_server_serves_any_call(fleet: Fleet) -> None:
         ack = {**who, "partition": 0, "token": lease["token"], "offset": seen[-1]}
         assert _call(fleet, "POST", "/v1/ack", ack, server=(number + 1) % 2).status_code == 204
     assert seen == [number // 4 for number in range(40)]
-    # Of two calls, one to each server, one goes to the home directly and the other is forwarded.
+    # One call goes to the home directly, and the call to the other server is forwarded.
     eventually(lambda: sum(_forwarded(fleet, server) for server in range(2)) - before == 40)
 
 

@@ -234,7 +234,7 @@ def test_a_run_that_was_killed_is_gone_on_with(spark: SparkSession, log: lakelog
     ended = killed.spawn("pipelines", "run", "tier", *wanted, code=None, timeout=SLOW)
     assert ended.code == -signal.SIGKILL, ended.err
     (died,) = log.pipelines.list("tier", "killed")
-    assert died.state is RunState.RUNNING, "nobody knows yet that it is dead"
+    assert died.state is RunState.RUNNING, "the run is not known to be dead yet"
     log.pipelines.end(died, {}, failed=True)
     assert contents(log, "killed") == before
     done = tier(spark, "killed", segment_bytes=5_000, min_age=0)

@@ -133,7 +133,7 @@ def test_repaired_values_are_redriven_once_with_key_headers_and_lineage(
     for n, message in again.items():
         assert message.value == {"n": n, "amount": "5"}
         assert (message.key, message.headers, message.correlation_id) == (f"k{n}".encode(), {"source": "web"}, f"c{n}")
-    assert redrive(table).redriven == 0, "the table is read anew, and none of them is dead any more"
+    assert redrive(table).redriven == 0, "the table is read again, and none of them is dead any more"
     assert sum(len(offsets) for _, offsets in take(log, name)) == 10
     assert {letter.id for letter in log.topic(name).dead_letters(GROUP).list(state="redriven")} == set(ids.values())
 

@@ -247,7 +247,7 @@ def test_a_topic_is_never_overwritten(sink: Sink) -> None:
 
 
 class Files:
-    """Create a stream of text files, one per micro-batch."""
+    """A stream of text files, one per micro-batch."""
 
     def __init__(self, sink: Sink, folder: Path, topic: str) -> None:
         self._sink, self._topic = sink, topic

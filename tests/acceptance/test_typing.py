@@ -1,4 +1,4 @@
-"""What type checkers see of the built wheel: handlers are checked, and no typed name is `Any`."""
+"""The types of the built wheel: handlers are checked, and no typed name is `Any`."""
 
 from __future__ import annotations
 

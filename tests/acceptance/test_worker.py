@@ -1,4 +1,4 @@
-"""What a user writes with `subscribe`: values, answers, retries, dead letters, order, shutdown; over each transport."""
+"""Handlers with `subscribe`: values, answers, retries, dead letters, order, shutdown; over each transport."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 class Scene:
-    """Start a worker that has begun to work on the one message of a topic."""
+    """A worker that has started to handle the one message of a topic."""
 
     def __init__(self, url: str, mode: str, folder: Path) -> None:
         self.url = url

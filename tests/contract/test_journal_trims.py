@@ -1,4 +1,4 @@
-"""What a trim of journals may remove, and that an earlier writer cannot write after it."""
+"""Trims of journals: the rows that they may remove, and that an earlier writer cannot write after them."""
 
 from __future__ import annotations
 

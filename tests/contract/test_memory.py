@@ -1,4 +1,4 @@
-"""What only the stores in memory can show: a clock that the test controls."""
+"""Behaviour that only the stores in memory can show, with a clock that the test controls."""
 
 from __future__ import annotations
 

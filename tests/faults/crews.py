@@ -1,4 +1,4 @@
-"""Crews of worker processes for the fault scenarios: started, killed and replaced; and the truth when all is done."""
+"""Worker processes of the fault scenarios: started, killed and replaced; and the final state to compare with."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ Places = dict[tuple[int, int], tuple[str | None, str]]
 """Key and value of each message."""
 LOG = tuple(f"S{number}" for number in range(1, 8))
 LEASES = (*(f"S{number}" for number in range(8, 17)), "L5")
-"""What the scenarios of publishing, and those of leases, are judged by."""
+"""The invariants for scenarios of publishing, and for those of leases."""
 
 
 def settings_of(retries: RetryPolicy) -> dict[str, Any]:
-    """What a consume says of a group that begins at the first message."""
+    """Return group settings for a consume; the group starts at the first message."""
     return {"start_from": "earliest", "retries": structs.asdict(retries)}
 
 
 def publish(fleet: Fleet, topic: str, messages: Sequence[tuple[str | None, str]], *, server: int = 0) -> Places:
-    """Publishes in batches; where each message is."""
+    """Publish in batches, and return the place of each message."""
     places: Places = {}
     for first in range(0, len(messages), 1000):
         chosen = messages[first : first + 1000]
@@ -55,7 +55,7 @@ def publish(fleet: Fleet, topic: str, messages: Sequence[tuple[str | None, str]]
 
 
 class Crew:
-    """Worker processes with a history each; one that is killed is replaced under a new name."""
+    """Worker processes, each with its own history; a killed one is replaced under a new name."""
 
     def __init__(self, supervisor: Supervisor, plan: Plan, size: int) -> None:
         self._supervisor = supervisor
@@ -74,11 +74,11 @@ class Crew:
         self.workers.append((name, self._supervisor.start(argv, name="worker")))
 
     def kill_one(self) -> None:
-        """The oldest, by -9; another takes its place."""
+        """Kill the oldest worker and start another."""
         name, process = self.workers.pop(0)
         assert process.running, process.log_text()[-2000:]
         process.kill9()
-        # One that was killed before its first line has no history.
+        # A worker that was killed before its first line has no history.
         if (Path(self._plan.folder) / f"{name}.jsonl").exists():
             self.killed.append(name)
         self._start()
@@ -94,7 +94,7 @@ class Crew:
 
 
 class Sampler(threading.Thread):
-    """Asks for the group's progress again and again, and records it."""
+    """Reads the progress of the group repeatedly, and records it."""
 
     def __init__(self, owner: HttpOwner, every: float = 0.25) -> None:
         super().__init__(daemon=True)
@@ -116,7 +116,7 @@ class Sampler(threading.Thread):
 
 
 def drained(parts: Iterable[ProgressSeen], messages: int) -> bool:
-    """Whether everything is finished."""
+    """Return whether everything is finished."""
     return sum(part.finished for part in parts) == messages
 
 
@@ -133,7 +133,7 @@ def await_drained(sampler: Sampler, crew: Crew, messages: int, within: float) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What the servers say of a topic and a group when all is done; `tables` have it in rows."""
+    """The final state of a topic and a group on the servers; `tables` has it in rows."""
 
     progress: Sequence[ProgressSeen]
     dead: Sequence[DeadSeen]
@@ -142,7 +142,7 @@ class Truth:
 
 
 def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places, rules: GroupRules) -> Truth:
-    """What was published is in the log, all of it and no more; its progress is the last word of a history."""
+    """Assert that the log has all published messages and no others; its progress ends the history."""
     asker = HttpOwner(HistoryRecorder(folder, f"truth-{time.monotonic_ns()}"), fleet.ports, topic, group)
     progress = asker.progress(final=True)
     dead = asker.dead_letters()
@@ -162,7 +162,7 @@ def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places,
 
 
 def lease_history(folder: Path, truth: Truth, *, killed: Collection[str] = ()) -> History:
-    """What all owners recorded, beside the truth. `killed` never came back (L5), and may lack their end."""
+    """The records of all owners, and the final state. `killed` owners never returned (L5), and may lack their end."""
     run = replace(truth.run, crashed=frozenset(map(text_id, killed)))
     return with_truth(load_files(folder, crashed=killed, run=run), truth.tables)
 
@@ -174,27 +174,27 @@ def with_truth(history: History, truth: Tables) -> History:
 
 
 def in_hand(history: History) -> int:
-    """So many messages owners had when they were killed, and had said nothing about."""
+    """Return the number of messages that owners held, without an answer, when they were killed."""
     parts = instances(CheckScope.LEASE, history.tables)
     return sum(len(l5.abandoned(leases_of(part, history.run))) for part in parts)
 
 
 def told(history: History, outcome: CallOutcome) -> int:
-    """So many consumes, seeks, and answers for a message had this outcome."""
+    """Return the number of consumes, seeks and answers for a message with this outcome."""
     return sum(int((history.tables[name].outcome == outcome).sum()) for name in ("call", "answer"))
 
 
 def assert_holds(history: History, names: Collection[str]) -> None:
-    """Fails with the counter-examples to these invariants, or with what is missing of the history."""
+    """Fail with the counter-examples to these invariants, or with the missing part of the history."""
     chosen = [each for each in INVARIANTS if each.name in names]
     assert_valid(judge_tables(history.tables, history.run, cut=history.cut, invariants=chosen))
 
 
 def assert_log_valid(history: History) -> None:
-    """S1 to S7."""
+    """Check S1 to S7."""
     assert_holds(history, LOG)
 
 
 def assert_leases_valid(history: History) -> None:
-    """S8 to S16, and L5 for owners that died."""
+    """Check S8 to S16, and L5 for owners that died."""
     assert_holds(history, LEASES)

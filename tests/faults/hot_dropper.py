@@ -1,6 +1,7 @@
-"""Begins and drops hot tables again and again, without grace; to be killed: `python -m tests.faults.hot_dropper URL`.
+"""Creates and drops hot tables repeatedly, without grace period; to be killed: `python -m tests.faults.hot_dropper
+URL`.
 
-It says which rolls it dropped.
+It prints the rolls that it dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker of the SDK, some of whose messages kill its process.
+"""A worker of the SDK; some of its messages kill its process.
 
 Run as `python -m tests.faults.killing_worker URL TOPIC GROUP OPTIONS`, with options of `subscribe` as JSON.
 """

@@ -1,7 +1,7 @@
-"""A worker process of the fault scenarios: leases messages by plain HTTP, works a moment, answers for each.
+"""A worker process of the fault scenarios: leases messages by plain HTTP, works for a moment, answers for each.
 
-Run as `python -m tests.faults.lease_worker '{…}'`. A message whose value begins with `bad` always fails. Where it
-does not know the outcome, it says it again, at the other server, until it knows. It ends when the stop file is there.
+Run as `python -m tests.faults.lease_worker '{…}'`. A message whose value begins with `bad` always fails. If it does not
+know an outcome, it repeats the call at the other server until it does. It ends when the stop file exists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.kit.lease_owner import HttpOwner, Unknown
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker is to do."""
+    """The settings of one worker."""
 
     topic: str
     group: str
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """One owner, one call at a time."""
+    """One owner that makes one call at a time."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -55,7 +55,9 @@ class Worker:
         self._owner.close()
 
     def _lease(self, request_id: str) -> list[SeenLease]:
-        """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
+        """Repeat a call of unknown outcome with its id: messages that it was granted must not wait for the end of the
+        lease.
+        """
         plan = self._plan
         while True:
             try:
@@ -71,7 +73,7 @@ class Worker:
         for message in lease.messages:
             time.sleep(self._random.random() * 2 * self._plan.work_ms / 1000)
             if message.key is not None and message.key in blocked:
-                # It went back with the one before it, or will.
+                # It was returned with the message before it, or will be.
                 continue
             fails = message.value.startswith(b"bad") or self._random.random() < self._plan.nack_share
             if fails:

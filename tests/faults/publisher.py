@@ -1,7 +1,7 @@
-"""A client process of the fault scenarios: publishes one message a request, repeats what it does not know.
+"""A client process of the fault scenarios: publishes one message per request, and repeats calls of unknown outcome.
 
-Run as `python -m tests.faults.publisher '{…}'`. Two threads, each with a history of its own; a shared board tells the
-test how far each is and which server it is waiting for.
+Run as `python -m tests.faults.publisher '{…}'`. It has two threads, each with its own history; a shared board shows the
+test the progress of each thread and the server that it waits for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THREADS = 2
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What one client process is to do."""
+    """The settings of one client process."""
 
     topic: str
     ports: list[int]
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Board:
-    """Per thread of all clients: the server it is waiting for (-1: none), and how many calls it has finished."""
+    """Per thread of all clients: the server it waits for (-1: none), and the number of finished calls."""
 
     def __init__(self, path: str, slots: int) -> None:
         if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""The handler of the scenario of a subscription on Spark: it fails as it is told, and notes each run that ends well."""
+"""The handler of the Spark subscription scenario: it fails as its message says, and notes each successful run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """One handler that ended well: which message, and when it began and ended."""
+    """One successful run of a handler: the message, and when it began and ended."""
 
     number: int
     key: str
@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
 
 def handler_in(folder: str) -> Callable[[str, Any], None]:
-    """By the value's first word: `good`; `shaky` fails twice; `bad` fails always; `deadly` kills its process."""
+    """By the first word of the value: `good`; `shaky` fails twice; `bad` always fails; `deadly` kills its process."""
 
     def handle(value: str, delivery: Any) -> None:
         began = time.time_ns()
@@ -37,7 +37,7 @@ def handler_in(folder: str) -> Callable[[str, Any], None]:
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """In order of their beginnings."""
+    """Return the runs in order of their start."""
     found = []
     for path in folder.iterdir():
         for line in path.read_text().splitlines():

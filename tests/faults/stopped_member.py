@@ -1,7 +1,7 @@
-"""A member that is stopped with leases in hand, and late when it wakes: `python -m tests.faults.stopped_member '{…}'`.
+"""A member that is stopped while it holds leases, and resumes late: `python -m tests.faults.stopped_member '{…}'`.
 
-It joins a lease group and a cursor group, leases messages, says so by a file, and waits for the file that wakes it.
-Then it answers for what it had, as if nothing had happened, and writes down what it was told.
+It joins a lease group and a cursor group, leases messages, creates a file to report that, and waits for the file that
+resumes it. Then it answers for its messages as if nothing had happened, and writes down the responses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.kit.lease_owner import HttpOwner
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the member is to do."""
+    """The settings of the member."""
 
     topic: str
     group: str
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoppedMember:
-    """One owner, member of both groups."""
+    """One owner that is a member of both groups."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -63,7 +63,7 @@ class StoppedMember:
         self._owner.close()
 
     def _answer(self, lease: SeenLease, generation: int) -> list[tuple[str, str, str]]:
-        """All that it could say about it, with and without the old generation."""
+        """Send every kind of answer, with and without the old generation."""
         offsets = tuple(message.offset for message in lease.messages)
         found: list[tuple[str, str, str]] = []
         verbs: tuple[Any, ...] = ("extend", "ack", "nack", "release", "fail", "discard")

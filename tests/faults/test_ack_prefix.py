@@ -1,6 +1,7 @@
-"""Acks in random order while servers are killed: the committed offset is the finished prefix, whatever was acked above.
+"""Acks in random order while servers are killed: the committed offset is the end of the finished prefix.
 
-S10, S11, S14, S16; and a seek back while leases are open: their acks are refused, and everything comes again, once.
+S10, S11, S14, S16; and a seek back while leases are open: their acks are refused, and all messages are delivered again,
+once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SETTINGS = {"start_from": "earliest", "order": "none"}
 
 @pytest.mark.timeout(900)
 def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Cluster, size: Size, tmp_path: Path) -> None:
-    """S16: nothing lost, nothing acked comes again; each server is killed again and again between acks."""
+    """S16: nothing is lost, and no acked message is delivered again; servers are killed repeatedly between acks."""
     total, kills = size.pick(ci=2_000, full=50_000), size.pick(ci=4, full=20)
     chance = random.Random(5)
     with Fleet(cluster) as fleet:
@@ -78,7 +79,7 @@ def test_a_seek_back_refuses_open_leases_and_delivers_everything_again_once(
         held = leases[len(leases) // 2 :]
         late = drain(second, 100)
         assert late
-        # The other server than the one that leased.
+        # The server that did not grant the lease.
         second.seek(position="earliest")
         for owner, lease in [*((first, lease) for lease in held), *((second, lease) for lease in late)]:
             offsets = tuple(message.offset for message in lease.messages)
@@ -102,12 +103,12 @@ def saying(verb: str, lease: SeenLease, offsets: tuple[int, ...] = ()) -> OwnerA
 
 
 def acks_of(lease: SeenLease) -> list[OwnerAnswer]:
-    """One for each message."""
+    """Return one lease for each message."""
     return [saying("ack", lease, (message.offset,)) for message in lease.messages]
 
 
 def take(owner: HttpOwner, number: int, count: int) -> list[SeenLease]:
-    """A consume whose answer is lost is repeated under its id."""
+    """Repeat a consume whose response is lost with its id."""
     while True:
         try:
             return owner.consume(count, LEASE_MS, request_id=f"{owner.owner}-{number}-{count}")
@@ -116,7 +117,7 @@ def take(owner: HttpOwner, number: int, count: int) -> list[SeenLease]:
 
 
 def drain(owner: HttpOwner, count: int) -> list[SeenLease]:
-    """Leases of so many messages in all, none of them answered."""
+    """Lease this number of messages in total, without answering."""
     found: list[SeenLease] = []
     left = count
     while left > 0 and (leases := take(owner, left, left)):
@@ -126,7 +127,7 @@ def drain(owner: HttpOwner, count: int) -> list[SeenLease]:
 
 
 def say_until_known(owner: HttpOwner, sayings: list[OwnerAnswer]) -> int:
-    """How many acks were accepted, in the end: all of them."""
+    """Return the number of accepted acks: in the end, all of them."""
     left = sayings
     while left:
         outcomes = owner.say(*left)

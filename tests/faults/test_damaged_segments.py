@@ -1,4 +1,6 @@
-"""A damaged segment, as its operator sees it: healthy partitions go on, `describe` names the way past it (L9)."""
+"""A damaged segment from the operator's view: other partitions continue, and `describe` names the command to skip it
+(L9).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.kit.waiting import eventually
 
 TOPIC, GROUP = "orders", "billing"
 COUNT = 100
-"""Messages of a segment; each of two partitions has three."""
+"""Messages of a segment; each of two partitions has three segments."""
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def connect(fleet: Fleet, server: int) -> lakelog.Lakelog:
 
 
 def command(fleet: Fleet, line: str, *, server: int) -> str:
-    """What a command prints into a pipe."""
+    """Return the output of a command in a pipe."""
     env = {"LAKELOG_URL": f"http://127.0.0.1:{fleet.ports[server]}"}
     result = CliRunner().invoke(app, shlex.split(line)[1:], env=env, prog_name="lakelog")
     assert result.exit_code == 0, result.output
@@ -61,7 +63,7 @@ def on_terminal(fleet: Fleet, folder: Path, *, server: int) -> Iterator[Terminal
 
 
 def tiered(fleet: Fleet, log: lakelog.Lakelog) -> list[Segment]:
-    """Three segments of each partition, which nothing but their files holds."""
+    """Create three segments of each partition, whose messages exist only in files."""
     topic = log.topic(TOPIC)
     topic.create(partitions=2)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Groups that are far behind, or that nobody cares for any more: publishing and other groups do not notice.
+"""Groups that are far behind or abandoned: publishing and other groups are not affected.
 
 Full size: a million messages behind. 2026-11-15, 2 cores: p99 of publishing 37.5 ms without, 39.3 ms beside the group.
 """
@@ -34,7 +34,7 @@ PAUSE_SECONDS = 0.05
 
 
 class Straggler:
-    """A member of a group far behind, which reads on at its own pace while it is let."""
+    """A member of a group that is far behind, which reads at its own pace until it is stopped."""
 
     def __init__(self, engine: Engine, scope: Scope) -> None:
         self._engine, self._scope = engine, scope
@@ -85,11 +85,11 @@ async def test_publishing_does_not_notice_a_group_that_is_far_behind(database: s
     without: list[float] = []
     beside: list[float] = []
     try:
-        # Connections and plans are warm before anything is measured.
+        # Connections and plans are warm before the measurement.
         straggler.reading.set()
         await asyncio.sleep(1.0)
         for _ in range(size.pick(ci=3, full=1)):
-            # At ci size a few seconds of an uneven machine weigh too much: it gets another chance.
+            # At ci size a few seconds of an uneven machine weigh too much: repeat once.
             without.clear()
             beside.clear()
             for _ in range(rounds):
@@ -116,7 +116,7 @@ async def test_publishing_does_not_notice_a_group_that_is_far_behind(database: s
 
 
 def test_a_group_that_nobody_cares_for_blocks_nobody(cluster: Cluster, size: Size, tmp_path: Path) -> None:
-    """Its leases stay unanswered: others read everything, the topic is purged, and what it loses by that is counted."""
+    """Its leases stay unanswered: others read everything, the topic is purged, and its losses are counted."""
     total = size.pick(ci=2_000, full=100_000)
     settings = {"start_from": "earliest"}
     with Fleet(cluster) as fleet:
@@ -132,8 +132,9 @@ def test_a_group_that_nobody_cares_for_blocks_nobody(cluster: Cluster, size: Siz
         publish(fleet, TOPIC, [(None, f"after-{number}") for number in range(10)])
         assert drain(owner, 10) == 10
         back = HttpOwner(HistoryRecorder(tmp_path, "back"), fleet.ports, TOPIC, "abandoned")
-        assert drain(back, 10) == 10, "when somebody comes back, it gets what is there"
-        # What was leased when it was purged is the owner's until the lease is over; then it is cut, too (S23).
+        assert drain(back, 10) == 10, "a consumer that returns gets the new messages"
+        # Messages that are leased at the purge stay with their owner until the lease ends; then they are cut, too
+        # (S23).
         eventually(lambda: back.consume(10, 30_000) == [] and cut(back) == total, within=20, every=0.1)
         assert sum(part.acked for part in back.progress()) == 10
         for each in (abandoned, owner, back):
@@ -145,7 +146,7 @@ def cut(owner: HttpOwner) -> int:
 
 
 def drain(owner: HttpOwner, count: int) -> int:
-    """Leases and acks so many messages; fewer if they do not come."""
+    """Lease and ack this number of messages; fewer if they do not arrive."""
     done = 0
     deadline = time.monotonic() + 120
     while done < count and time.monotonic() < deadline:

@@ -1,8 +1,8 @@
-"""Leases while workers and servers are killed: S8 to S16 hold, and everything ends acked or dead, once.
+"""Leases while workers and servers are killed: S8 to S16 hold, and every message ends acked or dead, once.
 
 Full size: 64 workers on 4 partitions, 200,000 messages of 10,000 keys, a lease of 5 s, a worker killed each second,
-each server once, and some answers lost on their way. 2026-11-15, 2 cores: 178 workers killed with 673 messages in hand,
-1,928 calls of unknown outcome, 2,099 dead letters; no violation.
+each server once, and some responses lost. 2026-11-15, 2 cores: 178 workers killed while they held 673 messages, 1,928
+calls of unknown outcome, 2,099 dead letters; no violation.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_every_message_ends_acked_or_dead_once(cluster: Cluster, size: Size, tmp
     held = in_hand(history)
     unknown, refused = told(history, CallOutcome.INFO), told(history, CallOutcome.FAIL)
     lost = sum(proxy.dropped for proxy in fleet.proxies)
-    print(f"{lost} answers lost, {len(crew.killed)} workers killed with {held} messages in hand")
+    print(f"{lost} answers lost, {len(crew.killed)} workers killed while they held {held} messages")
     print(f"{unknown} calls unknown, {refused} refused")
     assert held > 0 and lost > 0
     assert_leases_valid(history)
@@ -91,7 +91,7 @@ def test_every_message_ends_acked_or_dead_once(cluster: Cluster, size: Size, tmp
 
 
 def kill(fleet: Fleet, crew: Crew, sampler: Sampler, publish_rest: object, total: int) -> None:
-    """A worker each second until nine tenths are done; each server once, and the second half published in between."""
+    """Kill a worker each second until 90 % are done, and each server once; publish the second half in between."""
     assert callable(publish_rest)
     servers = [(0.15, 0), (0.5, 1)]
     deadline = time.monotonic() + 900

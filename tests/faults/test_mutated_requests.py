@@ -1,8 +1,8 @@
-"""Garbage with a valid token: no 5xx, no crash, bounded memory, and the server still answers.
+"""Garbage with a valid token: no 5xx, no crash, bounded memory, and the server still responds.
 
-10,000 mutated requests over all routes, and 2,000 mutated Arrow and frame bodies that keep a valid beginning; a
-tenth at ci size. Counts by status are printed. 2026-11-15, full size: 3,562 answers of
-2xx, 3 of 207, 8,462 of 4xx, none of 5xx, 2 connections ended.
+10,000 mutated requests over all routes, and 2,000 mutated Arrow and frame bodies that keep a valid beginning; a tenth
+at ci size. Counts by status are printed. 2026-11-15, full size: 3,562 responses of 2xx, 3 of 207, 8,462 of 4xx, none of
+5xx, 2 connections ended.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ NASTY = [
 
 
 class Mutator:
-    """Changes a valid request a little, in one to three places."""
+    """Change a valid request slightly, in one to three places."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -141,7 +141,7 @@ class Mutator:
         return request
 
     def damage(self, body: bytes, keep: int) -> bytes:
-        """Flips, cuts and doubles bytes behind the first `keep`."""
+        """Flip, cut and double bytes after the first `keep`."""
         data = bytearray(body)
         for _ in range(self._random.randint(1, 6)):
             at = self._random.randrange(keep, max(keep + 1, len(data)))
@@ -212,7 +212,7 @@ class Mutator:
 
 
 class Caller:
-    """Sends requests over one connection after the other, and counts the answers."""
+    """Sends requests over one connection after another, and counts the responses."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -233,7 +233,7 @@ class Caller:
             answer = connection.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            # A server may end a connection after a refusal; it may not die, which is checked at the end.
+            # A server may close a connection after a refusal; it may not die, which is checked at the end.
             self._connection = None
             connection.close()
             self.statuses[0] += 1

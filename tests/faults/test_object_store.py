@@ -1,4 +1,4 @@
-"""A real S3 server behind a proxy that misbehaves: what is mended and refused, and that nothing comes out wrong."""
+"""A real S3 server behind a faulty proxy: faults are repaired or refused, and no wrong bytes are returned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(s3: S3Server, proxy: S3FaultProxy, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def direct(s3: S3Server, request: pytest.FixtureRequest) -> ObjectStore:
-    """The same, past the proxy: what is really there."""
+    """The same store without the proxy: what is really stored."""
     return open_store(f"{s3.url}/{request.node.name}", s3.options)
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_only_fails_is_an_outage(s3: S3Server, proxy: S3FaultProxy
 def test_a_put_that_was_stored_and_not_answered_is_a_success_s21(
     store: ObjectStore, direct: ObjectStore, proxy: S3FaultProxy, kind: str
 ) -> None:
-    """The second try finds the object there: it is ours, not a conflict."""
+    """The second attempt finds the object: it is its own, not a conflict."""
     proxy.faults = _faults(kind, 1, methods=("PUT",), times=1)
     store.put("a/one", b"mine" * 1000)
     assert proxy.happened == {kind: 1} and proxy.requests["PUT"] == 2

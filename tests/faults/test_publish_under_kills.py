@@ -1,4 +1,4 @@
-"""Publishing while servers and PostgreSQL are killed and answers are lost: S1 to S7 hold.
+"""Publishing while servers and PostgreSQL are killed and responses are lost: S1 to S7 hold.
 
 Full size: 200,000 calls, one message each, from 32 processes to two servers. 2026-11-15, 2 cores: 133,343 messages,
 9,563 calls of unknown outcome, 19 to 35 calls in flight at the five kills of a server; no violation.
@@ -36,7 +36,7 @@ def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: P
     with Cluster() as cluster, Fleet(cluster) as fleet, Supervisor() as clients:
         fleet.create_topic("orders", 4)
         for seed, proxy in enumerate(fleet.proxies):
-            # A tenth of the calls loses ten times as many answers, so that both sizes see some hundred.
+            # A tenth of the calls loses ten times as many responses, so that both sizes have some hundred.
             proxy.drop_answers(probability=LOST_ANSWERS * size.pick(ci=10, full=1), seed=seed)
         board = Board(str(tmp_path / "board"), PROCESSES * THREADS)
         processes = [start(clients, fleet, board, folder, tmp_path, number, total) for number in range(PROCESSES)]
@@ -45,7 +45,7 @@ def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: P
         for kill in range(KILLS):
             reach(board, processes, total * (kill + 1) // (KILLS + 2))
             server = kill % len(fleet.servers)
-            # Stopped first: how many calls are in flight must not hang on how fast this machine answers them.
+            # Stopped first: the number of calls in flight must not depend on the speed of this machine.
             fleet.servers[server].stop()
             in_flight.append(eventually(lambda server=server: at_least(16, board.in_flight(server)), within=30))
             fleet.servers[server].kill9()
@@ -85,7 +85,7 @@ def start(
 
 
 def reach(board: Board, processes: list[Process], calls: int) -> None:
-    """Until so many calls are done; a client that ended badly meanwhile fails the test at once."""
+    """Wait for this number of calls; a client that fails ends the test immediately."""
 
     def reached() -> bool:
         for process in processes:

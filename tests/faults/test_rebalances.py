@@ -1,4 +1,4 @@
-"""Members come, go and die under load: who is not involved does not notice, and the rest is soon shared out again."""
+"""Members join, leave and die under load: other members are not affected, and partitions are soon reassigned."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.kit.size import Size
 CONVERGED_SECONDS = 1.5
 PAUSE_SECONDS = 1.0
 CI_FACTOR = 10
-"""At ci size, on a machine that others use, the times only have to be of the right order; the full size holds them."""
+"""At ci size, on a shared machine, the times only need the right order of magnitude; the full size checks them."""
 TOPIC, GROUP = "orders", "billing"
 
 
 @dataclass(eq=False)
 class Member:
-    """One member: heartbeats, waits in long polls, acks what it gets, and notes when it heard what."""
+    """One member: sends heartbeats, waits in long polls, acks its messages, and notes when it learnt about changes."""
 
     name: str
     port: int
     session_ms: int
     evictions: int = 0
-    """How often the group lost it because this machine was too busy for its heartbeats; it joins again."""
+    """How often the group evicted it because this machine was too busy for its heartbeats; it joins again."""
     assigned: frozenset[int] = frozenset()
     generation: int = 0
     heard_at: float = 0.0
@@ -60,7 +60,7 @@ class Member:
         connection.close()
 
     async def die(self) -> None:
-        """No goodbye: its connections break off."""
+        """End without leaving: its connections break."""
         await self._end()
 
     async def _end(self) -> None:
@@ -134,7 +134,7 @@ class Member:
 
 
 async def publish(port: int, partitions: int) -> None:
-    """Each partition gets two messages a second."""
+    """Publish two messages a second to each partition."""
     connection = JsonConnection(port)
     turn, rounds = 0, 10
     began = time.monotonic()
@@ -150,14 +150,14 @@ async def publish(port: int, partitions: int) -> None:
 
 
 def is_balanced(members: Sequence[Member], partitions: int) -> bool:
-    """S17: each partition has one member, as the members have heard it, and nobody has two more than another."""
+    """S17: each partition has one member, as the members know it, and shares differ by at most one."""
     sizes = [len(member.assigned) for member in members]
     held = {partition for member in members for partition in member.assigned}
     return sum(sizes) == len(held) == partitions and max(sizes) - min(sizes) <= 1
 
 
 async def balanced_after(members: Sequence[Member], partitions: int, since: float) -> float:
-    """How long after `since` the last member heard what makes it balanced."""
+    """Return how long after `since` the last member learnt its balanced assignment."""
     deadline = time.monotonic() + 15
     while not is_balanced(members, partitions):
         assert time.monotonic() < deadline, [(member.name, len(member.assigned)) for member in members]
@@ -175,7 +175,7 @@ async def rebalances(port: int) -> int:
 
 @asynccontextmanager
 async def crew(fleet: Fleet, count: int, partitions: int, session_ms: int) -> AsyncIterator[list[Member]]:
-    """Members in their polls, while messages come in. Whoever is in the list at the end is ended."""
+    """Run members in their polls while messages arrive, and end all members of the list."""
     members = [Member(f"m{number}", fleet.ports[number % 2], session_ms) for number in range(count)]
     publishing = asyncio.create_task(publish(fleet.ports[0], partitions))
     try:
@@ -194,7 +194,7 @@ async def crew(fleet: Fleet, count: int, partitions: int, session_ms: int) -> As
 
 
 def longest_delay(members: Sequence[Member], unaffected: set[int], since: float) -> float:
-    """From publish to delivery, in partitions whose member did not change."""
+    """Return the times from publish to delivery, in partitions whose member did not change."""
     delays = [
         delivered - published
         for member in members
@@ -206,7 +206,7 @@ def longest_delay(members: Sequence[Member], unaffected: set[int], since: float)
 
 
 async def settled(members: Sequence[Member]) -> None:
-    """A second of quiet, in which everybody works."""
+    """Run a quiet second in which all members work."""
     before = sum(len(member.deliveries) for member in members)
     await asyncio.sleep(1.0)
     assert sum(len(member.deliveries) for member in members) > before

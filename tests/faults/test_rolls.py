@@ -1,4 +1,4 @@
-"""Rolls, drops, purges and recreated topics under load: publishing goes on, and no offset is given twice.
+"""Rolls, drops, purges and recreated topics under load: publishing continues, and no offset is assigned twice.
 
 Full size: 50 rolls; a server stopped for 90 s. 2026-11-15, 2 cores: p99 of publishing 10.0 ms quiet, 10.4 ms rolling.
 """
@@ -32,7 +32,7 @@ ROUND_SECONDS = 2.0
 
 
 class Load:
-    """Publishers in a closed loop over one engine; latencies go to whichever list is current."""
+    """Publishers in a closed loop over one engine; latencies go to the current list."""
 
     def __init__(self, engine: Engine, topic: str) -> None:
         self.engine, self.topic = engine, topic
@@ -69,17 +69,17 @@ async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, s
     await engine.topics.create(scope, "rolled", 4)
     load = Load(engine, "rolled")
     running = asyncio.create_task(load.run())
-    # At ci size a few seconds of an uneven machine weigh too much: it gets another chance.
+    # At ci size a few seconds of an uneven machine weigh too much: repeat once.
     chances = size.pick(ci=3, full=1)
     try:
-        await asyncio.sleep(1.0)  # Connections and plans are warm before anything is measured.
+        await asyncio.sleep(1.0)  # Connections and plans are warm before the measurement.
         with StallMonitor() as pulse:
             while chances:
                 began_ns = time.monotonic_ns()
                 quiet, rolling = await measured(load, scope, reader, rounds)
                 if p99(rolling) <= 2 * p99(quiet):
                     break
-                # One in which the machine was taken away says nothing.
+                # A round with stolen CPU time does not count.
                 chances -= not pulse.seconds(began_ns)
     finally:
         load.stop()
@@ -101,7 +101,7 @@ async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, s
 async def measured(
     load: Load, scope: Scope, reader: asyncpg.Connection, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Latencies without rolls and with them, in turns."""
+    """Return latencies without rolls and with them, in turns."""
     engine = load.engine
     store = engine.cells[0]
     quiet: list[float] = []
@@ -117,7 +117,7 @@ async def measured(
             await reader.fetch(f"select count(*) from lakelog.hot_{roll - 1}")
             pids = [head.pid for head in (await engine.topics.describe(scope, "rolled")).heads]
             await store.log_start_raise([(head.pid, head.next_offset) for head in await store.heads_read(pids)])
-            assert await store.rolls_drop() == [], "a table that somebody has read is not dropped"
+            assert await store.rolls_drop() == [], "a table that an open transaction has read is not dropped"
             await asyncio.sleep(ROUND_SECONDS / ROUND_ROLLS)
         await reader.execute("rollback")
         await store.rolls_drop()
@@ -130,7 +130,7 @@ def p99(latencies: list[float]) -> float:
 
 @pytest.mark.timeout(400)
 def test_a_server_that_slept_across_a_drop_and_a_recreate_reuses_no_offset(cluster: Cluster, size: Size) -> None:
-    """S3, S5. Calls wait in the sleeping server while the topic is purged, its table dropped, deleted and made anew."""
+    """S3, S5. Calls wait in a suspended server while the topic is purged, its table dropped, deleted and recreated."""
     pause = size.pick(ci=3.0, full=90.0)
     with Fleet(cluster) as fleet:
         fleet.create_topic("reborn", 1)
@@ -168,7 +168,7 @@ def test_a_server_that_slept_across_a_drop_and_a_recreate_reuses_no_offset(clust
 
 
 class Sleeper(threading.Thread):
-    """A publish to a server that sleeps."""
+    """A publish to a suspended server."""
 
     def __init__(self, port: int, value: str) -> None:
         super().__init__()

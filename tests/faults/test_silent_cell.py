@@ -1,4 +1,4 @@
-"""A PostgreSQL that stands still stops the partitions of its cell only: a worker goes on with the others."""
+"""An unresponsive PostgreSQL stops only the partitions of its cell: a worker continues with the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.kit.waiting import eventually_async
 
 PARTITIONS = 4
 BACKLOG = 1500
-"""In each partition: all of them have something to hand out, all the time."""
+"""Messages in each partition: all of them always have messages to deliver."""
 CONCURRENCY = 32
-"""What is in hand of the silent cell waits for its acks, and keeps its places: some have to be left."""
+"""Messages of the unresponsive cell wait for their acks and keep their concurrency slots: some slots must stay free."""
 GROUP = "billing"
-"""At home in the first cell: where a group's members are, is where they are found."""
+"""The home cell of the group is the first cell, so that its members can be found."""
 NOTICED_SECONDS = 6.0
-"""Until it is clear that the cell is silent, and calls that touched it have been made again."""
+"""Time until the cell is marked unresponsive, and calls that touched it were repeated."""
 GAP_SECONDS = 3.0
 
 
@@ -78,7 +78,7 @@ class Handled:
 async def test_a_worker_goes_on_with_the_cells_that_answer(
     url: str, second_database: str, second_cluster: Cluster, size: Size
 ) -> None:
-    """All that was published comes when it is back (L1)."""
+    """All published messages are delivered when it recovers (L1)."""
     seconds = size.pick(ci=12.0, full=20.0)
     handled = Handled()
     async with lakelog.connect_async(url) as log:

@@ -1,7 +1,7 @@
-"""One key that waits, and handlers that kill their process: the others go on as before.
+"""One key that waits, and handlers that kill their process: other keys continue as before.
 
 Full size: a back-off of 60 s under 10,000 other keys at 2,000 messages a second. 2026-11-15, 2 cores: 1,992 msg/s
-without, 1,993 msg/s beside the key that waits.
+without, 1,993 msg/s beside the waiting key.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Traffic:
             thread.join()
 
     def finish(self, within: float) -> None:
-        """No more is published; waits until all of it is done."""
+        """Stop publishing, and wait until all messages are done."""
         self._stopping.set()
         self._threads[0].join()
         asker = HttpOwner(HistoryRecorder(self._folder, "asker"), self._fleet.ports, TOPIC, GROUP)
@@ -81,7 +81,7 @@ class Traffic:
         assert not self._errors, self._errors[0]
 
     def rate_over(self, seconds: float) -> float:
-        """Messages of other keys that were acked, a second."""
+        """Return the number of acked messages of other keys per second."""
         before, at = self.others, time.monotonic()
         eventually(lambda: time.monotonic() >= at + seconds or bool(self._errors), within=seconds + 5)
         assert not self._errors, self._errors[0]
@@ -141,7 +141,7 @@ class Traffic:
 
 @pytest.mark.timeout(900)
 def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size: Size, tmp_path: Path) -> None:
-    """The others keep nine tenths of their rate; the key's own messages come in order after it (S13, S15)."""
+    """The others keep 90 % of their rate; the key's own messages follow in order (S13, S15)."""
     rate, back_off = size.pick(ci=500, full=2_000), size.pick(ci=5.0, full=60.0)
     with Fleet(cluster) as fleet:
         fleet.create_topic(TOPIC, 4)
@@ -149,7 +149,7 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
         with traffic:
             eventually(lambda: traffic.others > rate, within=60, what="messages flow")
             for _ in range(size.pick(ci=3, full=1)):
-                # At ci size a few seconds of an uneven machine weigh too much: it gets another chance.
+                # At ci size a few seconds of an uneven machine weigh too much: repeat once.
                 alone = traffic.rate_over(back_off * 0.8)
                 traffic.delayed.clear()
                 traffic.delaying.set()
@@ -170,7 +170,7 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
 def test_only_messages_that_kill_their_process_become_dead_letters(
     cluster: Cluster, size: Size, tmp_path: Path, options: str
 ) -> None:
-    """S12 with SDK workers, 64 handlers at once or 50 messages ahead: one in a thousand kills its process."""
+    """S12 with SDK workers, 64 handlers at once or 50 messages prefetched: one in a thousand kills its process."""
     total = size.pick(ci=2_000, full=20_000)
     messages: list[tuple[str | None, str]] = [
         (f"k{number}", f"{'kill' if number % 1000 == 500 else 'good'}-{number}") for number in range(total)

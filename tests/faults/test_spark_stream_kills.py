@@ -1,9 +1,9 @@
-"""Streams of a topic into a table and into another topic over two cells, while their driver and executors are killed.
+"""Streams of a topic to a table and to another topic over two cells, while their driver and executors are killed.
 
-A producer runs. The driver is killed by -9 at each place where it holds something half done: what it planned, read,
-staged, decided, promoted or committed. Then everything is there exactly once, and the groups' positions say so (S22).
-Full size: 2 million messages, a kill at every place, five executors. In CI a few places: a driver starts slowly.
-2026-11-15, 2 cores: 715 s at full size, every message once in both.
+A producer runs. The driver is killed at each point where its work is half done: planned, read, staged, decided,
+promoted or committed. Afterwards every message is there exactly once, and the positions of the groups agree (S22). Full
+size: 2 million messages, a kill at every point, five executors. In CI a few points: a driver starts slowly. 2026-11-15,
+2 cores: 715 s at full size, every message once in both.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scene:
         cells = {"LAKELOG_CELLS": json.dumps({"b": second})}
         self.server, self.url = self._serve(database, cells)
         self.sink_server, self.sink_url = self._serve(database, cells)
-        """Only the sink asks this one: it is killed where the server is in the middle of something."""
+        """Only the sink uses this server: it is killed in the middle of its calls."""
         self.log = lakelog.connect(self.url)
         for topic in (SOURCE, SINK):
             self.log.topic(topic).create(PARTITIONS)
@@ -85,7 +85,7 @@ class Scene:
 
     @contextmanager
     def producing(self) -> Iterator[None]:
-        """Some messages all the time, beside what tests publish."""
+        """Publish some messages all the time, beside those of the tests."""
         done = threading.Event()
 
         def produce() -> None:
@@ -119,8 +119,8 @@ class Scene:
         return Driver(queries=[table, topic], master=self.spark.url, available_now=available_now, conf=conf)
 
     def kill_at(self, point: str, *, most: int) -> None:
-        """Runs the driver until somebody stands still at the point; then kills the driver, and whoever stands."""
-        # Each worker counts for itself, and few of them come twice.
+        """Run the driver until a process has stopped at the point; then kill the driver and all stopped processes."""
+        # Each worker counts for itself, and few of them reach the point twice.
         text = f"{point}=stop" if point in TASK_POINTS else f"{point}=stop@2"
         on_server = point in SERVER_POINTS
         if on_server:
@@ -132,14 +132,14 @@ class Scene:
             trees = [process, *self.spark.workers, self.sink_server]
             return stopped(child for tree in trees for child in [psutil.Process(tree.pid), *tree.children()])
 
-        eventually(standing, within=START_SECONDS, what=f"somebody stands at {point}")
+        eventually(standing, within=START_SECONDS, what=f"a process stopped at {point}")
         process.kill9()
         if on_server:
             self._arm("")
         eventually(self._without_executors, within=START_SECONDS, what="the executors have ended")
 
     def _without_executors(self) -> bool:
-        """They end when their driver is gone; those that stand still have to be helped."""
+        """Wait for the processes to end with their driver; stopped ones have to be killed."""
         for each in stopped(child for worker in self.spark.workers for child in worker.children()):
             each.kill()
         return not self._executors()
@@ -150,7 +150,7 @@ class Scene:
         self.sink_server.restart()
 
     def kill_executors(self, times: int, *, most: int) -> Process:
-        """The driver, which goes on, after so many of its executors were killed."""
+        """Return the driver, still running, after this number of its executors were killed."""
         process = self.driver(most=most).start(self._supervisor)
         for _ in range(times):
             eventually(self._executors, within=START_SECONDS, what="an executor")[0].kill()
@@ -171,7 +171,7 @@ class Scene:
         return [child for child in children if "CoarseGrainedExecutorBackend" in " ".join(_command(child))]
 
     def positions(self) -> list[dict[int, int]]:
-        """Of both groups."""
+        """Return the lag of both groups."""
         found = []
         for group in GROUPS:
             positions = self.log.group(group).positions(SOURCE)
@@ -197,7 +197,7 @@ class Scene:
 
 
 def _keep_up(process: Process) -> None:
-    """Spark gives a Python process ten seconds to start, which a busy machine may need: then once more."""
+    """Spark gives a Python process ten seconds to start, which a busy machine may exceed: then repeat once."""
     if not process.running:
         said = process.log_text()
         assert "worker to connect back" in said, said
@@ -249,7 +249,7 @@ def test_s22_a_table_and_a_topic_have_every_message_once_whatever_is_killed(scen
         scene.publish(share)
         process = scene.kill_executors(executors, most=most)
     eventually(lambda: scene.positions() == [scene.ends(SOURCE)] * 2, within=size.pick(ci=240, full=900))
-    # Idle: all is read, and committed.
+    # Idle: everything is read and committed.
     process.kill9()
     scene.publish(1000)
     last = scene.driver(most=most, available_now=True).start(scene._supervisor)

@@ -1,8 +1,8 @@
-"""A subscription on a Spark cluster, some messages failing and some killing: the others are acked once, in order.
+"""A subscription on a Spark cluster with failing and killing messages: the others are acked once, in order.
 
 Full size: 200,000 messages on one master and two workers, 2 % failing twice, 0.5 % always, 0.05 % killing their
-process; then a thousand of the dead are repaired by an expression and redriven in one call. 2026-11-15, 2 cores:
-198,900 acked, 1,100 dead, 400 processes killed, 97 rounds, 1,981 messages/s beside another test run.
+process; then a thousand of the dead letters are repaired by an expression and redriven in one call. 2026-11-15, 2
+cores: 198,900 acked, 1,100 dead, 400 processes killed, 97 rounds, 1,981 messages/s beside another test run.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_bad_messages_stop_nothing_and_are_repaired(cluster: Cluster, size: Size
 
 
 def chosen(total: int) -> list[str]:
-    """Values by number: exactly the shares of each kind, spread at random."""
+    """Return values by number: exactly the shares of each kind, in random order."""
     numbers = random.Random(1).sample(range(total), sum(round(share * total) for share in SHARES.values()))
     kinds = [kind for kind, share in SHARES.items() for _ in range(round(share * total))]
     special = dict(zip(numbers, kinds, strict=True))
@@ -89,7 +89,7 @@ def publish(log: Lakelog, values: Sequence[str], keys: int) -> None:
 
 
 def out_of_order(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """S15: of each key, a run that began before the one of the message before it had ended, or after a later one."""
+    """S15: find runs of a key that began before the run of the previous message ended, or after a later one."""
     by_key: dict[str, list[Run]] = {}
     for run in runs:
         by_key.setdefault(run.key, []).append(run)

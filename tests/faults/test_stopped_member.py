@@ -1,6 +1,6 @@
-"""A member that is stopped beyond its lease and its session, and then goes on: all that it says is refused (S9).
+"""A member that is stopped beyond its lease and its session, and then resumes: all its answers are refused (S9).
 
-Nothing changes by a refusal: the journals of both groups are the same before and after.
+A refusal changes nothing: the journals of both groups are the same before and after.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ def has_all(owner: HttpOwner, group: str, generation: int) -> bool:
 
 
 def take_all(owner: HttpOwner, count: int, **more: Any) -> list[SeenLease]:
-    """What the sleeper had: suspects now, one in each lease."""
+    """Lease the messages of the stopped member: suspects now, one in each lease."""
     leases: list[SeenLease] = []
     held = 0
 
     def got_all() -> bool:
         nonlocal held
         name = f"{owner.owner}-{len(leases)}"
-        # It keeps suspects apart by itself: so it may hold several.
+        # It isolates suspects, so it may hold several.
         found = owner.consume(count, 60_000, wait_ms=1000, request_id=name, isolates=True, **more)
         leases.extend(found)
         held += sum(len(lease.messages) for lease in found)

@@ -1,6 +1,6 @@
-"""A tail reader beside many publishers: it sees every message, in order, none skipped, never more than a second behind.
+"""A tail reader beside many publishers: it sees every message, in order, without gaps, at most a second late.
 
-Full size: 300,000 messages from 16 publishers at two servers. 2026-11-15, 2 cores: at most 0.32 s behind.
+Full size: 300,000 messages from 16 publishers at two servers. 2026-11-15, 2 cores: at most 0.32 s late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEHIND_SECONDS = 1.0
 
 
 class Publisher(threading.Thread):
-    """Batches of mixed size, to one server."""
+    """Publishes batches of mixed size to one server."""
 
     def __init__(self, port: int, number: int, messages: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Publisher(threading.Thread):
 
 
 class TailReader(threading.Thread):
-    """Follows one partition by long polls, and notes how old each message was when it came."""
+    """Follows one partition with long polls, and notes the age of each message on arrival."""
 
     def __init__(self, port: int, partition: int, stop: threading.Event) -> None:
         super().__init__()
@@ -100,7 +100,9 @@ def _seconds(text: str) -> float:
 
 @pytest.mark.timeout(900)
 def test_the_tail_is_whole_in_order_and_at_hand(cluster: Cluster, size: Size) -> None:
-    """S6: no tail skip. Database and reader share this machine's clock, so that the delay can be told."""
+    """S6: no message is skipped at the tail. Database and reader share the clock of this machine, so delays can be
+    measured.
+    """
     total = size.pick(ci=30_000, full=300_000)
     with Fleet(cluster) as fleet:
         fleet.create_topic("tailed", PARTITIONS)

@@ -1,8 +1,8 @@
 """Tiering to S3 under kills, beside producers, readers, workers and Spark: each offset in one place, nothing lost.
 
-The driver is killed by -9 at each of six points, two drivers work on the same ranges, hot tables are dropped without
-grace by a process that is killed too, and the store fails in four ways. Full size: 5 million messages. 2026-11-16,
-2 cores: 714 s, 77 calls refused, 80 answers lost, 96 cut short by the store; nothing lost or doubled.
+The driver is killed at each of six points, two drivers work on the same ranges, hot tables are dropped without grace
+period by a process that is killed too, and the store fails in four ways. Full size: 5 million messages. 2026-11-16, 2
+cores: 714 s, 77 calls refused, 80 responses lost, 96 cut short by the store; nothing lost or duplicated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TASK_POINTS = {"before PUT": "tier.before_put=stop", "between PUTs": "tier.befor
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What the scenario plays on."""
+    """The installation of the scenario."""
 
     fleet: Fleet
     s3: S3Server
@@ -68,7 +68,7 @@ class Scene:
         return tier_driver.start(self.supervisor, plan, proxied(self.s3, self.faults), points)
 
     def store(self) -> ObjectStore:
-        """Past the faults."""
+        """Return the object store without faults."""
         return open_store(self.s3.url, self.s3.options)
 
 
@@ -112,7 +112,7 @@ def test_kills_at_every_point_lose_and_double_nothing(scene: Scene, size: Size) 
         for _ in range(size.pick(ci=1, full=2)):
             kill_drivers(scene, threads, size)
             if workers not in threads:
-                # It begins late, to read much of it from the files.
+                # It starts late, so that it reads much of the topic from files.
                 threads.append(workers)
                 workers.start()
             spark_reads_whole(scene, spark)
@@ -133,9 +133,9 @@ def test_kills_at_every_point_lose_and_double_nothing(scene: Scene, size: Size) 
 
 
 def kill_drivers(scene: Scene, threads: list[Background], size: Size) -> None:
-    """One driver after another, each dies at its point; the next is started while the one before still works.
+    """Run one driver after another, each of which dies at its point; the next starts while the one before still works.
 
-    At CI's size some of the points: the laboratory draws others each time.
+    At CI size only some of the points: the laboratory draws others each time.
     """
     tasks = size.pick(ci=[*TASK_POINTS.items()][1:], full=[*TASK_POINTS.items()])
     waiting = [(f"{name} ({points})", scene.driver(points)) for name, points in tasks]
@@ -152,7 +152,7 @@ def kill_drivers(scene: Scene, threads: list[Background], size: Size) -> None:
 
 
 def at_its_point(driver: Process) -> bool:
-    """Whether one of its tasks has stopped itself."""
+    """Return whether one of its tasks has stopped itself."""
     assert driver.running, driver.log_text()[-3000:]
     states = []
     for child in driver.children():
@@ -164,7 +164,7 @@ def at_its_point(driver: Process) -> bool:
 
 
 def kill_dropper(scene: Scene, dropper: Process) -> None:
-    """Before a drop, and in it: while it waits for the lock on a table that somebody reads."""
+    """Before a drop and during it: while it waits for the lock on a table that is being read."""
     eventually(lambda: dropped_rolls(dropper) > 0, within=60, what="hot tables are dropped while all goes on")
     dropper.kill9()
     before = hot_dropper.start(scene.supervisor, scene.fleet.url, "rolls.before_drop=kill")
@@ -175,7 +175,7 @@ def kill_dropper(scene: Scene, dropper: Process) -> None:
 
 
 async def until_in_drop(url: str) -> None:
-    """Reads all hot tables in an open transaction, until a drop waits for it."""
+    """Read all hot tables in an open transaction, until a drop waits for it."""
     reader, watcher = await asyncpg.connect(url), await asyncpg.connect(url)
     try:
         for _ in range(200):
@@ -204,7 +204,7 @@ def dropped_rolls(dropper: Process) -> int:
 
 
 def two_drivers(scene: Scene, producers: list[Producer], threads: list[Background]) -> None:
-    """Both on the same ranges, to the end."""
+    """Run both on the same ranges, to the end."""
     pair = [scene.driver(stop="stop") for _ in range(2)]
     done = wait_for(lambda: not any(producer.is_alive() for producer in producers), threads)
     eventually(done, within=1800, every=0.2, what="everything is published")
@@ -245,7 +245,7 @@ async def _rolls(url: str) -> list[asyncpg.Record]:
 
 
 def spark_reads_whole(scene: Scene, spark: SparkSession) -> None:
-    """Natively and by the data source: no gap, no duplicate, whatever tiering does meanwhile (S22)."""
+    """Natively and by the data source: no gap and no duplicate during tiering (S22)."""
     options = {"topic": TOPIC, "url": scene.url, **{f"store.{name}": text for name, text in scene.s3.options.items()}}
     for frame in (topic_frame(spark, TOPIC), spark.read.format("lakelog").options(**options).load()):
         rows = frame.groupBy("partition").agg(
@@ -268,7 +268,7 @@ def check(scene: Scene, producers: list[Producer], readers: list[Reader], worker
             exactly_one_place(part.segments, part.high_watermark)
             assert reader.next == part.high_watermark
             found, content = independent_read(store, part.segments)
-            assert content == reader.hash, "what readers saw meanwhile is what the files hold (S3)"
+            assert content == reader.hash, "the files hold what readers saw (S3)"
             served = ContentHash()
             for batch in log.lake.read_range(TOPIC, part.partition, 0, part.high_watermark):
                 served.update(conform(batch))
@@ -287,7 +287,7 @@ def exactly_one_place(segments: tuple[Segment, ...], end: int) -> None:
 
 
 def independent_read(store: ObjectStore, segments: tuple[Segment, ...]) -> tuple[np.ndarray, str]:
-    """The names in the files, and the hash of the messages; read by Parquet alone."""
+    """Return the names in the files, and the hash of the messages, read with Parquet only."""
     content = ContentHash()
     names = []
     for segment in segments:

@@ -1,4 +1,4 @@
-"""S20, S22: a writer killed by -9 at each step of a write over two cells, and run again with other messages.
+"""S20, S22: a writer killed at each step of a write over two cells, and run again with other messages.
 
 In the end the messages of exactly one run are in the log, each once, and nothing stays staged.
 """
@@ -21,13 +21,13 @@ from lakelog.storage.postgres import migrate, open_catalog, open_cells
 from tests.kit.size import Size
 
 POINTS = {"writes.before_decision": False, "writes.after_decision": True, "writes.between_cells": True}
-"""Each with whether the first run's messages stand when it was killed there."""
+"""Each point, with whether the messages of the first run count if it is killed there."""
 MESSAGES = 3000
 NOW = timedelta(0)
 
 
 def write(database: str, cells: str, write_id: str, first: int, point: str = "") -> dict[str, object] | None:
-    """What the program says; None if it was killed."""
+    """Return the output of the program; None if it was killed."""
     argv = [sys.executable, "-m", "tests.faults.write_once", database, cells, "orders", write_id, str(first)]
     env = {**os.environ, "LAKELOG_FAILPOINTS": f"{point}=kill@1" if point else ""}
     done = subprocess.run([*argv, str(MESSAGES)], env=env, capture_output=True, text=True, timeout=60)
@@ -39,7 +39,7 @@ def write(database: str, cells: str, write_id: str, first: int, point: str = "")
 
 
 async def finish(database: str, cells: dict[str, str]) -> None:
-    """What the agent of any server does, without waiting for the time that it leaves to the writer."""
+    """Do the work of the agent of any server, without the delay that it leaves to the writer."""
     engine = Engine(await open_catalog(database), await open_cells(database, cells))
     await engine.start()
     try:

@@ -1,7 +1,7 @@
 """A tiering driver of the fault scenarios, to be killed: `python -m tests.faults.tier_driver '{…}'`.
 
-It tiers one topic again and again until the stop file is there. It asks nobody for leave: the election only saves work,
-and two of these at once must do no harm.
+It tiers one topic repeatedly until the stop file exists. It skips the election, which only saves work: two of these
+drivers at once must do no harm.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.kit.spark import environment, local_session
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What one driver is to do."""
+    """The settings of one driver."""
 
     topic: str
     url: str
@@ -33,7 +33,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Unelected:
-    """A record that nobody keeps."""
+    """A run record that is not stored."""
 
     def update(self, progress: Mapping[str, int]) -> None: ...
 

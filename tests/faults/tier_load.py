@@ -1,6 +1,6 @@
-"""What runs beside the tiering of a fault scenario: producers, a reader by fetches, and workers of a lease group.
+"""The load beside the tiering of a fault scenario: producers, a reader by fetches, and workers of a lease group.
 
-Each message says who published it and as which number, so that everything can be counted without keeping it.
+Each message contains its producer and number, so that everything can be counted without storing it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Background(threading.Thread):
 
 
 class Producer(Background):
-    """Publishes its numbers from 0 to `count`, then ends; `pace` seconds between two batches."""
+    """Publishes the numbers from 0 to `count`, then ends; `pace` is the delay in seconds between two batches."""
 
     def __init__(self, url: str, topic: str, number: int, count: int, pace: float) -> None:
         super().__init__(f"producer {number}")
@@ -75,7 +75,7 @@ class Producer(Background):
 
 
 class Reader(Background):
-    """Reads one partition from 0 on, always from where it was; hashes what it saw (S3, S22)."""
+    """Reads one partition from 0 on, continuing at its position; hashes the messages (S3, S22)."""
 
     def __init__(self, url: str, topic: str, partition: int) -> None:
         super().__init__(f"reader {partition}")
@@ -104,7 +104,7 @@ class Reader(Background):
 
 
 class Workers(Background):
-    """An owner of a lease group, many messages at a time: which ones it was given, and where."""
+    """An owner of a lease group with many messages at a time: which ones it was granted, and where."""
 
     def __init__(self, url: str, topic: str, group: str) -> None:
         super().__init__("workers")
@@ -126,7 +126,8 @@ class Workers(Background):
                         self._look(consumed)
                         await consumer.ack(consumed)
                 except (Unavailable, OutcomeUnknown, LeaseLost):
-                    # Cold history that the store does not give now, or a lease that ended meanwhile: it comes again.
+                    # Cold history that the store does not return now, or a lease that ended: the message is delivered
+                    # again.
                     continue
 
     def _look(self, consumed: Consumed) -> None:
@@ -144,7 +145,7 @@ class Workers(Background):
             return int(log.group(self._group).lag())
 
     def seen(self, partition: int) -> np.ndarray:
-        """The name of each message from offset 0 on; one that came again is the same one (S3)."""
+        """Return the name of each message from offset 0 on; a repeated delivery has the same name (S3)."""
         parts, offsets, names = (np.concatenate(each) for each in zip(*self._seen, strict=True))
         offsets, names = offsets[parts == partition], names[parts == partition]
         found: np.ndarray
@@ -154,16 +155,16 @@ class Workers(Background):
 
 
 def names_of(batch: pa.RecordBatch) -> np.ndarray:
-    """Producer and number of each message, as one number."""
+    """Return producer and number of each message, as one number."""
     heads = np.array([value[: VALUE.size] for value in batch.column("value").to_pylist()], dtype=f"S{VALUE.size}")
-    # Zero bytes at the end of a fixed-size string are lost to numpy's `S`; so take the numbers from the bytes.
+    # numpy's `S` drops trailing zero bytes of a fixed-size string: take the numbers from the bytes.
     raw = b"".join(bytes(head).ljust(VALUE.size, b"\0") for head in heads)
     pairs = np.frombuffer(raw, dtype=np.dtype([("producer", ">u4"), ("number", ">u8")]))
     return (pairs["producer"].astype(np.int64) << 40) + pairs["number"].astype(np.int64)
 
 
 def wait_for(condition: Callable[[], bool], threads: list[Background]) -> Callable[[], bool]:
-    """The condition, and that all of them are well."""
+    """Wait for the condition while all of them are healthy."""
 
     def look() -> bool:
         for thread in threads:

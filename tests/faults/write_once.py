@@ -1,4 +1,4 @@
-"""A program that makes one write, as a Spark job does: stages in several attempts, decides, says what stands.
+"""A program that makes one write, as a Spark job does: stages in several attempts, decides, prints the decision.
 
 `python -m tests.faults.write_once URL CELLS TOPIC WRITE_ID FIRST COUNT`; a fail point may kill it anywhere.
 """

@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do to groups: lose a response, block a writer, choose another plan, keep deleted rows."""
+"""Groups on PostgreSQL: a lost response, a blocked writer, another query plan, deleted rows that stay."""
 
 from __future__ import annotations
 

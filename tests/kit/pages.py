@@ -5,7 +5,7 @@
 - `python`: code; with `title="app.py"`, a file to save.
 - `text`: the output of the Python block above it.
 
-No other kind of block may appear on the page, so that every block runs. In an output, `…` stands for any text, and on a
+No other kind of block may appear on the page, so that every block runs. In an output, `…` matches any text, and on a
 line of its own for any lines. Times, durations, ages, sizes and random ids are compared by their shape.
 """
 

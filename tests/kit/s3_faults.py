@@ -34,19 +34,19 @@ class S3Faults:
     delay_seconds: float = 0
     """Delay of every request before the server sees it; not a share, and not limited by `times`."""
     refused: float = 0
-    """Return 503 or 500; the server never sees the request."""
+    """A response of 503 or 500; the server never sees the request."""
     lost: float = 0
-    """Serve the request, and close the connection without a response."""
+    """The request is served, and the connection closed without a response."""
     stalled: float = 0
-    """Serve the request, and never respond: the client has to time out."""
+    """The request is served without a response: the client has to time out."""
     truncated: float = 0
-    """End the body before its length."""
+    """The body ends before its length."""
     shortened: float = 0
-    """Shorten the body, and its length in the headers."""
+    """The body is shortened, and so is its length in the headers."""
     flipped: float = 0
-    """Flip one bit."""
+    """One bit is flipped."""
     swapped: float = 0
-    """Return the bytes of another object that was put through this proxy."""
+    """The body is that of another object that was put through this proxy."""
     methods: tuple[str, ...] = ("GET", "PUT", "HEAD", "DELETE", "POST")
     matching: str = ""
     times: int | None = None
