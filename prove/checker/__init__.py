@@ -1,1 +1,1 @@
-"""One module per invariant, each a pure function over sorted columns: what it returns are counter-examples."""
+"""One module per invariant. Each check is a pure function over sorted columns that returns counter-examples."""

@@ -1,4 +1,4 @@
-"""All invariants by number. A module has one as `INVARIANT`, or its parts, of several scopes, as `INVARIANTS`."""
+"""All invariants by number. A module has one `INVARIANT`, or several `INVARIANTS` for checks of different scopes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Columns on their way through Spark: as chunks of many rows, each with the number of the part that it goes to.
+"""Columns in transit through Spark: chunks of many rows, each with the number of its target part.
 
-A chunk is one row for Spark, so that what is sorted and sent there are thousands of things and not millions.
+A chunk is one row for Spark, so Spark sorts and sends thousands of rows instead of millions.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from prove.history.truth import from_arrow, to_arrow
 SCHEMA = "part int, name string, data binary"
 _ARROW = pa.schema([("part", pa.int32()), ("name", pa.string()), ("data", pa.binary())])
 RESULT, SUMMARY = "#result", "#summary"
-"""Names of chunks that are no columns, but JSON."""
+"""Names of chunks that carry JSON instead of columns."""
 _MOST = 131_072
-"""Rows of a chunk: a row of Spark should have no more than some megabytes."""
+"""Maximum rows of a chunk. A Spark row should not exceed a few megabytes."""
 
 Array = npt.NDArray[Any]
 
 
 def chunk(part: int, name: str, data: bytes) -> pa.RecordBatch:
-    """One chunk as Spark takes it."""
+    """Return one chunk as a Spark row."""
     return pa.record_batch(
         [pa.array([part], pa.int32()), pa.array([name], pa.string()), pa.array([data], pa.binary())], schema=_ARROW
     )
 
 
 def chunks(part: int, columns: TableColumns) -> Iterator[pa.RecordBatch]:
-    """Columns for one part."""
+    """Yield columns as chunks for one part."""
     for first in range(0, len(columns), _MOST):
         some = columns if len(columns) <= _MOST else columns.where(np.arange(first, min(first + _MOST, len(columns))))
         yield chunk(part, columns.name, _packed(some))
 
 
 def scattered(columns: TableColumns, parts: Array) -> Iterator[pa.RecordBatch]:
-    """Columns for many parts; a row whose part is -1 goes nowhere."""
+    """Yield columns as chunks for many parts. A row whose part is -1 is dropped."""
     if not len(parts):
         return
     order = np.argsort(parts, kind="stable")
@@ -52,13 +52,13 @@ def scattered(columns: TableColumns, parts: Array) -> Iterator[pa.RecordBatch]:
 
 
 def arrived(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, bytes]]:
-    """The name and the data of each chunk."""
+    """Yield the name and the data of each chunk."""
     for batch in batches:
         yield from zip(batch.column("name").to_pylist(), batch.column("data").to_pylist(), strict=True)
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> tuple[Tables, list[bytes]]:
-    """All that came to a part, as tables; and the results that pass through it."""
+    """Return the tables that arrived at a part, and the results that pass through it."""
     found: dict[str, list[TableColumns]] = {}
     results = []
     for name, data in arrived(batches):
@@ -83,7 +83,7 @@ def _packed(columns: TableColumns) -> bytes:
 
 
 def _one(name: str, parts: list[TableColumns]) -> TableColumns:
-    """As one table. Columns may be fewer than the table has: a scope does not see all."""
+    """Return the parts as one table. Columns may be missing, because a scope does not see all of them."""
     if len(parts) == 1:
         return parts[0]
     names = [each for each in TABLES[name] if each in parts[0].arrays]

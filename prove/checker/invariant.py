@@ -1,4 +1,4 @@
-"""What all checks share: what they look at together, what they know of the run, and what they return."""
+"""The types that all checks share: scopes, facts about the run, and violations."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from lakelog.model.group import Exponential, Order, RetryPolicy
 from prove.history.tables import SampleKind, Tables
 
 MOST = 20
-"""Counter-examples that a check returns at most: one is enough to be wrong."""
+"""Maximum counter-examples that a check returns. One is enough to refute the invariant."""
 
 
 class CheckScope(Enum):
-    """What facts a check needs together. A large history is cut along these, and each part judged by itself."""
+    """The facts that a check needs together. A large history is divided by scope and judged part by part."""
 
     VALUE = "value"
-    """All attempts and sights of the same value in a topic, of one or of many values: `attempt`, `seen`, and `dead` by
-    `copy_topic` and `copy_hash`, for a redrive puts a value into the log once more."""
+    """All attempts and observations of the same value in a topic: `attempt`, `seen`, and `dead` by `copy_topic` and
+    `copy_hash`, because a redrive publishes a value again. A part holds one or many values."""
     IDENTITY = "identity"
-    """All attempts and sights of the same identity in a topic, of one or of many, whatever their values: `attempt`,
-    `seen`. Rows without an identity (0) are of no use here."""
+    """All attempts and observations of the same identity in a topic, whatever their values: `attempt`, `seen`. Rows
+    without an identity (0) are ignored. A part holds one or many identities."""
     LOG = "log"
-    """One partition: `attempt` (placed by their answer, or where the final read has their value), `seen`, `read`."""
+    """One partition: `attempt` (placed by its answer, or where the final read has its value), `seen`, `read`."""
     PRODUCER = "producer"
-    """All attempts of one process, placed as above: `attempt`; with `read` of all partitions."""
+    """All attempts of one process, placed in the same way: `attempt`; with `read` of all partitions."""
     LEASE = "lease"
     """One group in one partition: `delivery`, `answer`, `call`, `progress`, `dead`, `cut`, and `seen` by FINAL."""
     GROUP = "group"
@@ -35,21 +35,21 @@ class CheckScope(Enum):
     COLD = "cold"
     """One partition's files: `segment`, `seen` by COLD and FINAL, `read`, `cut`."""
     RUN = "run"
-    """What is left: `sample`; `attempt` reduced to its times."""
+    """The rest: `sample`, and `attempt` reduced to its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupRules:
-    """The group's settings, as far as they decide what is right."""
+    """The group settings that the checks need."""
 
     retries: RetryPolicy = field(default_factory=Exponential)
     order: Order = Order.KEY
     sticky: bool = True
-    """Its assignor moves no more partitions than it must, as all do but range and round robin."""
+    """Whether the assignor moves no more partitions than necessary. All assignors except range and round robin do."""
 
     @property
     def limit(self) -> int:
-        """So many failures make a dead letter."""
+        """Return the number of failures that makes a dead letter."""
         return self.retries.max + 1
 
     def min_delay_ms(self, failures: int) -> int:
@@ -70,26 +70,26 @@ class FaultInterval:
 
 
 DATABASE_CLOCK_JUMPS = "clock of the database jumps"
-"""A kind of fault that checks know: whatever was granted by the old time may be over."""
+"""A kind of fault that checks know: leases granted by the old time may have expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """What the laboratory knows about its own run, and the histories do not say."""
+    """Facts about the run that the laboratory knows and the histories do not contain."""
 
     names: Mapping[int, str] = field(default_factory=dict)
     """Texts by their `text_id`: topics, groups, owners, processes."""
     rules: Mapping[tuple[int, int], GroupRules] = field(default_factory=dict)
     """By topic and group."""
     crashed: frozenset[int] = frozenset()
-    """Processes that were killed and never came back; owners carry their process's name."""
+    """Processes that were killed and not restarted. Owners carry the name of their process."""
     faults: tuple[FaultInterval, ...] = ()
     load_ns: tuple[int, int] = (0, 0)
-    """Between these times clients made load; the last fault ended before `healed_ns`."""
+    """Start and end of the load. The last fault ended before `healed_ns`."""
     healed_ns: int = 0
     drained_ns: int = 0
     targets: Mapping[str, float] = field(default_factory=dict)
-    """Limits of this run where it says its own, such as L3's share."""
+    """Limits that this run sets for itself, such as the share of L3."""
 
     def name(self, number: int) -> str:
         return self.names.get(int(number), f"#{int(number) & (2**64 - 1):016x}")
@@ -100,20 +100,20 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A counter-example: what is wrong, the message, and the calls that show it, as `<process>-<counter>`."""
+    """A counter-example: the error, the message, and the calls that show it, as `<process>-<counter>`."""
 
     invariant: str
     what: str
     calls: tuple[str, ...] = ()
     place: tuple[str, int, int] | None = None
-    """Topic, partition and offset, where it is about one message."""
+    """Topic, partition and offset, if the violation is about one message."""
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.what}" + (f" [{', '.join(self.calls)}]" if self.calls else "")
 
 
 def rows_of(table: str, *kinds: SampleKind) -> Callable[[Tables], int]:
-    """How many rows the table has; of samples, those of some kinds."""
+    """Return a function that counts the rows of a table, or of samples of the given kinds."""
 
     def count(tables: Tables) -> int:
         rows = tables[table]
@@ -124,10 +124,10 @@ def rows_of(table: str, *kinds: SampleKind) -> Callable[[Tables], int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant:
-    """One promise: its number, what it says in a line, and the function that looks for a counter-example.
+    """One promise: its number, a one-line statement, and the function that looks for a counter-example.
 
-    A scope is judged by itself; `check` gets tables in no particular order and sorts what it needs. `doubt` says why
-    nothing can be concluded, where that is so: then the verdict is *unknown*.
+    Each scope is judged separately. `check` receives tables in no particular order and sorts the columns that it needs.
+    `doubt` returns the reason if nothing can be concluded; the verdict is then *unknown*.
     """
 
     name: str
@@ -136,6 +136,6 @@ class Invariant:
     check: Callable[[Tables, RunInfo], list[Violation]]
     doubt: Callable[[Tables, RunInfo], str | None] = lambda tables, run: None
     about: Callable[[Tables], int] | None = None
-    """How many rows of a scope it is about, where that is not all: a run that has none did not touch it."""
+    """Counts the rows of a scope that concern the invariant, if not all do. A run without such rows did not test it."""
     worst: Callable[[Tables, RunInfo], float | None] = lambda tables, run: None
-    """Of a promise about time: how many seconds it took, where it took most."""
+    """For a promise about time: returns the longest time in seconds."""

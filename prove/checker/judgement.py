@@ -1,6 +1,6 @@
-"""Judges a run against all invariants: `judge` a folder or what was loaded from it, `judge_tables` what is in memory.
+"""Judges a run against all invariants: `judge` for a folder or a loaded history, `judge_tables` for tables in memory.
 
-A run of which anything is missing is never called valid: its verdicts are *unknown*, with what looks wrong as a hint.
+An incomplete run is never called valid: its verdicts are *unknown*, and the violations are only hints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class CheckVerdict(Enum):
-    """Of an invariant in a run."""
+    """The verdict on one invariant in a run."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -32,22 +32,22 @@ class CheckVerdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What was found for one invariant. Where the verdict is *unknown*, the violations are suspicions only."""
+    """The result for one invariant. If the verdict is *unknown*, the violations are only suspicions."""
 
     verdict: CheckVerdict
     violations: tuple[Violation, ...] = ()
     doubts: tuple[str, ...] = ()
-    """Why nothing can be concluded, where that is so."""
+    """Reasons why nothing can be concluded, if there are any."""
     seconds: float = 0.0
     rows: int = 0
-    """Rows that it is about; 0: this run did not touch it."""
+    """Rows that concern the invariant. 0: this run did not test it."""
     worst: float | None = None
-    """Seconds, where it promises a time and tells the most that it took."""
+    """The longest time in seconds, for an invariant that promises a time."""
 
 
 @dataclass(kw_only=True)
 class ViolationTally:
-    """What was found for one invariant so far, in some of its instances."""
+    """The findings for one invariant so far, from some of its instances."""
 
     violations: list[Violation] = field(default_factory=list)
     suspicions: list[Violation] = field(default_factory=list)
@@ -83,7 +83,7 @@ Tallies = dict[str, ViolationTally]
 
 
 def judge(source: Path | History, run: RunInfo | None = None) -> dict[str, Judgement]:
-    """By the invariants' names. `run` instead of what the folder says of itself."""
+    """Return the judgement of each invariant by name. `run` overrides the description in the folder."""
     history = load(source) if isinstance(source, Path) else source
     return judge_tables(history.tables, run or history.run, cut=history.cut)
 
@@ -91,7 +91,7 @@ def judge(source: Path | History, run: RunInfo | None = None) -> dict[str, Judge
 def judge_tables(
     tables: Tables, run: RunInfo, *, cut: Sequence[str] = (), invariants: Iterable[Invariant] = INVARIANTS
 ) -> dict[str, Judgement]:
-    """What is in memory. `cut` says what is missing of it."""
+    """Judge tables in memory. `cut` lists what is missing from them."""
     return judgements(tallied(placed(tables), run, invariants), cut, invariants)
 
 
@@ -102,7 +102,7 @@ def judgements(found: Tallies, cut: Sequence[str], invariants: Iterable[Invarian
 def tallied(
     tables: Tables, run: RunInfo, invariants: Iterable[Invariant], *, groups: Sequence[Key] | None = None
 ) -> Tallies:
-    """Judges tables that are placed already: a whole run, or a part that has whole instances."""
+    """Judge tables that are already placed: a whole run, or a part that has whole instances."""
     found: Tallies = {}
     for scope, checks in _by_scope(invariants):
         for part in instances(scope, tables, groups):
@@ -117,7 +117,7 @@ def tallied(
 
 
 def assert_valid(judged: dict[str, Judgement]) -> None:
-    """Fails with the counter-examples, or with what is missing."""
+    """Fail with the counter-examples, or with the reasons why the run is incomplete."""
     wrong = [
         f"{name} {each.verdict.value} ({len(each.violations)}): "
         + "; ".join([*each.doubts[:3], *map(str, each.violations[:5])])
@@ -134,14 +134,14 @@ def _by_scope(invariants: Iterable[Invariant]) -> Iterator[tuple[CheckScope, lis
 
 
 def _check(invariant: Invariant, tables: Tables, run: RunInfo, tally: ViolationTally) -> None:
-    """Adds what one instance gives."""
+    """Add the findings of one instance to the tally."""
     began = time.perf_counter()
     try:
         found = invariant.check(tables, run)
         doubt = invariant.doubt(tables, run)
         tally.add(ViolationTally(worst=invariant.worst(tables, run)))
     except Exception as exc:
-        # One check that cannot cope must neither pass for a proof, nor cost the others of a run of hours.
+        # A check that raises must not count as a proof, and must not discard the other results of a run of hours.
         found, doubt = [], f"the check failed: {type(exc).__name__}: {exc}"
     if doubt is not None:
         tally.add(ViolationTally(doubts=[doubt], suspicions=found))
@@ -151,5 +151,5 @@ def _check(invariant: Invariant, tables: Tables, run: RunInfo, tally: ViolationT
 
 
 def _few(found: Iterable[_T]) -> list[_T]:
-    """Each once, and not too many."""
+    """Return each item once, up to a limit."""
     return list(dict.fromkeys(found))[:MOST]

@@ -1,8 +1,9 @@
-"""L1: nothing is unseen 60 s after the last fault: every message that is there was given to somebody by then.
+"""L1: every message of the log has been delivered 60 s after the last fault.
 
-Where somebody still made load, or the group was made or moved later, the time counts from that. A message whose key
-was still busy with an earlier one has its time from then on; so has what an owner may have taken of whose answer nobody
-knows. What the group passed over (filtered, expired, cut) is known by its number only.
+If clients still made load, or the group was created or moved later, the time counts from then. A message whose key was
+busy with an earlier message gets its time from the end of that message. The same holds for a message that a consume of
+unknown outcome may have leased. Messages that the group passed over (filtered, expired, cut) are known only by their
+number.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from prove.history.tables import TableColumns, Tables
 
 LIMIT_SECONDS = 60.0
 ANSWER_NS = 10 * SECOND
-"""So long a call of unknown end may have gone on."""
+"""Time that a call of unknown outcome may have taken."""
 AGAIN_NS = 2 * SECOND
-"""So long after its end a lease is given to somebody else (L5)."""
+"""Time after its end until a lease is given to another owner (L5)."""
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -43,7 +44,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def figure(tables: Tables, run: RunInfo) -> float | None:
-    """So many seconds after the last fault the last message was given for the first time."""
+    """Return the seconds from the last fault until the last message was delivered for the first time."""
     final = tables["seen"]
     final = final.where(final.reader == READER.FINAL)
     first = _first_given(final, tables["delivery"])
@@ -66,13 +67,13 @@ def _sought(calls: TableColumns) -> int:
 
 
 def _start(progress: TableColumns) -> int:
-    """Before it nothing is the group's."""
+    """Return the start position of the group. Messages before it do not concern the group."""
     last = progress.start[progress.final]
     return int(last.min()) if len(last) else 0
 
 
 def _first_given(final: TableColumns, deliveries: TableColumns) -> Array:
-    """When each message was given to somebody for the first time."""
+    """Return the time of the first delivery of each message."""
     given = deliveries.where((deliveries.outcome == OUTCOME.OK) & (deliveries.completed_ns > 0))
     if not len(given):
         return np.full(len(final), _NEVER)
@@ -91,7 +92,7 @@ def _late(
     found: list[Violation] = []
     for at in rows.tolist():
         if first[at] > max(due, _busy_until(tables, run, final, at) + limit):
-            what = f"{shown(run, final, at)} was first given out {(first[at] - due) // MS} ms too late"
+            what = f"{shown(run, final, at)} was first delivered {(first[at] - due) // MS} ms too late"
             found.append(Violation(invariant="L1", what=what, place=place(run, final, at)))
         if len(found) == MOST:
             break
@@ -99,7 +100,7 @@ def _late(
 
 
 def _busy_until(tables: Tables, run: RunInfo, final: TableColumns, at: int) -> int:
-    """When the last earlier message of its key, or of its partition where that is the order, was spoken of last."""
+    """Return the last activity of an earlier message of the same key, or of the partition for partition order."""
     deliveries, answers = tables["delivery"], tables["answer"]
     group = deliveries.group[0]
     before = np.arange(len(final)) < at
@@ -111,15 +112,15 @@ def _busy_until(tables: Tables, run: RunInfo, final: TableColumns, at: int) -> i
 
 
 def _unseen(tables: Tables, run: RunInfo, final: TableColumns, never: Array, due: int) -> list[Violation]:
-    """More were never given to anybody than the group says that it has passed over."""
+    """Return a violation if more messages were never delivered than the group reports as passed over."""
     progress = tables["progress"]
     last = progress.where(progress.final).sorted_by("completed_ns")
     passed = sum(int(last.arrays[name][-1]) for name in _PASSED) if len(last) else 0
-    # Who died of deliveries that nobody knows is a dead letter.
+    # A message that died by deliveries of unknown outcome has a dead letter.
     never = never[~np.isin(final.offset[never], tables["dead"].offset)]
     if len(never) <= passed or (run.drained_ns < due and not len(last)):
         return []
-    what = f"{len(never)} messages of {shown(run, final, int(never[0]))} and after were given to nobody, "
+    what = f"{len(never)} messages of {shown(run, final, int(never[0]))} and after were never delivered, "
     what += f"{some(final.offset[never])}; {passed} were passed over"
     return [Violation(invariant="L1", what=what, place=place(run, final, int(never[0])))]
 
@@ -127,5 +128,5 @@ def _unseen(tables: Tables, run: RunInfo, final: TableColumns, never: Array, due
 _PASSED = ("filtered", "expired", "cut")
 
 INVARIANT = Invariant(
-    name="L1", says="nothing is unseen 60 s after the last fault", scope=CheckScope.LEASE, check=check
+    name="L1", says="every message has been delivered 60 s after the last fault", scope=CheckScope.LEASE, check=check
 )

@@ -1,7 +1,7 @@
-"""L2: each group progresses in every quiet 30 s, while somebody asks and there is something to do.
+"""L2: each group progresses in every quiet 30 s while a consumer asks and work is available.
 
-Something to do is what the group has not considered: what is leased is its owner's affair, and what waits has its time.
-No progress is certain only between two samples that are equal in all partitions.
+Work is what the group has not considered yet. A leased message is up to its owner, and a waiting message has a due
+time. A lack of progress is certain only between two samples that are equal in all partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prove.history.tables import TableColumns, Tables
 
 LIMIT_SECONDS = 30.0
 SETTLE_NS = 10 * SECOND
-"""So long after a fault a server may need to serve again (L4)."""
+"""Time that a server may need after a fault until it serves again (L4)."""
 _MOVES = (
     "epoch",
     "committed",
@@ -38,7 +38,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = rows.where((rows.outcome == OUTCOME.OK) & ~rows.final)
     limit = int(run.targets.get("L2", LIMIT_SECONDS) * SECOND)
     if len(rows) < 2 or rows.invoked_ns.max() - rows.completed_ns.min() <= limit:
-        return []  # Nothing can have stood still for longer than it was looked at.
+        return []  # A group cannot have stalled for longer than it was sampled.
     found = []
     for began, ended, last in _stalls(rows, run, limit):
         for low, high in quiet(run, SETTLE_NS):
@@ -53,7 +53,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int, TableColumns]]:
-    """Stretches longer than the limit with the same figures: from, to, and a sample with something to do."""
+    """Return the intervals longer than the limit with equal figures: start, end, and a sample with available work."""
     rows = rows.sorted_by("topic", "partition", "completed_ns", "counter")
     moved = np.zeros(len(rows), np.bool_)
     fresh = np.ones(len(rows), np.bool_)
@@ -69,7 +69,7 @@ def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int
         stretch = rows.where(np.arange(firsts[at], ends[at])).sorted_by("topic", "partition", "completed_ns")
         has = true_at(_has_work(stretch, run))
         begins = beginnings(stretch.topic, stretch.partition)
-        # A partition that was not looked at meanwhile may have moved.
+        # A partition that was not sampled in between may have progressed.
         if len(has) and len(begins) == known[ends[at] - 1]:
             began = max(int(stretch.completed_ns[begins].max()), int(stretch.completed_ns[has].min()))
             ended = int(np.maximum.reduceat(stretch.invoked_ns, begins).min())
@@ -78,7 +78,8 @@ def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int
 
 
 def _has_work(rows: TableColumns, run: RunInfo) -> Array:
-    """What waits holds up those behind it: all of them in a group of partition order, else those of its key."""
+    """Return whether each sample has available work. A waiting message blocks those behind it: the whole partition in
+    partition order, else those of its key."""
     ordered = run.rules_of(rows.topic[0], rows.group[0]).order is Order.PARTITION
     held_up = (rows.waiting > 0) & ((rows.skipped > 0) | ordered)
     work: Array = (rows.high_watermark > rows.frontier) & ~held_up
@@ -86,7 +87,7 @@ def _has_work(rows: TableColumns, run: RunInfo) -> Array:
 
 
 def _asked_from(tables: Tables, topic: int, began: int, ended: int) -> int:
-    """When somebody asked for messages, or a member was there, the first time in that stretch; its end if nobody."""
+    """Return the time of the first consume or member call in the interval, or its end if there was none."""
     calls, members = tables["call"], tables["member"]
     asks = calls.where((calls.verb == VERB.CONSUME) & (calls.topic == topic))
     times = [began_in[began_in < ended] for began_in in (_begins(asks, began), _begins(members, began))]
@@ -94,7 +95,7 @@ def _asked_from(tables: Tables, topic: int, began: int, ended: int) -> int:
 
 
 def _begins(rows: TableColumns, began: int) -> Array:
-    """When each call that was not over before was under way first."""
+    """Return when each call that had not ended before was first in progress."""
     going = rows.where((rows.completed_ns > began) | (rows.invoked_ns > began))
     times: Array = np.maximum(going.invoked_ns, began)
     return times

@@ -1,8 +1,8 @@
-"""L3: of all publishes at least 99.9 % are ok within 5 s of their first try, whatever is retried.
+"""L3: at least 99.9 % of all publishes succeed within 5 s of their first attempt, retries included.
 
-Attempts of one identity are tries of one publish. Out of account is what we refused for good (the client was wrong) and
-what a producer never finished because it was killed. A run that kills more than one of three servers at a time promises
-nothing of this: only one that names the share as its target is judged.
+Attempts of one identity belong to one publish. Publishes that were refused (the client was wrong) and those that a
+killed producer never finished do not count. A run that kills more than one of three servers at a time makes no such
+promise, so only a run that sets the share as its target is judged.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     late = took > WITHIN_NS
     if not len(took) or 1 - late.mean() >= wanted:
         return []
-    found = [_violation(f"{late.sum()} of {len(took)} publishes were not ok within 5 s of their first try")]
+    found = [_violation(f"{late.sum()} of {len(took)} publishes did not succeed within 5 s of their first attempt")]
     for at in np.flatnonzero(late)[: MOST - 1].tolist():
-        ended = f"was ok {took[at] // MS} ms after its first try" if took[at] < NEVER else "was never ok"
+        ended = f"succeeded {took[at] // MS} ms after its first attempt" if took[at] < NEVER else "was never ok"
         found.append(_violation(f"a publish {ended}", *calls(run, rows, [int(firsts[at])])))
     return found
 
 
 def figure(tables: Tables, run: RunInfo) -> float | None:
-    """The share of publishes that were ok within 5 s."""
+    """Return the share of publishes that succeeded within 5 s."""
     waits = took(tables, run)
     return float((waits <= WITHIN_NS).mean()) if len(waits) else None
 
 
 def took(tables: Tables, run: RunInfo) -> Array:
-    """Nanoseconds of each publish from its first try until it was ok; `NEVER` where it never was."""
+    """Return the nanoseconds of each publish from its first attempt to its success; `NEVER` if it never succeeded."""
     return _publishes(tables, run)[2]
 
 
 def _publishes(tables: Tables, run: RunInfo) -> tuple[TableColumns, Array, Array]:
-    """The attempts in order, where each publish begins, and how long it took until it was ok."""
+    """Return the attempts in order, the index where each publish begins, and the time each took to succeed."""
     rows = tables["attempt"]
     if not len(rows):
         return rows, np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = np.lexsort((rows.invoked_ns, rows.identity, rows.topic))
     identity = rows.identity[order]
     fresh = np.ones(len(order), np.bool_)
-    # Without an identity no two attempts are known to be the same publish.
+    # Without an identity, no two attempts are known to belong to the same publish.
     fresh[1:] = differs(rows.topic[order], identity) | (identity[1:] == 0)
     firsts = np.flatnonzero(fresh)
     outcome, completed = rows.outcome[order], rows.completed_ns[order]
@@ -72,5 +72,5 @@ def _violation(what: str, *shown: str) -> Violation:
 
 
 INVARIANT = Invariant(
-    name="L3", says="publishes are ok within 5 s of their first try", scope=CheckScope.RUN, check=check
+    name="L3", says="publishes succeed within 5 s of their first attempt", scope=CheckScope.RUN, check=check
 )

@@ -1,4 +1,4 @@
-"""L4: the servers serve within 10 s of PostgreSQL's return."""
+"""L4: the servers serve again within 10 s after PostgreSQL returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT_SECONDS = 10.0
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
     rows = tables["sample"]
     limit = run.targets.get("L4", LIMIT_SECONDS)
-    # Below 0: nothing was served at all.
+    # A negative value means that no publish succeeded.
     late = (rows.kind == SampleKind.SERVING) & ((rows.told > 1000 * limit) | (rows.told < 0))
     return [
         Violation(invariant="L4", what=f"PostgreSQL was back at {rows.at_ns[at]} ns, and {_said(int(rows.told[at]))}")
@@ -22,19 +22,19 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def figure(tables: Tables, run: RunInfo) -> float | None:
-    """The longest of these waits, in seconds."""
+    """Return the longest wait in seconds."""
     rows = tables["sample"]
     waits = rows.told[rows.kind == SampleKind.SERVING]
     return float(waits.max()) / 1000 if len(waits) else None
 
 
 def _said(told: int) -> str:
-    return f"the first publish was ok {told} ms later" if told >= 0 else "no publish was ok afterwards"
+    return f"the first publish succeeded {told} ms later" if told >= 0 else "no publish was ok afterwards"
 
 
 INVARIANT = Invariant(
     name="L4",
-    says="serving within 10 s of PostgreSQL's return",
+    says="the servers serve again within 10 s after PostgreSQL returns",
     scope=CheckScope.RUN,
     check=check,
     about=rows_of("sample", SampleKind.SERVING),

@@ -1,11 +1,12 @@
-"""L5: a dead owner's message is leased again within its lease and two seconds more.
+"""L5: a message of a dead owner is leased again at most two seconds after its lease ends.
 
-One that failed by that waits for its back-off, too. Only the first message of each key is looked at: the others wait
-for it. While a fault lasts the clock stands still.
+A message whose lease end counts as a failure also waits for its back-off. Only the first message of each key is
+checked, because the others wait for it. Time during faults does not count.
 
-What a dead owner had is handed out one at a time, each alone. So the clock begins again whenever one of them is leased:
-two seconds in which none is, though one is due, are too long. A lease whose answer was lost is nobody's to see, but for
-the number of the message's next delivery: where one may have been in these two seconds, nothing is certain.
+The messages of a dead owner are delivered one at a time, each alone. The clock therefore restarts whenever one of them
+is leased: it is too late only if none is leased for two seconds although one is due. A lease whose response was lost
+shows only in the delivery count of the message's next delivery. If such a lease may lie in these two seconds, nothing
+is certain.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def worst(tables: Tables, run: RunInfo) -> float | None:
-    """The longest that a message which was due waited, in seconds."""
+    """Return the longest time in seconds that a due message waited."""
     leases = leases_of(tables, run)
     waited = _waited_ms(leases, *_leased_again(leases, abandoned(leases)))
     return int(waited.max()) / 1000 if len(waited) else None
 
 
 def abandoned(leases: LeaseHistory) -> Array:
-    """What dead owners had in hand and said nothing about: the first of each key."""
+    """Return the messages that dead owners held without answering: the first of each key."""
     given = leases.given
     if not leases.run.crashed or not len(given):
         return np.zeros(0, np.int64)
@@ -55,7 +56,7 @@ def abandoned(leases: LeaseHistory) -> Array:
 
 
 def _may_be_lost(leases: LeaseHistory) -> bool:
-    """Whether nothing else can have become of what nobody knows of: it was taken, it expired, or nobody looked."""
+    """Return whether messages can only have been lost: there was no unknown consume, no expiry and no cut."""
     end, last = leases.samples, leases.last
     return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
 
@@ -65,14 +66,14 @@ def _grace_ms(run: RunInfo) -> int:
 
 
 def _leased_again(leases: LeaseHistory, rows: Array) -> tuple[Array, Array]:
-    """Those of the rows that have a next lease, and that lease of each."""
+    """Return those of the rows that were leased again, and the next lease of each."""
     later = np.searchsorted(leases.codes, leases.codes[rows], "right")
     again = np.append(leases.given.offset, -1)[later] == leases.given.offset[rows]
     return rows[again], later[again]
 
 
 def _waited_ms(leases: LeaseHistory, rows: Array, later: Array) -> Array:
-    """How long each was due until it was leased again; 0 where nothing is certain."""
+    """Return how long each message was due until it was leased again; 0 if nothing is certain."""
     given = leases.given
     due = leases.until_ms[rows].copy()
     for row in np.flatnonzero(leases.alone[rows]).tolist():
@@ -87,13 +88,13 @@ def _waited_ms(leases: LeaseHistory, rows: Array, later: Array) -> Array:
 
 
 def _last_suspect_ms(leases: LeaseHistory, rows: Array) -> Array:
-    """When a suspect was leased last before each of these; 0 if none was."""
+    """Return the time of the last suspect lease before each of these; 0 if there was none."""
     times = np.sort(leases.granted_ms[leases.given.suspect])
     return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
 
 
 def _maybe_leased(leases: LeaseHistory, at_ms: Array, grace: int) -> Array:
-    """Whether, in the time of grace before each of these, another may have been leased that nobody told of."""
+    """Return whether an unrecorded lease may lie in the grace time before each of these."""
     given = leases.given
     same = given.offset[1:] == given.offset[:-1]
     hidden = same & (given.number[1:] > given.number[:-1] + 1) & (leases.closed_wall_ms[:-1] == NEVER)
@@ -105,9 +106,9 @@ def _maybe_leased(leases: LeaseHistory, at_ms: Array, grace: int) -> Array:
 
 
 def _faulty_ms(leases: LeaseHistory, due_ms: int, later: int) -> int:
-    """How long faults lasted between that time and the next lease."""
+    """Return how long faults lasted between the due time and the next lease."""
     given = leases.given
-    # The database's clock and the machine's: what a call of that time says of both.
+    # Convert between the clocks of the database and the machine with a call that recorded both.
     apart_ns = int(given.completed_ns[later]) - int(given.completed_wall_ms[later]) * 1_000_000
     now = due_ms * 1_000_000 + apart_ns
     end = int(leases.granted_ms[later]) * 1_000_000 + apart_ns
@@ -122,13 +123,13 @@ def _faulty_ms(leases: LeaseHistory, due_ms: int, later: int) -> int:
 
 def _violation(leases: LeaseHistory, row: int, what: str) -> Violation:
     given = leases.given
-    what = f"{leases.owner(row)}, who is dead, had it by token {given.token[row]}; it {what}"
+    what = f"the dead owner {leases.owner(row)} held it with token {given.token[row]}; it {what}"
     return leases.wrong("L5", what, leases.call(given, row), offset=given.offset[row])
 
 
 INVARIANT = Invariant(
     name="L5",
-    says="a dead owner's message is leased again within its lease and two seconds more",
+    says="a message of a dead owner is leased again at most two seconds after its lease ends",
     scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,

@@ -1,4 +1,4 @@
-"""L6: overload is answered by 429 or 503 with Retry-After, and a server's memory stays within its limit."""
+"""L6: overload is answered with 429 or 503 and Retry-After, and a server's memory stays within its limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def figure(tables: Tables, run: RunInfo) -> float | None:
-    """The largest share that a server had of its limit."""
+    """Return the largest share of its memory limit that a server used."""
     rows = tables["sample"]
     rows = rows.where((rows.kind == SampleKind.MEMORY) & (rows.truth > 0))
     return float((rows.told / rows.truth).max()) if len(rows) else None
@@ -33,7 +33,7 @@ def _violation(what: str) -> Violation:
 
 INVARIANT = Invariant(
     name="L6",
-    says="overload answers 429 or 503 with Retry-After; memory stays bounded",
+    says="overload is answered with 429 or 503 and Retry-After; memory stays within its limit",
     scope=CheckScope.RUN,
     check=check,
     about=rows_of("sample", SampleKind.OVERLOAD, SampleKind.MEMORY),

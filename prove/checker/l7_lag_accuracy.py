@@ -1,10 +1,10 @@
-"""L7: reported lag and oldest age are true within a second, unless they are marked stale.
+"""L7: reported lag and oldest age are accurate to one second, unless they are marked stale.
 
-A figure is true if it lies between the least and the greatest true one from a second before to a second after it. The
-truth is known at samples only: the stretch reaches to the next sample on either side, and what lies between two samples
-may leave their range by as much as the truth moves from one to the next. A lag may do so
-by `RunInfo.targets["L7"]`, too:
-what is published within a second, all at once in the worst case. At the ends of a series nothing is judged.
+A figure is accurate if it lies between the smallest and the largest true value from one second before to one second
+after it. True values are known only at samples, so the window extends to the next sample on either side, and a value
+between two samples may leave their range by as much as the true value changes between them. A lag may leave it by
+another `RunInfo.targets["L7"]` messages: all that is published within a second may arrive at once. The ends of a series
+are not judged.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def figure(tables: Tables, run: RunInfo) -> float | None:
-    """The share of samples that were marked stale."""
+    """Return the share of samples that were marked stale."""
     rows = tables["sample"]
     chosen = np.isin(rows.kind, list(_ALLOWED))
     return float(rows.stale[chosen].mean()) if chosen.any() else None
 
 
 def _doubtful(rows: TableColumns) -> Array:
-    """Samples with others on both sides that those two alone do not make right."""
+    """Return the samples that have neighbours on both sides and lie outside the range of those two."""
     edge = differs(rows.kind, rows.topic, rows.group)
     inner = np.flatnonzero(~edge[1:] & ~edge[:-1]) + 1
     inner = inner[(rows.told[inner] >= 0) & ~rows.stale[inner]]
@@ -71,14 +71,14 @@ def _judged(rows: TableColumns, at: int, series: slice, run: RunInfo) -> list[Vi
     if least <= told <= most:
         return []
     kind = "a lag" if rows.kind[at] == SampleKind.LAG else "an oldest age in ms"
-    what = f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was told to have {kind} of {told} at "
+    what = f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was reported to have {kind} of {told} at "
     what += f"{rows.at_ns[at]} ns; within a second it was {max(0, least)} to {most}"
     return [Violation(invariant="L7", what=what)]
 
 
 INVARIANT = Invariant(
     name="L7",
-    says="reported lag and oldest age are true within 1 s, and else marked stale",
+    says="reported lag and oldest age are accurate to 1 s, or marked stale",
     scope=CheckScope.GROUP,
     check=check,
     about=rows_of("sample", SampleKind.LAG, SampleKind.OLDEST_AGE_MS),

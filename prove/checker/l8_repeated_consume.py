@@ -1,4 +1,4 @@
-"""L8: a consume repeated under its request id returns the leases of its first try, while they last."""
+"""L8: a consume repeated with its request id returns the leases of its first attempt, while they last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 INVARIANT = Invariant(
     name="L8",
-    says="a consume repeated under its request id returns the leases of its first try, while they last",
+    says="a consume repeated with its request id returns the leases of its first attempt, while they last",
     scope=CheckScope.RUN,
     check=check,
     about=rows_of("sample", SampleKind.REPEAT),

@@ -1,4 +1,4 @@
-"""L9: a group or partition that cannot be read, or only slowly, holds up no other."""
+"""L9: a group or partition that is slow or impossible to read delays no other group or partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     return [
         Violation(
             invariant="L9",
-            what=f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was held up: {_figure(rows, at)}",
+            what=f"{run.name(rows.group[at])} in {run.name(rows.topic[at])} was delayed: {_figure(rows, at)}",
         )
         for at in held_up
     ]
@@ -31,7 +31,7 @@ def _figure(rows: TableColumns, at: int) -> str:
 
 INVARIANT = Invariant(
     name="L9",
-    says="a group or partition that cannot be read, or only slowly, holds up no other",
+    says="a group or partition that is slow or impossible to read delays no other",
     scope=CheckScope.RUN,
     check=check,
     about=rows_of("sample", SampleKind.BESIDE),

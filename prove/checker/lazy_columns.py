@@ -1,4 +1,4 @@
-"""Some rows of a table, of which a column is taken out only when a check asks for it: most need four of fifteen."""
+"""Selected rows of a table whose columns are extracted on first use. Most checks need four of fifteen columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from prove.history.tables import ReaderKind, TableColumns, Tables
 
 
 class Picked(TableColumns):
-    """Rows of a table in an order; choosing among them again costs no more than choosing once."""
+    """Rows of a table in a given order. Selecting from them again costs no more than selecting once."""
 
     def __init__(self, table: TableColumns, rows: Array | None = None) -> None:
         self.name = table.name
         self._table, self._rows = table, rows
 
     def __getattr__(self, name: str) -> Array:
-        # Also what Columns keeps in a dictionary: there is none here.
+        # `TableColumns` also caches attributes in `__dict__`, which this class does not have.
         if name.startswith("_") or name == "arrays":
             raise AttributeError(name)
         column: Array = getattr(self._table, name) if self._rows is None else getattr(self._table, name)[self._rows]
@@ -39,12 +39,12 @@ class Picked(TableColumns):
 
 
 def pick(tables: Tables, name: str) -> Picked:
-    """A whole table, to choose from."""
+    """Return a whole table to select rows from."""
     return Picked(tables[name])
 
 
 def read_by(table: Picked, readers: tuple[ReaderKind, ...]) -> Array:
-    """Which rows of `seen` or `read` are of these readers."""
+    """Return which rows of `seen` or `read` belong to these readers."""
     return np.asarray(_wanted(readers)[table.reader])
 
 
@@ -54,6 +54,6 @@ def _wanted(readers: tuple[ReaderKind, ...]) -> Array:
 
 
 def together(names: Collection[str], *parts: Picked) -> Picked:
-    """Rows of several tables one after the other, with the columns that all of them have and somebody needs."""
+    """Return the rows of several tables in sequence, with the needed columns that all of them have."""
     found = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return Picked(TableColumns(parts[0].name, found))

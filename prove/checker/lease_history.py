@@ -1,9 +1,9 @@
-"""What the checks of leases share: deliveries, answers and progress of one group in one partition, put in order.
+"""The deliveries, answers and progress of one group in one partition, in order. All lease checks use it.
 
-It checks nothing. Tokens of a partition only rise, so that they tell which of two leases came first, whoever recorded
-them. An answer or a consume of unknown outcome may have happened: it excuses what it could have caused, and proves
-nothing. All is array arithmetic: a delivery is a row of `given`, and whatever is known of it stands in the same row of
-another array. It is computed once for each scope, and kept with its tables.
+This module checks nothing. Tokens of a partition only rise, so they give the order of two leases even across recorders.
+An answer or a consume of unknown outcome may have taken effect: it excuses what it could have caused, and proves
+nothing. Everything is array arithmetic: a delivery is a row of `given`, and derived values are in the same row of
+another array. The history is computed once per scope and cached with its tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prove.checker.row_matching import found_at, true_at
 from prove.history.tables import OwnerVerb, TableColumns, Tables
 
 GAVE_UP_NS = 9_000_000_000
-"""A server that is so slow answers with nothing, and gives back what comes after that."""
+"""Time after which a server responds with nothing and releases messages that arrive later."""
 
 
 def _verbs(*chosen: OwnerVerb) -> Array:
@@ -33,7 +33,7 @@ SETTLING = _verbs(OwnerVerb.ACK, OwnerVerb.DISCARD)
 
 
 def leases_of(tables: Tables, run: RunInfo) -> LeaseHistory:
-    """Those of the scope; the same for all checks of it."""
+    """Return the lease history of the scope, cached for all its checks."""
     known = tables.__dict__.get("_leases")
     if not isinstance(known, LeaseHistory) or known.run is not run:
         known = tables.__dict__["_leases"] = LeaseHistory(tables, run)
@@ -41,12 +41,12 @@ def leases_of(tables: Tables, run: RunInfo) -> LeaseHistory:
 
 
 def doubt(tables: Tables, run: RunInfo) -> str | None:
-    """Why nothing can be concluded, if so: it is not known which position epoch a lease was in."""
+    """Return why nothing can be concluded, or None: the position epoch of a lease may be unknown."""
     return leases_of(tables, run).seeks.doubt
 
 
 class LeaseHistory:
-    """One group in one partition, in order."""
+    """The lease history of one group in one partition."""
 
     def __init__(self, tables: Tables, run: RunInfo) -> None:
         self.run = run
@@ -54,7 +54,7 @@ class LeaseHistory:
         self.topic, self.partition, self.group = _place(self._tables)
         self.rules = run.rules_of(self.topic, self.group)
         self.clock_ms = int(run.targets.get("clock_ms", 0))
-        """By so much the recorders' clock and the database's may differ in this run."""
+        """Maximum difference between the recorders' clock and the database clock in this run."""
         delivery, answer = self._tables["delivery"], self._tables["answer"]
         said = answer.verb != VERB.EXTEND
         named = true_at(said & (answer.token >= 0) & (answer.offset >= 0))
@@ -63,13 +63,13 @@ class LeaseHistory:
         self._deliver(delivery, codes[0][order], order)
         order = np.lexsort((answer.invoked_ns[named], codes[1]))
         self.said = AnswerHistory(answer, named[order], codes[1][order], self.codes)
-        """What owners said about single messages, by offset and token, in the order in which they said it."""
+        """Answers about single messages by offset and token, in the order in which they were sent."""
         extends = true_at(~said & (answer.token >= 0))
         order = np.lexsort((answer.invoked_ns[extends], answer.token[extends]))
         self.extends = ExtensionHistory(answer, extends[order], self.given)
 
     def _deliver(self, delivery: TableColumns, codes: Array, order: Array) -> None:
-        """Each lease of a message once; what the same owner was told of it again is in `again`."""
+        """Keep each lease of a message once. Repeated deliveries of the same lease to the same owner are in `again`."""
         same = np.zeros(len(codes), np.bool_)
         same[1:] = codes[1:] == codes[:-1]
         if same.any():
@@ -77,7 +77,7 @@ class LeaseHistory:
             owner = delivery.owner[order]
             same &= owner == owner[first]
         self.codes = codes[~same]
-        """Offset and token of each delivery as one number, rising."""
+        """Offset and token of each delivery as one rising number."""
         self.given = SortedRows(delivery, order[~same])
         """Deliveries by offset and token."""
         self.again = SortedRows(delivery, order[same])
@@ -91,17 +91,17 @@ class LeaseHistory:
 
     @cached_property
     def epoch(self) -> Array:
-        """How many seeks were before each delivery."""
+        """Return the number of seeks before each delivery."""
         return self.seeks.before(self.given.invoked_ns)
 
     @cached_property
     def messages(self) -> RowGroups:
-        """Deliveries by their message."""
+        """Return the deliveries grouped by message."""
         return RowGroups(self.given.offset)
 
     @cached_property
     def turns(self) -> RowGroups:
-        """Deliveries by their message and position epoch."""
+        """Return the deliveries grouped by message and position epoch."""
         if not self.seeks.count:
             return self.messages
         return RowGroups(self.turn_codes(self.given.offset, self.epoch))
@@ -113,7 +113,7 @@ class LeaseHistory:
 
     @cached_property
     def unknown(self) -> SortedRows:
-        """Consumes that may have leased messages which nobody was told of, in order."""
+        """Return the consumes that may have leased messages without a recorded delivery, in order."""
         call = self._tables["call"]
         consumes = true_at((call.verb == VERB.CONSUME) & (call.outcome != OUTCOME.FAIL))
         lost = (call.outcome[consumes] == OUTCOME.INFO) | (call.completed_ns[consumes] == 0)
@@ -124,7 +124,7 @@ class LeaseHistory:
         return SortedRows(call, found[np.argsort(call.invoked_ns[found], kind="stable")])
 
     def unknown_before(self, times: Array) -> Array:
-        """How many of them were made before: each may have taken a message."""
+        """Return how many such consumes were made before each time. Each of them may have leased a message."""
         return np.searchsorted(self.unknown.invoked_ns, times)
 
     # Keys -------------------------------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ class LeaseHistory:
 
     @property
     def offsets(self) -> Array:
-        """All messages of the log as the final read had them, rising."""
+        """Return the offsets of all messages in the final read, in order."""
         return self._log[0]
 
     @cached_property
     def all_offsets(self) -> Array:
-        """Those, and what was delivered or died and is not in the log any more."""
+        """Return these offsets, and those that were delivered or died and are no longer in the log."""
         known = self.messages.codes
         if len(self.letters):
             known = np.union1d(known, self.letters.offset)
@@ -152,11 +152,12 @@ class LeaseHistory:
 
     @property
     def keys(self) -> Array:
-        """The key of each of them, 0 if it has none."""
+        """Return the key of each of these offsets; 0 if it has none."""
         return self._log[1]
 
     def keys_of(self, offsets: Array) -> tuple[Array, Array]:
-        """What orders these, and whether that is known: what retention cut is not in the log any more."""
+        """Return the ordering key of these offsets, and whether it is known. A message that retention cut is no longer
+        in the log."""
         at = found_at(self.offsets, offsets)
         if self.rules.order is not Order.KEY:
             return np.full(len(offsets), int(self.rules.order is Order.PARTITION)), np.ones(len(offsets), np.bool_)
@@ -164,10 +165,10 @@ class LeaseHistory:
 
     @cached_property
     def went_back_first(self) -> Array:
-        """Whether each answer, if it gave a message back, did so by itself, and not after an earlier one of its key.
+        """Return whether each answer that gave a message back did so itself, and not after an earlier one of its key.
 
-        What is behind such a one in its lease goes back with it, and a nack of it, in the same call or later, changes
-        nothing more.
+        The messages behind such a message in its lease go back with it. A nack of one of them, in the same call or
+        later, changes nothing more.
         """
         said = self.said
         back = true_at(RETURNING[said.verb] & said.happened)
@@ -181,24 +182,24 @@ class LeaseHistory:
             begins[1:] = np.where((token[1:] != token[:-1]) | (key[1:] != key[:-1]), np.arange(1, len(back)), 0)
             first = (offset == offset[np.maximum.accumulate(begins)]) | (key == 0)
             if not known.all():
-                # One that was cut may have had the key of any of those behind it.
+                # A message that was cut may have had the key of any message behind it.
                 first &= ~np.isin(token, token[~known]) | (key == 0)
             found[back] = known & first
         return found
 
     def in_lease_with(self, rows: Array, offsets: Array) -> Array:
-        """The rows of other messages in the leases of these deliveries; -1 where they are not in them."""
+        """Return the rows of other messages in the leases of these deliveries; -1 if they are not in them."""
         return found_at(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)
 
     def in_front(self, rows: Array) -> tuple[Array, Array]:
-        """For these deliveries: whether an earlier message of their key is in the same lease, and the first time
-        (on the wall) at which one of those may have been given back, and they with it."""
+        """For these deliveries, return whether an earlier message of their key is in the same lease, and the first wall
+        time at which such a message, and they with it, may have been given back."""
         given = self.given
         leases = np.unique(given.token[rows])
         near = true_at(np.isin(given.token, leases))
         keys, known = self.keys_of(given.offset[near])
         token = given.token[near]
-        # A message whose key is not known may belong to any.
+        # A message whose key is unknown may belong to any key.
         keys[np.isin(token, token[~known])] = 1
         order = np.lexsort((given.offset[near], keys, token))
         near, keys, token = near[order], keys[order], token[order]
@@ -211,22 +212,22 @@ class LeaseHistory:
         back[near] = running_least(self.returned_wall_ms[near], begins)
         return behind[rows], back[rows]
 
-    # What became of each delivery -------------------------------------------------------------------------------------
+    # Outcomes of deliveries -------------------------------------------------------------------------------------------
 
     @cached_property
     def finished_ns(self) -> Array:
-        """When an ack, discard or fatal nack was sent that may have happened."""
+        """Return when an ack, discard or fatal nack was sent that may have taken effect."""
         return self.said.least(self.said.happened & FINISHING[self.said.verb], self.said.invoked_ns)
 
     @cached_property
     def ended_ns(self) -> Array:
-        """When it was surely over: an ack, a discard or its death was confirmed."""
+        """Return when the message had certainly ended: an ack, a discard or its death was confirmed."""
         said = self.said
         return said.least(said.ok & (SETTLING[said.verb] | said.dead), said.completed_ns)
 
     @cached_property
     def closed_wall_ms(self) -> Array:
-        """When the first answer was sent that may have taken it out of its lease."""
+        """Return when the first answer was sent that may have ended the lease of the message."""
         return self.said.least(self.said.happened, self.said.invoked_wall_ms)
 
     @cached_property
@@ -235,27 +236,29 @@ class LeaseHistory:
 
     @cached_property
     def until_ms(self) -> Array:
-        """Until when it was surely valid, unless it was answered."""
+        """Return the time until which the lease was certainly valid if it was not answered."""
         extends = self.extends
         known = np.where(extends.ok, extends.expires_ms, 0)
         return np.maximum(self.given.expires_ms, looked_up(extends.leases.most(known), extends.at, 0))
 
     @cached_property
     def latest_ms(self) -> Array:
-        """Until when it can have been valid: an extend of unknown outcome may have come at any time."""
+        """Return the time until which the lease can have been valid. An extend of unknown outcome may have arrived at
+        any time."""
         extends = self.extends
         doubtful = looked_up(extends.leases.any(extends.happened & ~extends.ok), extends.at, False)
         return np.where(doubtful, NEVER, self.until_ms)
 
     @cached_property
     def alone(self) -> Array:
-        """Whether it was a suspect, and may have been all that its owner had in hand: then its end is a failure."""
+        """Return whether it was a suspect and may have been its owner's only message: then the lease end counts as a
+        failure."""
         extends = self.extends
-        # A worker may say with an extend that it has put everything else aside.
+        # With an extend, a worker can declare that it has put all other messages aside.
         said = looked_up(extends.leases.any(extends.happened), extends.at, False)
         return np.asarray(self.given.suspect & ((self.given.together == 1) | said))
 
-    # The end ----------------------------------------------------------------------------------------------------------
+    # Final state ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def letters(self) -> SortedRows:
@@ -263,27 +266,27 @@ class LeaseHistory:
         return SortedRows(dead, np.argsort(dead.offset, kind="stable"))
 
     def is_dead(self, offsets: Array) -> Array:
-        """Whether there is a dead letter of them."""
+        """Return whether each offset has a dead letter."""
         return found_at(self.letters.offset, offsets) >= 0
 
     @cached_property
     def samples(self) -> SortedRows:
-        """How far the group was whenever it was asked, and at the end; by the time of asking, the end last."""
+        """Return the progress samples by request time; the final sample is last."""
         progress = self._tables["progress"]
         told = true_at(progress.final | ((progress.outcome == OUTCOME.OK) & (progress.completed_ns != 0)))
         return SortedRows(progress, told[np.lexsort((progress.invoked_ns[told], progress.final[told]))])
 
     @property
     def last(self) -> int | None:
-        """The row of `samples` that has the last word."""
+        """Return the row of `samples` with the final progress."""
         return len(self.samples) - 1 if len(self.samples) and self.samples.final[-1] else None
 
     @cached_property
     def cut_end(self) -> int:
-        """Retention took the log up to here."""
+        """Return the offset up to which retention removed the log."""
         return int(self._tables["cut"].end.max(initial=0))
 
-    # Words ------------------------------------------------------------------------------------------------------------
+    # Violations -------------------------------------------------------------------------------------------------------
 
     def owner(self, row: int) -> str:
         return self.run.name(self.given.owner[row])
@@ -292,14 +295,14 @@ class LeaseHistory:
         return f"{self.run.name(rows.process[row])}-{rows.counter[row]}"
 
     def wrong(self, invariant: str, what: str, *calls: str, offset: int | None = None) -> Violation:
-        """A violation about this partition, or about one of its messages."""
+        """Return a violation about this partition, or about one of its messages."""
         where = f"partition {self.partition}" if offset is None else f"message {offset} of partition {self.partition}"
         place = None if offset is None else (self.run.name(self.topic), self.partition, int(offset))
         return Violation(invariant=invariant, what=f"{where}: {what}", calls=calls, place=place)
 
 
 class SeekHistory:
-    """The seeks of the group that may have happened, and began a position epoch."""
+    """The seeks of the group that may have taken effect and begun a position epoch."""
 
     def __init__(self, call: TableColumns, delivery: TableColumns, samples: SortedRows, run: RunInfo) -> None:
         chosen = true_at((call.verb == VERB.SEEK) & (call.outcome != OUTCOME.FAIL))
@@ -314,7 +317,7 @@ class SeekHistory:
         known = (call.outcome[order] == OUTCOME.OK) & (done != 0)
         self._invoked = call.invoked_ns[order]
         self._completed = np.sort(done[done != 0])
-        # The earliest completion of those that began at this one or later.
+        # The earliest completion of the seeks that began here or later.
         self._next_done = np.append(np.minimum.accumulate(np.where(known, done, NEVER)[::-1])[::-1], NEVER)
         self.doubt = None if known.all() else "a seek of unknown outcome"
         during = np.searchsorted(self._invoked, delivery.completed_ns) > self.before(delivery.invoked_ns)
@@ -323,20 +326,20 @@ class SeekHistory:
             self.doubt = f"{run.name(delivery.process[row])}-{delivery.counter[row]} leased during a seek"
 
     def before(self, times: Array) -> Array:
-        """How many were over before."""
+        """Return how many seeks had ended before each time."""
         if not self.count:
             return np.zeros(len(times), np.int64)
         return np.searchsorted(self._completed, times)
 
     def between(self, leased_ns: Array, answered_ns: Array) -> Array:
-        """Whether one began after the first time, and was over before the second."""
+        """Return whether a seek began after the first time and ended before the second."""
         if not self.count:
             return np.zeros(len(leased_ns), np.bool_)
         return np.asarray(self._next_done[np.searchsorted(self._invoked, leased_ns, "right")] < answered_ns)
 
 
 def _is_first_position(call: TableColumns, row: int, delivery: TableColumns, samples: SortedRows, seeks: int) -> bool:
-    """Whether this seek gave the group where it begins: that is epoch 0, and nothing was leased or told before."""
+    """Return whether this seek set the group's first position: that is epoch 0, with no lease or sample before it."""
     if not len(samples) or samples.epoch.max() != seeks - 1 or call.completed_ns[row] == 0:
         return False
     times = np.concatenate((delivery.completed_ns, samples.completed_ns[~samples.final]))
@@ -344,17 +347,17 @@ def _is_first_position(call: TableColumns, row: int, delivery: TableColumns, sam
 
 
 class Told(SortedRows):
-    """Rows of the answers, with what their outcomes mean."""
+    """Rows of answers, with the meaning of their outcomes."""
 
     def __init__(self, answer: TableColumns, order: Array) -> None:
         super().__init__(answer, order)
         self.ok: Array = (self.outcome == OUTCOME.OK) & (self.completed_ns != 0)
         self.happened: Array = self.ok | (self.outcome != OUTCOME.FAIL) | (self.completed_ns == 0)
-        """Whether it may have: all that was not refused."""
+        """Whether it may have taken effect: all answers that were not refused."""
 
 
 class AnswerHistory(Told):
-    """What was said about single messages, beside the deliveries that were meant."""
+    """Answers about single messages, matched with the deliveries they refer to."""
 
     def __init__(self, answer: TableColumns, order: Array, codes: Array, delivered: Array) -> None:
         super().__init__(answer, order)
@@ -362,27 +365,27 @@ class AnswerHistory(Told):
         """By offset and token."""
         self._at = self.leases.find(delivered)
         self.delivery: Array = found_at(delivered, self.leases.codes)[self.leases.number]
-        """The row of the delivery that each is about; -1 if nobody knows of one."""
+        """The row of the delivery that each answer is about; -1 if no delivery is recorded."""
         self.overtaken_by: Array = np.searchsorted(delivered, self.leases.codes, "right")[self.leases.number]
-        """The row of what follows that delivery."""
+        """The row after that delivery."""
 
     def least(self, chosen: Array, values: Array) -> Array:
-        """For each delivery, the least value among the chosen answers about it."""
+        """Return, for each delivery, the smallest value among the selected answers about it."""
         return looked_up(self.leases.least(np.where(chosen, values, NEVER)), self._at, NEVER)
 
     def any(self, chosen: Array) -> Array:
-        """For each delivery, whether an answer about it is among the chosen."""
+        """Return, for each delivery, whether an answer about it is selected."""
         return looked_up(self.leases.any(chosen), self._at, False)
 
 
 class ExtensionHistory(Told):
-    """What made leases longer, by token, in the order in which it was said."""
+    """Extensions of leases by token, in the order in which they were sent."""
 
     def __init__(self, answer: TableColumns, order: Array, given: SortedRows) -> None:
         super().__init__(answer, order)
         self.leases = RowGroups(self.token)
         self.at = self.leases.find(given.token)
-        """For each delivery, where its lease is among them; -1 if it was never extended."""
+        """For each delivery, the index of its lease among them; -1 if it was never extended."""
 
 
 _TABLES = ("delivery", "answer", "call", "progress", "dead", "seen", "cut")
@@ -398,7 +401,7 @@ def _place(tables: dict[str, TableColumns]) -> tuple[int, int, int]:
 
 
 def _lease_codes(delivery: TableColumns, answer: TableColumns, named: Array) -> tuple[tuple[Array, Array], int]:
-    """Offset and token as one number, of deliveries and of answers."""
+    """Return offset and token of deliveries and answers as one number."""
     tokens = np.concatenate((delivery.token, answer.token[named]))
     offsets = np.concatenate((delivery.offset, answer.offset[named]))
     codes, width = paired(offsets, tokens)
@@ -406,7 +409,7 @@ def _lease_codes(delivery: TableColumns, answer: TableColumns, named: Array) -> 
 
 
 def _with_deliveries(call: TableColumns, rows: Array, delivery: TableColumns) -> Array:
-    """Whether these consumes brought something."""
+    """Return whether these consumes delivered messages."""
     came = set(zip(delivery.process.tolist(), delivery.counter.tolist(), strict=True))
     asked = zip(call.process[rows].tolist(), call.counter[rows].tolist(), strict=True)
     return np.array([each in came for each in asked], np.bool_)

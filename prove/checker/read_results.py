@@ -1,6 +1,6 @@
-"""What one read call returned: every offset once, without a gap, from where it was asked. Shared by S5, S6 and S22.
+"""Checks of one read call for S5, S6 and S22: every offset once, without a gap, from the requested offset.
 
-An answer's rows are in no particular order any more; that the first that came was also the lowest still shows.
+The rows of a response are not stored in order, but the first row that arrived must have the lowest offset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from prove.history.tables import ReaderKind, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """What the final read said of one partition. It may have been several calls: the log start may rise meanwhile."""
+    """Log start and high watermark of one partition in the final read. The final read may take several calls, and the
+    log start may rise between them."""
 
     first_start: int
     log_start: int
@@ -27,7 +28,7 @@ class Ends:
 
 
 def final_ends(reads: Picked) -> Ends | None:
-    """None where the partition was not read."""
+    """Return the ends of a partition; None if it was not read."""
     ended = reads.where((reads.reader == READER.FINAL) & (reads.outcome == OUTCOME.OK))
     if not len(ended):
         return None
@@ -39,7 +40,7 @@ def final_ends(reads: Picked) -> Ends | None:
 
 
 def ends_of(tables: Tables) -> Ends | None:
-    """Those of the scope, of one partition; the same for all checks of it."""
+    """Return the ends of the scope's partition, cached for all its checks."""
     kept = tables.__dict__
     if "_ends" not in kept:
         kept["_ends"] = final_ends(pick(tables, "read"))
@@ -48,7 +49,7 @@ def ends_of(tables: Tables) -> Ends | None:
 
 
 def final_read(tables: Tables) -> Picked:
-    """What the final read has, by offset; the same for all checks of the scope."""
+    """Return the final read by offset, cached for all checks of the scope."""
     kept = tables.__dict__
     if "_final" not in kept:
         seen = pick(tables, "seen")
@@ -58,13 +59,13 @@ def final_read(tables: Tables) -> Picked:
 
 
 def answered(tables: Tables, readers: tuple[ReaderKind, ...]) -> Picked:
-    """The reads that came back."""
+    """Return the reads that succeeded."""
     reads = pick(tables, "read")
     return reads.where(read_by(reads, readers) & (reads.outcome == OUTCOME.OK))
 
 
 def broken_inside(name: str, tables: Tables, run: RunInfo, readers: tuple[ReaderKind, ...]) -> list[Violation]:
-    """Calls whose messages of one partition have a gap, or come twice, or did not begin with the lowest."""
+    """Return violations of calls whose messages have a gap, repeat, or do not begin with the lowest offset."""
     seen = pick(tables, "seen")
     seen = seen.where(read_by(seen, readers))
     if not len(seen):
@@ -81,7 +82,8 @@ def broken_inside(name: str, tables: Tables, run: RunInfo, readers: tuple[Reader
 
 
 def broken_start(name: str, reads: Picked, run: RunInfo) -> list[Violation]:
-    """Calls that did not begin where they were asked to. What lies below the log start is retired, not skipped."""
+    """Return violations of calls that did not begin at the requested offset. Messages below the log start are retired,
+    not skipped."""
     if not len(reads):
         return []
     reads = reads.where((reads.offset >= 0) & (reads.count > 0))
@@ -95,7 +97,7 @@ def broken_start(name: str, reads: Picked, run: RunInfo) -> list[Violation]:
 
 
 def _retired(seen: Picked, rows: Array, reads: Picked) -> Array:
-    """Gaps that end at or below the log start that the same call told."""
+    """Return which gaps end at or below the log start that the same call returned."""
     if not len(rows) or not len(reads):
         return np.zeros(len(rows), np.bool_)
     order = np.argsort(codes := mixed(reads.process, reads.counter))

@@ -1,4 +1,4 @@
-"""Arithmetic on columns that several checks need: rows in an order, rows that share a number, the least so far."""
+"""Column arithmetic that several checks share: sorted rows, rows with equal codes, and running minimums."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from prove.history.tables import TableColumns
 
 Array = npt.NDArray[Any]
 NEVER = np.iinfo(np.int64).max
-"""A time that does not come."""
+"""A time that never arrives."""
 _MOST_CODES = 2**62
 
 
 class SortedRows:
-    """Rows of a table in an order; a column is put in order when it is asked for."""
+    """Rows of a table in a given order. A column is sorted on first use."""
 
     def __init__(self, table: TableColumns, order: Array) -> None:
         self._table, self._order = table, order
@@ -35,7 +35,7 @@ class SortedRows:
 
 
 class RowGroups:
-    """Rows that share a number, by that number in rising order; `number` says of each row which group it is in."""
+    """Rows that share a code, in rising order of the code. `number` has the group index of each row."""
 
     def __init__(self, codes: Array) -> None:
         self._order: Array | None = None
@@ -55,7 +55,7 @@ class RowGroups:
         return len(self._starts)
 
     def least(self, values: Array) -> Array:
-        """The least value of each group."""
+        """Return the smallest value of each group."""
         return self._reduced(np.minimum, values)
 
     def most(self, values: Array) -> Array:
@@ -65,7 +65,7 @@ class RowGroups:
         return self._reduced(np.logical_or, chosen)
 
     def find(self, codes: Array) -> Array:
-        """Where these numbers are among the groups; -1 where they are not."""
+        """Return the group index of each code; -1 if it is missing."""
         return found_at(self.codes, codes)
 
     def _reduced(self, function: np.ufunc, values: Array) -> Array:
@@ -76,14 +76,14 @@ class RowGroups:
 
 
 def looked_up(by_group: Array, at: Array, otherwise: int | bool) -> Array:
-    """The values at these places; where there is none, at -1, the other."""
+    """Return the values at these indices, and `otherwise` at index -1."""
     if not len(by_group):
         return np.full(len(at), otherwise)
     return np.append(by_group, np.array([otherwise], by_group.dtype))[at]
 
 
 def paired(first: Array, second: Array) -> tuple[Array, int]:
-    """Two numbers as one that sorts like both, and by how much that rises with the first."""
+    """Return two numbers as one that sorts like the pair, and the factor of the first."""
     width = int(second.max(initial=0)) + 1
     if (int(first.max(initial=0)) + 1) * width > _MOST_CODES:
         second = np.unique(second, return_inverse=True)[1]
@@ -92,15 +92,15 @@ def paired(first: Array, second: Array) -> tuple[Array, int]:
 
 
 def running_least(values: Array, begins: Array) -> Array:
-    """The least so far within each stretch; a stretch begins where `begins` says so."""
+    """Return the running minimum within each run of rows. A run begins where `begins` is true."""
     if not len(values):
         return values
     distinct, ranks = np.unique(values, return_inverse=True)
-    # Every stretch is put below all before it, so that those do not count.
+    # Shift every run below all earlier ones, so that the earlier ones do not count.
     depth = np.cumsum(begins) * len(distinct)
     return np.asarray(distinct[np.minimum.accumulate(ranks - depth) + depth])
 
 
 def some(chosen: Array) -> list[int]:
-    """Rows of which it is true: as many as are worth telling."""
+    """Return the selected rows, up to the number worth reporting."""
     return [int(row) for row in true_at(chosen)[:MOST]]

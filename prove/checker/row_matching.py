@@ -1,7 +1,7 @@
-"""Rows put together by what they are about: one number for several columns, and where it stands among those in order.
+"""Row matching: one code for several columns, and the position of a code in a sorted array.
 
-Several columns as one number may coincide by chance, as texts may that are 64-bit numbers already: once in a hundred
-thousand runs of 20 M rows. A check that is about to complain compares the columns themselves.
+Codes may collide by chance, as 64-bit hashes of texts may: once in a hundred thousand runs of 20 million rows. A check
+that is about to report a violation therefore compares the columns themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MANY = 1000
 
 
 def mixed(*parts: Array) -> Array:
-    """One number for each row; equal where all parts are."""
+    """Return one code per row that is equal where all parts are equal."""
     code = np.zeros(len(parts[0]), np.uint64)
     for part in parts:
         code = (code ^ part.astype(np.int64, copy=False).view(np.uint64)) * _ODD
@@ -31,18 +31,18 @@ def mixed(*parts: Array) -> Array:
 
 
 def true_at(mask: Array) -> Array:
-    """The rows of which it is true: `np.flatnonzero`, which costs five times as much where they are few."""
+    """Return the rows where the mask is true. `np.flatnonzero` is five times slower if there are few rows."""
     return mask.nonzero()[0]
 
 
 def found_at(ordered: Array, wanted: Array) -> Array:
-    """The first place of each wanted number in an array in order; -1 where it is not there."""
+    """Return the first index of each wanted code in a sorted array; -1 if it is missing."""
     if not len(ordered):
         return np.full(len(wanted), -1)
     if len(wanted) < _MANY:
         at = ordered.searchsorted(wanted)
     else:
-        # Numbers looked for in order are found several times faster than at random.
+        # Searching for sorted codes is several times faster than searching in random order.
         order = np.argsort(wanted)
         at = np.empty(len(wanted), np.int64)
         at[order] = np.searchsorted(ordered, wanted[order])
@@ -51,7 +51,7 @@ def found_at(ordered: Array, wanted: Array) -> Array:
 
 
 def counted(codes: Array) -> tuple[Array, Array]:
-    """Each number once, in order, and how often it is there."""
+    """Return each code once, in order, and its number of occurrences."""
     ordered = np.sort(codes)
     begins = beginnings(ordered)
     ends = np.concatenate((begins[1:], [len(ordered)])) if len(begins) else begins
@@ -59,7 +59,7 @@ def counted(codes: Array) -> tuple[Array, Array]:
 
 
 def beginnings(*ordered: Array) -> Array:
-    """Where each run of equal rows begins."""
+    """Return where each run of equal rows begins."""
     if not len(ordered[0]):
         return np.zeros(0, np.int64)
     fresh = np.empty(len(ordered[0]), np.bool_)
@@ -68,7 +68,7 @@ def beginnings(*ordered: Array) -> Array:
 
 
 def differs(*ordered: Array) -> Array:
-    """For each row but the first: whether it differs from the one before in any column."""
+    """Return, for each row but the first, whether it differs from the previous row in any column."""
     changed: Array = ordered[0][1:] != ordered[0][:-1]
     for column in ordered[1:]:
         changed |= column[1:] != column[:-1]

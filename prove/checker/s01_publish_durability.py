@@ -1,6 +1,6 @@
-"""S1: every ok publish is at its offset in the final read, or provably retired: below the log start.
+"""S1: every acknowledged publish is at its offset in the final read, or provably retired: below the log start.
 
-It does not look at other messages than acked ones, nor at whether retention was allowed to retire them (S23).
+Only acknowledged messages are checked. S23 checks whether retention was allowed to retire them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prove.history.tables import Tables
 
 
 def check_answers(tables: Tables, run: RunInfo) -> list[Violation]:
-    """An ok says where the message is: what has no place is in no partition's part of the history."""
+    """Check that every acknowledgement names a partition and an offset."""
     attempts = pick(tables, "attempt")
     nowhere = (attempts.outcome == OUTCOME.OK) & ((attempts.partition < 0) | (attempts.offset < 0))
     rows = true_at(nowhere)[:MOST]
@@ -40,11 +40,11 @@ def check_log(tables: Tables, run: RunInfo) -> list[Violation]:
 def _lost(acked: Picked, final: Picked, run: RunInfo) -> list[Violation]:
     at = found_at(final.offset, acked.offset)
     if not len(final):
-        return [_violation("acked, and not there", acked, row, run) for row in range(min(len(acked), MOST))]
+        return [_violation("acked, but missing", acked, row, run) for row in range(min(len(acked), MOST))]
     found = []
     for row in true_at((at < 0) | (final.hash[at] != acked.hash)):
         there = final.hash[final.offset == acked.offset[row]]
-        # An offset that is there twice is S5's.
+        # S5 reports an offset that occurs twice.
         if acked.hash[row] not in there:
             instead = f"{run.name(there[0])} is there" if len(there) else "nothing is there"
             found.append(_violation(f"acked, and {instead}", acked, int(row), run))
@@ -58,7 +58,7 @@ def _violation(what: str, acked: Picked, row: int, run: RunInfo) -> Violation:
     return Violation(invariant="S1", what=what, calls=(call(run, acked, row),), place=place(run, acked, row))
 
 
-_SAYS = "Every ok publish is at its offset in the final read, or provably retired by retention."
+_SAYS = "Every acknowledged publish is at its offset in the final read, or provably retired by retention."
 INVARIANTS = (
     Invariant(name="S1", says=_SAYS, scope=CheckScope.PRODUCER, check=check_answers),
     Invariant(name="S1", says=_SAYS, scope=CheckScope.LOG, check=check_log),

@@ -1,8 +1,8 @@
-"""S2: nothing is read that was not attempted, with its key and in its topic; nothing refused is ever visible.
+"""S2: only attempted messages are read, with their key and in their topic; a refused message is never visible.
 
-It matches by value, so values must be told apart; how often a value is there is S4's question. A redrive may have
-mended what it put into the log: such a value was attempted by nobody. A reader that tells no key is asked for the value
-alone, but the final read tells keys.
+Messages are matched by value, so values must differ. S4 checks how often a value occurs. A redrive may have repaired
+the value that it published; such a value was never attempted. A reader that returns no key is matched by value alone,
+but the final read returns keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _matched(possible: Picked, seen: Picked, keyed: Array) -> tuple[Array, Array]:
-    """When each value was attempted first, and which of these each sight is; -1 where nobody attempted it."""
+    """Return when each value was first attempted, and the index of that value for each observation; -1 if none."""
     values = mixed(possible.topic, possible.hash)
     codes, invoked = mixed(values, possible.key), possible.invoked_ns
     wanted = mixed(seen.topic, seen.hash)
@@ -51,7 +51,7 @@ def _matched(possible: Picked, seen: Picked, keyed: Array) -> tuple[Array, Array
 
 
 def _redriven(dead: Picked, seen: Picked) -> Array:
-    """Values that a redrive put into the log."""
+    """Return the values that a redrive published."""
     copied = dead.where(dead.redriven > 0)
     if not len(copied):
         return np.zeros(len(seen), np.bool_)

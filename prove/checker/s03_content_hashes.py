@@ -1,6 +1,6 @@
-"""S3: a (topic, partition, offset) has one content hash, in every publish, delivery, replay, hot and cold read.
+"""S3: a (topic, partition, offset) has one content hash in every publish, delivery, replay, hot and cold read.
 
-It needs neither to know who is right nor which came first.
+The check compares all observations; it does not decide which of them is right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
     offsets = np.concatenate([told.offset, seen.offset])
-    # Stable, because each part is mostly in order already and that makes it several times faster.
+    # A stable sort is several times faster here, because each part is already mostly in order.
     order = np.argsort(offsets, kind="stable")
     offsets, hashes = offsets[order], np.concatenate([told.hash, seen.hash])[order]
     other = true_at((hashes[1:] != hashes[:-1]) & (offsets[1:] == offsets[:-1]))
@@ -44,7 +44,7 @@ def _violation(rows: Array, told: Picked, seen: Picked, run: RunInfo) -> Violati
 
 INVARIANT = Invariant(
     name="S3",
-    says="A place has one content hash in every publish, delivery, replay, hot and cold read.",
+    says="An offset has one content hash in every publish, delivery, replay, hot and cold read.",
     scope=CheckScope.LOG,
     check=check,
 )

@@ -1,8 +1,8 @@
 """S4: an idempotency key has at most one offset in its topic, and the same key with other bytes is refused.
 
-Retries of one producer's sequence are held to the same, and a value is there at most as often as it was attempted under
-another identity or under none, and redriven. It takes every run to be shorter than the memory of keys, which is 24 h.
-The first is asked of all rows of an identity, the second of all rows of a value.
+The same holds for retries of one producer's sequence. A value occurs at most as often as it was attempted under
+different identities or without one, plus its redrives. Every run is assumed to be shorter than the 24 h for which keys
+are remembered. The first rule is checked over all rows of an identity, the second over all rows of a value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIGHT = ("topic", "partition", "offset", "hash", "identity", "process", "counte
 
 
 def check_identities(tables: Tables, run: RunInfo) -> list[Violation]:
-    """What clients were told, and what readers saw: one identity, one place, one content."""
+    """Check that each identity has one offset and one content, in responses and in reads."""
     attempts, seen = pick(tables, "attempt"), pick(tables, "seen")
     told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0) & (attempts.identity != 0))
     read = seen.where(seen.identity != 0)
@@ -37,7 +37,7 @@ def check_identities(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def check_copies(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Copies of a value beyond what its attempts can have made, known or unknown in outcome."""
+    """Return the copies of a value beyond those that its attempts can have made, whatever their outcome."""
     seen, attempts = pick(tables, "seen"), pick(tables, "attempt")
     final = seen.where(seen.reader == READER.FINAL)
     values = mixed(final.topic, final.hash)
@@ -48,7 +48,7 @@ def check_copies(tables: Tables, run: RunInfo) -> list[Violation]:
     tried = attempts.where(attempts.outcome != OUTCOME.FAIL)
     allowed = _allowed(tried, pick(tables, "dead"), codes)
     found = []
-    # A value that nobody attempted is S2's, and an offset that is there twice S5's.
+    # S2 reports a value without an attempt, and S5 an offset that occurs twice.
     for each in true_at((times > allowed) & (allowed > 0)):
         copies = final.where(values == codes[each]).sorted_by("partition", "offset")
         copies = copies.where(beginnings(copies.partition, copies.offset))
@@ -60,7 +60,7 @@ def check_copies(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _allowed(tried: Picked, dead: Picked, codes: Array) -> Array:
-    """How often each value may be there."""
+    """Return how often each value may occur."""
     at = found_at(codes, mixed(tried.topic, tried.hash))
     tried, at = tried.where(at >= 0), at[at >= 0]
     alone = mixed(tried.process, tried.counter)
@@ -77,7 +77,7 @@ def _allowed(tried: Picked, dead: Picked, codes: Array) -> Array:
 def _two_places(sights: Picked, row: int, run: RunInfo) -> Violation:
     what = (
         f"{run.name(sights.identity[row])} is at {shown(run, sights, row)} and at {shown(run, sights, row + 1)}, "
-        "though one identity has one place"
+        "although one identity has one place"
     )
     shows = calls(run, sights, (row, row + 1))
     return Violation(invariant="S4", what=what, calls=shows, place=place(run, sights, row + 1))
@@ -94,7 +94,7 @@ def _two_contents(sights: Picked, row: int, run: RunInfo) -> Violation:
 
 def _copied(copies: Picked, allowed: int, tried: Picked, run: RunInfo) -> Violation:
     where = ", ".join(shown(run, copies, row) for row in range(min(len(copies), 5)))
-    what = f"{run.name(copies.hash[0])} is {len(copies)} times there, at {where}; its attempts allow {allowed}"
+    what = f"{run.name(copies.hash[0])} occurs {len(copies)} times, at {where}; its attempts allow {allowed}"
     same = true_at((tried.topic == copies.topic[0]) & (tried.hash == copies.hash[0]))
     shows = calls(run, tried, map(int, same[:MOST]))
     return Violation(invariant="S4", what=what, calls=shows, place=place(run, copies, len(copies) - 1))

@@ -1,9 +1,9 @@
-"""S5: offsets are dense from log start to high watermark; the order of a producer's messages of one key is kept.
+"""S5: offsets are dense from log start to high watermark, and the messages of a producer and key keep their order.
 
-The first is asked of one partition's final read and fetches. Order is asked of one process's messages in one partition
-that were surely sent one after the other: in one batch, with rising sequence, or the second invoked after the first was
-acked. A message of unknown outcome is where the final read has its value, if nobody else attempted it; a repeat took
-the first one's place, whenever it comes, and shows nothing.
+Density is checked for the final read and the fetches of one partition. Order is checked for messages of one process in
+one partition that were certainly sent in sequence: in one batch, with rising sequence numbers, or the second invoked
+after the first was acknowledged. A message of unknown outcome is located by its value in the final read, if no other
+attempt has that value. A repeat takes the place of the first attempt, so it shows nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_density(tables: Tables, run: RunInfo) -> list[Violation]:
         found = _holes(final.offset, ends, pick(tables, "read"), run)
     elif len(final):
         found = [Violation(invariant="S5", what=f"{shown(run, final, 0)} was read, but not where the log ends")]
-    # Each call of the final read is in order, too; what is missing between two calls was told above.
+    # Each call of the final read is in order, too. Gaps between two calls were reported above.
     readers = (ReaderKind.FETCH,) if found else (ReaderKind.FETCH, ReaderKind.FINAL)
     return (found + broken_inside("S5", tables, run, readers))[:MOST]
 
@@ -50,7 +50,7 @@ def _holes(offsets: Array, ends: Ends, reads: Picked, run: RunInfo) -> list[Viol
 
 
 def _absent(once: Array, start: int, end: int) -> Array:
-    """The first few offsets that are missing, without a list of all that should be there."""
+    """Return the first few missing offsets without building the full range."""
     edges = np.concatenate([[start - 1], once, [max(end, start)]])
     gaps = true_at(np.diff(edges) > 1)[:11]
     found = [np.arange(edges[gap] + 1, min(edges[gap + 1], edges[gap] + 12)) for gap in gaps]
@@ -66,20 +66,20 @@ def check_order(tables: Tables, run: RunInfo) -> list[Violation]:
     order = np.lexsort([sent.offset, stream])
     sent, stream = sent.where(order), stream[order]
     if differs(stream).all():
-        return []  # Nobody sent two of one key.
+        return []  # No producer sent two messages of one key.
     pairs = {*_acked_behind(sent, stream), *_sequence_falls(sent, stream), *_batch_falls(sent, stream)}
     return [_swapped(sent, *pair, run) for pair in sorted(pairs)[:MOST] if sent.key[pair[0]] == sent.key[pair[1]]]
 
 
 def _certain(attempts: Picked) -> Picked:
-    """Messages with a key whose place is the doing of their own call."""
+    """Return the messages with a key whose offset was given to their own call."""
     chosen = (attempts.key != 0) & (attempts.offset >= 0) & ~attempts.duplicate
     chosen &= (attempts.outcome == OUTCOME.OK) | ((attempts.outcome == OUTCOME.INFO) & ~attempts.shared)
     return attempts.where(chosen & ~_repeats(attempts))
 
 
 def _repeats(attempts: Picked) -> Array:
-    """Attempts of an identity after the process's first."""
+    """Return the attempts of an identity after the first one of the process."""
     again = np.zeros(len(attempts), np.bool_)
     named = true_at(attempts.identity != 0)
     if len(named):
@@ -91,13 +91,14 @@ def _repeats(attempts: Picked) -> Array:
 
 
 def _acked_behind(sent: Picked, stream: Array) -> list[tuple[int, int]]:
-    """Messages invoked after one was acked that stands behind them: a pass from the end keeps the soonest ack."""
+    """Return messages that were invoked after a message at a higher offset was acknowledged. One backward pass keeps
+    the earliest ack."""
     count = len(sent)
     times = np.where(sent.outcome == OUTCOME.OK, sent.completed_ns, np.iinfo(np.int64).max)
     by_time = np.argsort(times)
     rank = np.empty(count, np.int64)
     rank[by_time] = np.arange(count)
-    # A stream's numbers are below those of all streams after it, so that the smallest begins anew with each.
+    # The numbers of a stream are below those of all later streams, so the running minimum restarts with each stream.
     number = np.cumsum(np.append(False, differs(stream)))
     soonest = np.minimum.accumulate((rank + number * count)[::-1])[::-1]
     behind = by_time[soonest[1:] % count]
@@ -107,7 +108,7 @@ def _acked_behind(sent: Picked, stream: Array) -> list[tuple[int, int]]:
 
 
 def _sequence_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
-    """Neighbours in the log whose sequence falls; where all rise, no pair is swapped."""
+    """Return neighbours in the log whose sequence number falls. If all rise, no pair is swapped."""
     numbered = true_at((sent.sequence >= 0) & (sent.producer != 0))
     if not len(numbered):
         return []
@@ -116,7 +117,7 @@ def _sequence_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
 
 
 def _batch_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
-    """Neighbours of one call that stand the other way round."""
+    """Return neighbours of one call whose order in the log is reversed."""
     call = mixed(stream, sent.process, sent.batch)
     order = np.argsort(call, kind="stable")
     falls = true_at(~differs(call[order]) & (np.diff(sent.counter[order]) < 0))[:MOST]

@@ -1,8 +1,8 @@
 """S6: the high watermark never falls, and a reader at the tail skips nothing.
 
-An answer begins where it was asked for, or at the log start, and has no gap. A process that fetches follows the log: it
-may go back, but an offset above all that it was answered so far was skipped, unless the log start has passed it or a
-refusal made it begin elsewhere.
+A response begins at the requested offset, or at the log start, and has no gap. A process that fetches follows the log.
+It may go back, but if it asks for an offset above all that it received, it skipped messages, unless the log start has
+passed them or a refusal made it restart elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Floors:
-    """Calls by which somebody was told that the high watermark is at least so much, in the order of their answers."""
+    """Calls whose response implies a minimum high watermark, in the order of their responses."""
 
     calls: Picked
     marks: Array
@@ -48,7 +48,7 @@ def _floors(attempts: Picked, fetches: Picked) -> _Floors:
 
 
 def _falls(floors: _Floors, fetches: Picked, run: RunInfo) -> list[Violation]:
-    """Compares each fetch with what was told before it was invoked."""
+    """Compare each fetch with the watermarks that were returned before it was invoked."""
     if not len(floors.marks) or not len(fetches):
         return []
     fetches = fetches.where(fetches.high_watermark >= 0).sorted_by("invoked_ns")
@@ -67,7 +67,7 @@ def _fell(floors: _Floors, top: int, fetches: Picked, row: int, run: RunInfo) ->
 
 
 def _end_below(floors: _Floors, ends: Ends | None, run: RunInfo) -> list[Violation]:
-    """Compares the end with everything."""
+    """Compare the final high watermark with all earlier ones."""
     if not len(floors.marks):
         return []
     top = int(np.argmax(floors.marks))
@@ -79,7 +79,7 @@ def _end_below(floors: _Floors, ends: Ends | None, run: RunInfo) -> list[Violati
 
 
 def _beyond(seen: Picked, ends: Ends | None, run: RunInfo) -> list[Violation]:
-    """What anybody saw was below the high watermark then, and is now. The final read itself is S5's."""
+    """Check that every observed message was below the high watermark, and still is. S5 checks the final read itself."""
     if ends is None:
         return []
     above = true_at((seen.offset >= ends.high_watermark) & (seen.reader != READER.FINAL))[:MOST]
@@ -96,24 +96,24 @@ def _beyond(seen: Picked, ends: Ends | None, run: RunInfo) -> list[Violation]:
 
 
 def _jumps(reads: Picked, run: RunInfo) -> list[Violation]:
-    """Fetches of one process from an offset above all that it was answered before."""
+    """Return fetches of one process from an offset above all that it had received."""
     fetches = reads.where((reads.reader == READER.FETCH) & (reads.outcome != OUTCOME.INFO))
     if len(fetches) < 2:
         return []
     fetches = fetches.sorted_by("process", "counter")
     refused = fetches.outcome == OUTCOME.FAIL
-    # An empty answer to who asked for the end, wherever that is, does not tell where the reader is.
+    # An empty response to a fetch at the end of the log does not show where the reader is.
     unsure = refused | ((fetches.offset < 0) & (fetches.count == 0))
     fresh = np.append(True, differs(fetches.process) | unsure[:-1])
     reached = _reached(fetches, refused, fresh)
     skipped = ~fresh[1:] & ~refused[1:] & (fetches.offset[1:] > np.maximum(reached[:-1], fetches.log_start[1:]))
-    # Two calls at once are two readers.
+    # Two concurrent calls are two readers.
     skipped &= fetches.completed_ns[:-1] <= fetches.invoked_ns[1:]
     return [_jumped(fetches, int(row) + 1, int(reached[row]), run) for row in true_at(skipped)[:MOST]]
 
 
 def _reached(fetches: Picked, refused: Array, fresh: Array) -> Array:
-    """How far each process was answered since it began: all of a stretch are above those of the stretch before."""
+    """Return the offset that each process had reached since it started. Each run of rows is above the previous run."""
     ends = np.where(fetches.count > 0, fetches.first + fetches.count, fetches.offset)
     ends = np.where(refused, 0, np.maximum(ends, 0))
     base = np.cumsum(fresh) * ends.max()
@@ -128,5 +128,5 @@ def _jumped(fetches: Picked, row: int, reached: int, run: RunInfo) -> Violation:
 
 
 INVARIANT = Invariant(
-    name="S6", says="The high watermark never falls; no tail reader skips anything.", scope=CheckScope.LOG, check=check
+    name="S6", says="The high watermark never falls; a tail reader skips nothing.", scope=CheckScope.LOG, check=check
 )

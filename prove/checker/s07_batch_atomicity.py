@@ -1,9 +1,9 @@
 """S7: a batch is all or nothing per partition.
 
-Messages of a batch that were refused, or whose identity or value another attempt has, too, stand by themselves and are
-left out. A message of unknown outcome counts with the partition that it asked for, or where its key's messages of that
-batch are; one without either could be anywhere, and shows nothing. What was answered is looked up in the final read of
-its partition; what was not is judged with the other messages of its process.
+Messages of a batch that were refused, or that share their identity or value with another attempt, are left out. A
+message of unknown outcome counts for the partition that it asked for, or where the messages of its key in that batch
+are. A message without either could be in any partition and shows nothing. Acknowledged batches are looked up in the
+final read of their partition; the others are judged with the other messages of their process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prove.history.tables import Tables
 
 
 def check_answered(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Batches of which the final read has a part, though all of it was acked above the log start."""
+    """Return batches that the final read has only in part, although all of it was acknowledged above the log start."""
     attempts, ends = pick(tables, "attempt"), ends_of(tables)
     if ends is None:
         return []
@@ -41,7 +41,7 @@ def check_answered(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def check_unknown(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Batches of which something is in the log, and something of unknown outcome is not, in the same partition."""
+    """Return batches with one message in the log and one of unknown outcome missing, in the same partition."""
     members = _members(pick(tables, "attempt"))
     there = members.offset >= 0
     if there.all():
@@ -59,13 +59,13 @@ def check_unknown(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _members(attempts: Picked) -> Picked:
-    """Messages that stand or fall with their batch, one batch after the other."""
+    """Return the messages that must share the outcome of their batch, ordered by batch."""
     chosen = attempts.where((attempts.outcome != OUTCOME.FAIL) & ~attempts.duplicate & ~attempts.shared)
     return chosen.sorted_by("process", "topic", "batch", "counter")
 
 
 def _halves(members: Picked, there: Array) -> Iterator[tuple[int, int]]:
-    """From and to which row there is a batch with something there and something not."""
+    """Yield the row ranges of batches that are only partly in the log."""
     if there.all():
         return
     begins = beginnings(members.process, members.topic, members.batch)
@@ -88,12 +88,12 @@ def _by_partition(members: Picked, rows: Sequence[int]) -> dict[int, list[int]]:
 
 
 def _missing(members: Picked, rows: Sequence[int], log_start: int) -> int | None:
-    """The first message that should be there; None if there is no such, or nothing tells."""
+    """Return the first message that should be in the log; None if there is none, or if nothing is certain."""
     offsets = members.offset[rows]
     present = true_at(offsets >= 0)
     if not len(present):
         return None
-    # A batch lies in one piece, so that the first one found tells where the others would be.
+    # The messages of a batch are adjacent, so the first one found shows where the others would be.
     first = int(offsets[present[0]] - present[0])
     for index in true_at(offsets < 0):
         if not 0 <= first + index < log_start:

@@ -1,7 +1,7 @@
-"""S8: lease tokens of a message strictly rise, and the validity of two leases never overlaps on the database's clock.
+"""S8: lease tokens of a message strictly rise, and no two leases are valid at the same database time.
 
-A lease that was surely not answered is valid until its expiry. One that may have been answered is over, at the
-earliest, when the answer was on its way.
+A lease that was certainly not answered is valid until its expiry. A lease that may have been answered can have ended
+when the answer was sent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _over_ms(leases: LeaseHistory, first: Array, second: Array) -> tuple[Array, Array]:
-    """When the first lease was over at the earliest: what the grant of the second is held against, 0 for nothing, and
-    what its answer is. A grant says by which clock it was given; when somebody was told of it nobody can say wrong."""
+    """Return the earliest end of the first lease, twice: to compare with the grant time of the second lease (0 for
+    nothing), and with the time of its response. A grant time is by the database clock; a response time is never too
+    early."""
     until, closed = leases.until_ms[first], leases.closed_wall_ms[first]
     over = np.where(closed == NEVER, until, np.minimum(until, closed))
     suspicious = true_at(np.minimum(leases.granted_ms[second], leases.given.completed_wall_ms[second]) < over)
@@ -59,17 +60,19 @@ def _violation(leases: LeaseHistory, first: int, over: tuple[int, int]) -> Viola
     elif given.completed_ns[second] < given.invoked_ns[first]:
         what = f"token {tokens[0]} was given after token {tokens[1]}"
     elif leases.granted_ms[second] < over[0]:
-        what = f"{before} has it by token {tokens[0]} until {over[0]}, {after} got it at {leases.granted_ms[second]}"
+        what = (
+            f"{before} holds it with token {tokens[0]} until {over[0]}, {after} got it at {leases.granted_ms[second]}"
+        )
     else:
         told = given.completed_wall_ms[second]
-        what = f"{before} has it by token {tokens[0]} until {over[1]} at least, {after} was told at {told}"
+        what = f"{before} holds it with token {tokens[0]} until {over[1]} at least, {after} received it at {told}"
     calls = leases.call(given, first), leases.call(given, second)
     return leases.wrong("S8", what, *calls, offset=given.offset[first])
 
 
 INVARIANT = Invariant(
     name="S8",
-    says="lease tokens of a message rise, and the validity of two leases never overlaps",
+    says="lease tokens of a message rise, and no two leases are valid at the same time",
     scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,

@@ -1,8 +1,8 @@
-"""S9: an answer with a stale token, of another owner or after the lease's end is refused, which changes nothing.
+"""S9: an answer with a stale token, by another owner or after the lease's end is refused, and changes nothing.
 
-A repeat of what was said before gets the same answer again, also when the lease is closed; after a seek it does not.
-An ack that was accepted is never refused later: its owner would take the message for another's.
-What a refused nack would have changed shows in the failures (S12).
+A repeated answer gets the first response again, even after the lease is closed, but not after a seek. An accepted ack
+is never refused later: its owner would assume that the message belongs to another owner. The effect of a refused nack
+would show in the failures (S12).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _accepted(leases: LeaseHistory) -> list[Violation]:
     ok = said.ok
     unknown = true_at(ok & (said.delivery < 0))
     lost = unknown[~np.isin(said.owner[unknown], leases.unknown.owner)] if len(unknown) else unknown
-    found = [_violation(leases, row, "of a token that its owner never got") for row in lost[:MOST].tolist()]
+    found = [_violation(leases, row, "with a token that its owner never received") for row in lost[:MOST].tolist()]
     rows = true_at(ok & (said.delivery >= 0))
     if not len(rows):
         return found
@@ -50,7 +50,7 @@ def _accepted(leases: LeaseHistory) -> list[Violation]:
         elif sought[row]:
             why = "of a lease from before a seek"
         elif stale[row]:
-            why = "though the message had been leased again"
+            why = "although the message had been leased again"
         else:
             why = "after the lease's end"
         found.append(_violation(leases, int(rows[row]), why))
@@ -58,7 +58,7 @@ def _accepted(leases: LeaseHistory) -> list[Violation]:
 
 
 def _overtaken_ns(leases: LeaseHistory) -> Array:
-    """For each answer, when somebody was first told of a later lease of the message."""
+    """Return, for each answer, when a later lease of the message was first observed."""
     said, given = leases.said, leases.given
     begins = np.ones(len(given), np.bool_)
     begins[1:] = given.offset[1:] != given.offset[:-1]
@@ -72,7 +72,7 @@ def _overtaken_ns(leases: LeaseHistory) -> Array:
 
 
 def _repeated(leases: LeaseHistory) -> Array:
-    """Whether the same may have been said before."""
+    """Return whether the same answer may have been given before."""
     said = leases.said
     alike = RowGroups(said.leases.number * len(OwnerVerb) + said.verb)
     place = np.arange(len(said))
@@ -81,7 +81,8 @@ def _repeated(leases: LeaseHistory) -> Array:
 
 
 def _went_back(leases: LeaseHistory, rows: Array) -> Array:
-    """Whether each gives back what may have gone back before, behind an earlier one of its key: it is a repeat, too."""
+    """Return whether each answer gives back a message that may have gone back behind an earlier one of its key: that is
+    a repeat."""
     said = leases.said
     behind, back_ms = leases.in_front(said.delivery[rows])
     return np.asarray(RETURNING[said.verb[rows]] & behind & (back_ms < said.invoked_wall_ms[rows]))
@@ -124,7 +125,7 @@ def _extended(leases: LeaseHistory) -> list[Violation]:
 
 
 def _before(values: Array, begins: Array) -> Array:
-    """The least of those before in the same stretch; 0 if there is none."""
+    """Return the smallest earlier value in the same run of rows, or 0."""
     least = np.zeros(len(values), np.int64)
     least[1:] = running_least(values, begins)[:-1]
     least[begins] = 0
@@ -135,7 +136,7 @@ def _before(values: Array, begins: Array) -> Array:
 
 
 def _refused(leases: LeaseHistory) -> list[Violation]:
-    """Messages that only a refused ack can have finished."""
+    """Return messages that only a refused ack can have finished."""
     said, last = leases.said, leases.last
     rows = true_at((said.outcome == OUTCOME.FAIL) & ~said.happened & FINISHING[said.verb] & (said.delivery >= 0))
     if not len(rows) or last is None:
@@ -148,7 +149,7 @@ def _refused(leases: LeaseHistory) -> list[Violation]:
     if _finished(leases, last) < end.high_watermark[last]:
         rows = rows[said.offset[rows] < end.committed[last]]
     offsets, first = np.unique(said.offset[rows], return_index=True)
-    # What expires or is cut ends by itself.
+    # Messages that expire or are cut end without an answer.
     if len(offsets) <= end.expired[last] + end.cut[last]:
         return []
     return [
@@ -158,7 +159,7 @@ def _refused(leases: LeaseHistory) -> list[Violation]:
 
 
 def _denied(leases: LeaseHistory) -> list[Violation]:
-    """Acks and discards that were refused, though the same owner's same answer had been accepted before."""
+    """Return acks and discards that were refused although the same answer of the same owner had been accepted."""
     said = leases.said
     refused = (said.outcome == OUTCOME.FAIL) & (said.completed_ns != 0) & SETTLING[said.verb] & (said.delivery >= 0)
     if not refused.any() or leases.seeks.count:
@@ -167,7 +168,7 @@ def _denied(leases: LeaseHistory) -> list[Violation]:
     alike = RowGroups(said.leases.number * len(OwnerVerb) + said.verb)
     accepted_ns = alike.least(np.where(said.ok & own, said.completed_ns, NEVER))[alike.number]
     denied = refused & own & (accepted_ns < said.invoked_ns)
-    # A call is refused as a whole: one of its messages may be the reason.
+    # A call is refused as a whole, so one of its other messages may be the reason.
     calls = RowGroups(mixed(said.process, said.counter))
     denied &= ~calls.any(refused & ~denied)[calls.number]
     return [
@@ -175,7 +176,7 @@ def _denied(leases: LeaseHistory) -> list[Violation]:
             "S9",
             f"{OwnerVerb(said.verb[row]).name.lower()} by {leases.run.name(said.owner[row])} "
             f"with token {said.token[row]} "
-            "was refused, though it had been accepted before",
+            "was refused, although it had been accepted before",
             leases.call(said, row),
             offset=said.offset[row],
         )
@@ -190,7 +191,7 @@ def _finished(leases: LeaseHistory, row: int) -> int:
 
 INVARIANT = Invariant(
     name="S9",
-    says="an answer with a stale token, of another owner or after the lease's end is refused, and changes nothing; "
+    says="an answer with a stale token, by another owner or after the lease's end is refused, and changes nothing; "
     "what was accepted is never refused later",
     scope=CheckScope.LEASE,
     check=check,

@@ -1,6 +1,6 @@
-"""S10: after an ok ack or discard there is no delivery to that group in the same position epoch.
+"""S10: after an accepted ack or discard the group gets no delivery of the message in the same position epoch.
 
-Nor is there after its death. A redrive publishes another message, so that it is no exception here.
+The same holds after its death. A redrive publishes another message, so it is no exception.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _again(leases: LeaseHistory) -> tuple[Array, Array]:
-    """Of what was told a second time: which message and epoch it is about, and whether there is that."""
+    """Return the message and epoch of each repeated delivery, and whether it exists."""
     epochs = leases.seeks.before(leases.again.invoked_ns)
     at = leases.turns.find(leases.turn_codes(leases.again.offset, epochs))
     return at, at >= 0
@@ -48,7 +48,7 @@ def _violation(leases: LeaseHistory, row: int, done: int) -> Violation:
         after = true_at(same & ((rows.token > given.token[row]) | (rows.invoked_ns > done)))
         if len(after):
             other = int(after[0])
-            what += f", and {leases.run.name(rows.owner[other])} got it by token {rows.token[other]}"
+            what += f", and {leases.run.name(rows.owner[other])} got it with token {rows.token[other]}"
             calls.append(leases.call(rows, other))
             break
     return leases.wrong("S10", what, *calls, offset=given.offset[row])

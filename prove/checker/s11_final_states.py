@@ -1,6 +1,6 @@
 """S11: after the drain each message is exactly one of acked, dead, discarded, filtered, expired or cut, and counted.
 
-None is leased, waiting or skipped for ever.
+No message stays leased, waiting or skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from prove.history.tables import OwnerVerb, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class _Ends:
-    """Of each message from the group's start on, whether it may have ended so in the last epoch, and whether surely."""
+    """For each message from the group's start: whether it may have reached this state in the last epoch, and whether it
+    certainly did."""
 
     offsets: Array
     maybe: dict[str, Array]
@@ -30,7 +31,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     last = leases.last
     if last is None:
         known = len(leases.offsets) == 0
-        return [] if known else [leases.wrong("S11", "nothing is known of its end")]
+        return [] if known else [leases.wrong("S11", "its final state is unknown")]
     return (_letters(leases, last) + _drained(leases, last) + _ended(leases, last))[:MOST]
 
 
@@ -39,7 +40,7 @@ def _letters(leases: LeaseHistory, last: int) -> list[Violation]:
         # A message may die once in each position epoch.
         return []
     offsets, times = np.unique(leases.letters.offset, return_counts=True)
-    found = [leases.wrong("S11", f"it is {times[row]} dead letters", offset=offsets[row]) for row in some(times > 1)]
+    found = [leases.wrong("S11", f"it has {times[row]} dead letters", offset=offsets[row]) for row in some(times > 1)]
     counted = int(leases.samples.dead[last])
     if counted != len(offsets):
         found.append(leases.wrong("S11", f"it counts {counted} dead, and has {len(offsets)} letters"))
@@ -64,18 +65,18 @@ def _ended(leases: LeaseHistory, last: int) -> list[Violation]:
     if not leases.seeks.count:
         for row in some(dead & (ends.surely["acked"] | ends.surely["discarded"])):
             how = " and ".join(name for name in ends.maybe if ends.maybe[name][row])
-            found.append(leases.wrong("S11", f"it is {how}, and a dead letter", offset=ends.offsets[row]))
+            found.append(leases.wrong("S11", f"it is {how}, and also a dead letter", offset=ends.offsets[row]))
     lost = true_at(~dead & ~ends.maybe["acked"] & ~ends.maybe["discarded"])
     passed = int(end.filtered[last] + end.expired[last] + end.cut[last])
     if len(lost) > passed:
         such = ", ".join(map(str, ends.offsets[lost[:3]].tolist()))
         found.append(
-            leases.wrong("S11", f"{len(lost)} messages ended as nothing, such as {such}; {passed} were passed")
+            leases.wrong("S11", f"{len(lost)} messages have no final state, such as {such}; {passed} were passed over")
         )
     for name, maybe in ends.maybe.items():
         counted, surely = int(getattr(end, name)[last]), int(ends.surely[name].sum())
         if not surely <= counted <= maybe.sum():
-            told = f"{surely} were surely, {maybe.sum() - surely} more perhaps"
+            told = f"{surely} are certain, {maybe.sum() - surely} more are possible"
             found.append(leases.wrong("S11", f"it counts {counted} {name}; {told}"))
     return found
 
@@ -84,7 +85,7 @@ def _ends(leases: LeaseHistory, start: int) -> _Ends:
     said = leases.said
     offsets = leases.all_offsets[leases.all_offsets >= start]
     maybe, surely = {}, {}
-    # Only what was said in the last epoch counts.
+    # Only answers of the last epoch count.
     mine = true_at((said.delivery >= 0) & (said.offset >= start))
     if leases.seeks.count:
         mine = mine[leases.epoch[said.delivery[mine]] == leases.seeks.count]

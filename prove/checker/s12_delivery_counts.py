@@ -1,10 +1,10 @@
-"""S12: deliveries are 1, 2, 3 … without gap; failures are nacks, and expiries while alone; dead at the limit.
+"""S12: deliveries are 1, 2, 3 … without a gap; failures are nacks, and expiries while alone; dead at the limit.
 
-A consume of unknown outcome may have taken a message without anybody knowing: it excuses one missing delivery of it,
-and one failure. A message that never failed never dies.
+A consume of unknown outcome may have leased a message without a recorded delivery: it excuses one missing delivery and
+one failure. A message that never failed never dies.
 
-When the database's clock jumps, a lease may be over as it is granted. A server that has lost the answer to such a grant
-leases again for the same call: then a delivery is missing although every call is known.
+When the database clock jumps, a lease may have expired when it is granted. A server that lost the response to such a
+grant leases again for the same call; then a delivery is missing although every call is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 class _Counting:
-    """Deliveries by message, epoch and number, and what of them counts as a failure."""
+    """Deliveries by message, epoch and number, and which of them count as failures."""
 
     def __init__(self, leases: LeaseHistory) -> None:
         self.leases = leases
@@ -41,19 +41,19 @@ class _Counting:
         pairs = true_at(~begins)
         self.before: Array = self.order[pairs - 1]
         self.after: Array = self.order[pairs]
-        """Deliveries of which one follows the other."""
+        """Deliveries that follow another delivery of the same message."""
         self.last: Array = self.order[np.append(begins[1:], True)] if len(begins) else self.order
-        """The last of each message and epoch."""
+        """The last delivery of each message and epoch."""
 
     @cached_property
     def nacked(self) -> Array:
-        """Whether a nack of each may have happened."""
+        """Return whether a nack of each delivery may have taken effect."""
         said = self.leases.said
         return said.any((said.verb == VERB.NACK) & said.happened)
 
     @cached_property
     def failed(self) -> Array:
-        """Whether a nack of it surely counted."""
+        """Return whether a nack of each delivery certainly counted."""
         said = self.leases.said
         return said.any(self.leases.went_back_first & (said.verb == VERB.NACK) & said.ok)
 
@@ -76,14 +76,14 @@ def _numbers(counting: _Counting) -> list[Violation]:
         if counting.begins[row]:
             found.append(_violation(leases, f"its first delivery is number {number[row]}", order[row]))
         else:
-            twice = f"delivery {number[row]} is there twice"
+            twice = f"delivery {number[row]} occurs twice"
             what = twice if gap[row] < 0 else f"number {number[row]} follows number {number[row - 1]}"
             found.append(_violation(leases, what, order[row - 1], order[row]))
     return found
 
 
 def _over_at_once(counting: _Counting, start: Array) -> Array:
-    """How many deliveries of the same message, up to each, were granted after a jump of the database's clock."""
+    """Return how many deliveries of the same message, up to each, were granted after a jump of the database clock."""
     leases, order = counting.leases, counting.order
     jumps = [fault.began_ns for fault in leases.run.faults if fault.kind == DATABASE_CLOCK_JUMPS]
     after = (leases.given.completed_ns[order] > min(jumps, default=NEVER)).astype(np.int64)
@@ -124,7 +124,7 @@ def _limit(counting: _Counting) -> list[Violation]:
     last = last[given.failures[last] + 1 >= limit]
     if len(last):
         due = (leases.epoch[last] == leases.seeks.count) & counting.failed[last] & ~leases.is_dead(given.offset[last])
-        found += [_violation(leases, f"failed {limit} times, and is no dead letter", row) for row in last[some(due)]]
+        found += [_violation(leases, f"failed {limit} times, but has no dead letter", row) for row in last[some(due)]]
     return found
 
 
@@ -132,7 +132,7 @@ def _limit(counting: _Counting) -> list[Violation]:
 
 
 def _died(counting: _Counting) -> list[Violation]:
-    """A letter has to fit the last delivery of its message, in one of the position epochs."""
+    """Check that each dead letter fits the last delivery of its message in one of the position epochs."""
     leases, letters = counting.leases, counting.leases.letters
     if not len(letters):
         return []
@@ -142,7 +142,7 @@ def _died(counting: _Counting) -> list[Violation]:
     for epoch in range(leases.seeks.count + 1):
         at = leases.turns.find(leases.turn_codes(letters.offset, epoch))
         known = true_at(at >= 0)
-        # Groups are in the order of their numbers, and so are the last of each.
+        # Groups are in the order of their codes, and so are their last deliveries.
         last = counting.last[at[known]]
         shown[known] = last
         wrong = _unfit(counting, known, last)
@@ -160,7 +160,7 @@ def _died(counting: _Counting) -> list[Violation]:
 
 
 def _unfit(counting: _Counting, rows: Array, last: Array) -> Array:
-    """Why each of these letters cannot have come from that last delivery; an empty text if it can."""
+    """Return why each of these dead letters cannot result from that last delivery; an empty text if it can."""
     leases, given, said, limit = (
         counting.leases,
         counting.leases.given,
@@ -191,7 +191,7 @@ def _violation(leases: LeaseHistory, what: str, *rows: int) -> Violation:
 
 INVARIANT = Invariant(
     name="S12",
-    says="deliveries count without gap, failures are nacks and expiries while alone, and the limit makes a dead letter",
+    says="deliveries count without a gap; failures are nacks and expiries while alone; the limit makes a dead letter",
     scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,

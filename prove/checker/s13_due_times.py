@@ -1,6 +1,6 @@
-"""S13: no delivery before its due time: a nack, and a release with a delay, keep the message back so long.
+"""S13: no message is delivered before it is due. A nack, and a release with a delay, set the due time.
 
-So does the back-off of a failure that nobody said: the end of a lease that was alone.
+So does the back-off after an unanswered failure: the end of a lease that held one message alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
 
 CLOCK_SLACK_MS = 50
-"""A server's idea of the database's time may be late by as much as an answer takes; it is never ahead."""
+"""A server's estimate of the database time may lag by the response time of a call. It is never ahead."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -31,19 +31,19 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     for row in some(granted < due - CLOCK_SLACK_MS - leases.clock_ms):
         first, second = int(before[row]), int(after[row])
         owner = leases.owner(second)
-        what = f"due at {due[row]}, delivered to {owner} by token {given.token[second]} at {granted[row]}"
+        what = f"due at {due[row]}, delivered to {owner} with token {given.token[second]} at {granted[row]}"
         calls = leases.call(given, first), leases.call(given, second)
         found.append(leases.wrong("S13", what, *calls, offset=given.offset[first]))
     return found
 
 
 def _said_due_ms(leases: LeaseHistory) -> Array:
-    """For each delivery, the earliest due time that its answers allow; 0 where there may have been none."""
+    """Return, for each delivery, the earliest due time that its answers allow; 0 if there may have been none."""
     said = leases.said
     nack = said.verb == VERB.NACK
     chosen = true_at(said.happened & (nack | (said.verb == VERB.RELEASE)) & (said.delivery >= 0))
     due = np.full(len(said), NEVER)
-    # A delay of -1 was not asked for: the group's policy says how long.
+    # A delay of -1 means that the group's retry policy sets the delay.
     policy = _least_delays(leases.rules, leases.given.failures[said.delivery[chosen]] + 1)
     delay = np.where(said.delay_ms[chosen] >= 0, said.delay_ms[chosen], np.where(nack[chosen], policy, 0))
     due[chosen] = said.invoked_wall_ms[chosen] + delay
@@ -53,7 +53,7 @@ def _said_due_ms(leases: LeaseHistory) -> Array:
 
 
 def _backed_off_ms(leases: LeaseHistory, before: Array, after: Array) -> Array:
-    """When what failed only by the end of its lease was due at the earliest; 0 where nothing did."""
+    """Return the earliest due time of messages that failed only by the end of their lease; 0 for the others."""
     given = leases.given
     due = np.zeros(len(before), np.int64)
     next_ = (given.number[after] == given.number[before] + 1) & (given.failures[after] == given.failures[before] + 1)

@@ -1,6 +1,6 @@
-"""S14: conservation: whenever it is asked, what a group has considered is finished, leased, waiting or skipped.
+"""S14: conservation: at any time, every message that a group has considered is finished, leased, waiting or skipped.
 
-Who died has a dead letter. A redrive moves each of them once, and keeps its key and its bytes.
+A message that died has a dead letter. A redrive moves each dead letter once, and keeps its key and its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _sums(leases: LeaseHistory) -> list[Violation]:
     for row in some(~(fits & ordered)):
         told = ", ".join(f"{part[row]} {name}" for name, part in zip(_PARTS, parts, strict=True) if part[row])
         ends = f"from {samples.start[row]}, committed {samples.committed[row]}, frontier {samples.frontier[row]}"
-        what = f"the sum does not fit what was considered: {told}; {ends} of {samples.high_watermark[row]}"
+        what = f"the states do not add up to the considered messages: {told}; {ends} of {samples.high_watermark[row]}"
         calls = () if samples.final[row] else (leases.call(samples, row),)
         found.append(leases.wrong("S14", what, *calls))
     return found
@@ -41,19 +41,19 @@ def _sums(leases: LeaseHistory) -> list[Violation]:
 def _published(leases: LeaseHistory) -> list[Violation]:
     if leases.last is None:
         return []
-    # What retention took cannot be read any more.
+    # Messages that retention removed cannot be read any more.
     there = leases.cut_end + int((leases.offsets >= leases.cut_end).sum())
     high = int(leases.samples.high_watermark[leases.last])
     return [] if high == there else [leases.wrong("S14", f"{there} were published, {high} are there")]
 
 
 def _letters(leases: LeaseHistory) -> list[Violation]:
-    """Who died is there: a dead letter is written together with the step by which the group goes on."""
+    """Check that each dead message has a dead letter: both are written in one step."""
     if leases.last is None or leases.seeks.count:
-        # The group counts from the last seek on.
+        # The group counts from the last seek.
         return []
     counted, there = int(leases.samples.dead[leases.last]), len(np.unique(leases.letters.offset))
-    return [leases.wrong("S14", f"{counted} died, and {there} dead letters are there")] if counted > there else []
+    return [leases.wrong("S14", f"{counted} died, but there are {there} dead letters")] if counted > there else []
 
 
 # Redrive --------------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def _redriven(leases: LeaseHistory) -> list[Violation]:
 
 INVARIANT = Invariant(
     name="S14",
-    says="what a group has considered is finished, leased, waiting or skipped; a redrive moves each dead letter once",
+    says="each considered message is finished, leased, waiting or skipped; a redrive moves each dead letter once",
     scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,

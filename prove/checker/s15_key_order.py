@@ -1,6 +1,6 @@
-"""S15: key order: a message is never given out while the one before it of the same key is open or waiting.
+"""S15: key order: a message is never delivered while an earlier message of the same key is open or waiting.
 
-In the same lease both may be: the owner runs them one after the other. A dead letter frees its key.
+Both may be in the same lease: the owner processes them in sequence. A dead letter frees its key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     finished = looked_up(turns.least(leases.finished_ns), at, NEVER)
     early = (finished >= given.completed_ns[rows]) & ~leases.is_dead(front)
     if _passed(leases, "expired", "cut"):
-        # What was never finished may have ended by itself; S11 counts such.
+        # A message without an answer may have ended by itself; S11 counts these.
         early &= finished != NEVER
     beside = leases.in_lease_with(rows, front)
     together = (beside >= 0) & (leases.epoch[beside] == leases.epoch[rows])
@@ -34,12 +34,12 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _behind(leases: LeaseHistory) -> tuple[Array, Array]:
-    """Deliveries of messages that have another before them of their key, and its offset."""
+    """Return the deliveries of messages that have an earlier message of their key, and its offset."""
     given = leases.given
     keys = leases.keys_of(leases.offsets)[0]
     offsets, keys = leases.offsets[keys != 0], keys[keys != 0]
     if _passed(leases, "filtered", "expired", "cut"):
-        # What nobody got was perhaps none of the group's business.
+        # A message that was never delivered may not concern the group.
         delivered = leases.messages.find(offsets) >= 0
         offsets, keys = offsets[delivered], keys[delivered]
     order = np.argsort(keys, kind="stable")
@@ -52,7 +52,7 @@ def _behind(leases: LeaseHistory) -> tuple[Array, Array]:
 
 
 def _starts(leases: LeaseHistory) -> Array:
-    """Where each epoch began: nothing before it is the group's business."""
+    """Return the start position of each epoch. Messages before it do not concern the group."""
     samples, count = leases.samples, leases.seeks.count
     if not count:
         return np.full(1, samples.start[-1] if len(samples) else 0)
@@ -69,7 +69,7 @@ def _passed(leases: LeaseHistory, *names: str) -> bool:
 
 def _violation(leases: LeaseHistory, row: int, front: int, *, again: bool) -> Violation:
     given, owner = leases.given, leases.owner(row)
-    what = f"it was given to {owner} by token {given.token[row]}"
+    what = f"it was delivered to {owner} with token {given.token[row]}"
     if again:
         later = true_at((given.offset == front) & (given.token > given.token[row]))
         what += f", and {front}, before it in its key, to {leases.owner(later[0])} afterwards"
@@ -80,7 +80,7 @@ def _violation(leases: LeaseHistory, row: int, front: int, *, again: bool) -> Vi
 
 INVARIANT = Invariant(
     name="S15",
-    says="a message is never given out while the one before it of its key is open or waits",
+    says="a message is never delivered while an earlier message of its key is open or waiting",
     scope=CheckScope.LEASE,
     check=check,
     doubt=doubt,

@@ -1,6 +1,7 @@
 """S16: the committed offset is the end of the contiguous finished prefix, and never falls within a position epoch.
 
-Below it everything may be finished; the message at it is not surely finished. Samples are taken while the group works.
+Every message below it may be finished; the message at it is not certainly finished. Samples are taken while the group
+works.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _falls(leases: LeaseHistory) -> list[Violation]:
-    """Each sample is held against the highest that was known before it was asked for."""
+    """Compare each sample with the highest committed offset that was known before it was requested."""
     samples = leases.samples
     if len(samples) < 2:
         return []
@@ -47,7 +48,7 @@ def _falls(leases: LeaseHistory) -> list[Violation]:
 
 
 def _times(leases: LeaseHistory) -> tuple[Array, Array]:
-    """When each was asked for, and when it was told; the last word is after all else."""
+    """Return the request and response times of each sample; the final sample comes last."""
     samples = leases.samples
     return np.where(samples.final, _END, samples.invoked_ns), np.where(samples.final, _END, samples.completed_ns)
 
@@ -67,7 +68,7 @@ def _prefixes(leases: LeaseHistory) -> list[Violation]:
 
 
 class _Prefix:
-    """The messages of one epoch from its start on: when each may have been finished, and when it surely was."""
+    """The messages of one epoch from its start: when each may have been finished, and when it certainly was."""
 
     def __init__(self, leases: LeaseHistory, epoch: int, start: int) -> None:
         given = leases.given
@@ -84,9 +85,9 @@ class _Prefix:
             self.finished_ns[dead] = np.minimum(self.finished_ns[dead], told_ns)
         open_ = self.finished_ns == NEVER
         self.holes: Array = np.append(0, np.cumsum(open_))
-        """How many below each are never finished."""
+        """The number of messages below each that are never finished."""
         self.since_ns: Array = np.append(0, np.maximum.accumulate(np.where(open_, 0, self.finished_ns)))
-        """From when on all others below each may have been."""
+        """The time from which all others below each may have been finished."""
 
 
 def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation]:
@@ -95,12 +96,12 @@ def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation
     committed, start = samples.committed[rows], samples.start[rows]
     passed = (samples.filtered + samples.expired + samples.cut)[rows]
     at = np.searchsorted(prefix.offsets, committed)
-    # What retention took before anybody got it is not among the messages.
+    # Messages that retention removed before their first delivery are not among these.
     holes = prefix.holes[at] + np.maximum(0, committed - start - at)
     below = committed < start
     beyond = ~below & (holes > passed)
     for row in true_at(~below & ~beyond & (prefix.since_ns[at] > told)).tolist():
-        # What is finished later was passed, or not yet finished; only so many were passed.
+        # A message that is finished later was passed over, or not finished yet. The number of passed messages is known.
         late = passed[row] == 0 or holes[row] + _late(prefix, int(at[row]), int(told[row])) > passed[row]
         beyond[row] = late
     ended = np.append(prefix.ended_ns, NEVER)[at] < asked
@@ -113,7 +114,7 @@ def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation
         elif beyond[row]:
             what += ", and not everything below it is finished"
         else:
-            what += " stands at a message that is finished"
+            what += " is at a message that is finished"
         found.append(leases.wrong("S16", what, *_calls(leases, int(rows[row])), offset=committed[row]))
     return found
 

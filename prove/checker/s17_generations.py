@@ -1,8 +1,8 @@
 """S17: at most one assigned member per partition and generation; calls that name an old generation are refused.
 
-What is assigned changes only with the generation, so that all answers of one generation must agree. A partition
-refuses generations older than the newest that it has served. Beyond that a server may have heard of the newest one
-only a second later: a lost announcement costs so much.
+The assignment changes only with the generation, so all responses of one generation must agree. A partition refuses
+generations older than the newest that it has served. Apart from that, a server may learn of the newest generation up to
+a second late, if an announcement is lost.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from prove.checker.violation_text import calls
 from prove.history.tables import MemberEvent, TableColumns, Tables
 
 HEARD_NS = 2 * SECOND
-"""So long after a generation was given every server knows it: a second, and as much for clocks."""
+"""Time after which every server knows a generation: one second, and one more for clock differences."""
 CALL_NS = 60 * SECOND
-"""No call takes longer."""
+"""Maximum duration of a call."""
 _TOLD = (MemberEvent.JOIN, MemberEvent.ASSIGNED, MemberEvent.REVOKED)
 
 
@@ -37,7 +37,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _shared(assigned: TableColumns, run: RunInfo) -> list[Violation]:
-    """Two members who own a partition in the same generation."""
+    """Return pairs of members that own a partition in the same generation."""
     rows = assigned.sorted_by("topic", "partition", "generation", "member")
     same = ~differs(rows.topic, rows.partition, rows.generation)
     return [
@@ -53,7 +53,7 @@ def _shared(assigned: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
-    """A commit was accepted after one of a newer generation in the same partition."""
+    """Return commits that were accepted after one of a newer generation in the same partition."""
     code = mixed(commits.topic, commits.partition)
     newest = most_before(code, commits.completed_ns, commits.generation, code, commits.invoked_ns)
     found = []
@@ -68,7 +68,8 @@ def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _taken(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[Violation]:
-    """A commit was accepted while the partition was another member's, in one newer generation before and after."""
+    """Return commits that were accepted while another member owned the partition in the same newer generation before
+    and after."""
     if not len(commits):
         return []
     rows = assigned.sorted_by("topic", "partition", "generation", "member", "completed_ns")
@@ -76,7 +77,7 @@ def _taken(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[
     if not len(begins):
         return []
     held = rows.where(begins)
-    # When a call began that has no length is not known, and a generation may have been over when it was told.
+    # The start of a call without a duration is unknown, and its generation may have ended when it was returned.
     asked = np.where(rows.invoked_ns < rows.completed_ns, rows.invoked_ns, rows.completed_ns - CALL_NS)
     until = np.maximum.reduceat(asked, begins) - HEARD_NS
     order = np.argsort(held.completed_ns, kind="stable")
@@ -104,7 +105,7 @@ def _taken(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[
 
 
 def _outdated(rows: TableColumns, run: RunInfo) -> list[Violation]:
-    """A consume names a generation that everybody knows to be over."""
+    """Return consumes that were served although they name a generation that every server knew to be outdated."""
     asked = rows.where(rows.event == MEMBERSHIP.CONSUME)
     told = rows.where(np.isin(rows.event, _TOLD))
     newest = most_before(

@@ -1,10 +1,10 @@
-"""S18: few rebalances, soon over, and only for those whom they concern.
+"""S18: rebalances are few and short, and affect only the members concerned.
 
-A rebalance is what a join, a leave, the end of a session or a change of the topics causes; each causes two at most. A
-session that is over is seen only by what its member says next, so that a member that is not there at the end, or joins
-again, counts as gone once. In a cursor group a partition that was given up makes a generation of its own: those do not
-count. How soon it is over, and whom it concerned, is asked of changes that are alone: no other one near, no fault, and
-everybody else there before and after.
+A join, a leave, the end of a session or a change of the topics causes at most two rebalances. The end of a session
+shows only in the member's next call, so a member that is missing at the end, or joins again, counts as gone once. In a
+cursor group, a partition that was given up makes an extra generation, which does not count. Duration and affected
+members are checked only for isolated changes: no other change nearby, no fault, and all other members present before
+and after.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from prove.history.tables import MemberEvent, SampleKind, TableColumns, Tables
 
 LIMIT_SECONDS = 1.5
 SETTLED_NS = 10 * SECOND
-"""So long after one change, or a fault, the next one is not judged."""
+"""Time after a change or a fault in which the next change is not judged."""
 WATCHED_NS = 30 * SECOND
 SESSION_NS = 60 * SECOND
-"""Who has said nothing for so long is gone."""
+"""A member that has made no call for this time is gone."""
 JUDGED = 200
-"""So many changes that are alone are looked at: one that is wrong is enough."""
+"""Maximum isolated changes to check. One violation is enough."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -46,7 +46,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     return found[:MOST]
 
 
-# How many -------------------------------------------------------------------------------------------------------------
+# Number of rebalances -------------------------------------------------------------------------------------------------
 
 
 def _too_many(rows: TableColumns, samples: TableColumns, run: RunInfo) -> list[Violation]:
@@ -65,7 +65,8 @@ def _too_many(rows: TableColumns, samples: TableColumns, run: RunInfo) -> list[V
 
 
 def _changes(rows: TableColumns, run: RunInfo) -> int:
-    """Joins and ends: a member that joined n times has ended n - 1 times, and once more if it is not there now."""
+    """Return the number of joins and ends. A member that joined n times has ended n - 1 times, and once more if it is
+    not present now."""
     may = rows.where(rows.outcome != OUTCOME.FAIL)
     joins = may.where(may.event == MEMBERSHIP.JOIN).sorted_by("member", "invoked_ns")
     last = np.append(beginnings(joins.member)[1:], len(joins)) - 1 if len(joins) else np.zeros(0, np.int64)
@@ -82,7 +83,7 @@ def _changes(rows: TableColumns, run: RunInfo) -> int:
 
 
 def _growths(rows: TableColumns) -> int:
-    """How often a topic may have got more partitions: a higher one was assigned than in the generations before."""
+    """Return how often a topic may have gained partitions: a higher one was assigned than in earlier generations."""
     given = rows.where((rows.event == MEMBERSHIP.ASSIGNED) & (rows.outcome == OUTCOME.OK))
     if not len(given):
         return 0
@@ -95,12 +96,12 @@ def _growths(rows: TableColumns) -> int:
     return int((np.diff(reached) > 0).sum()) - (len(fresh) - 1)
 
 
-# Those that are alone -------------------------------------------------------------------------------------------------
+# Isolated changes -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Change:
-    """A join or leave with nothing near it, up to `until_ns`."""
+    """An isolated join or leave, up to `until_ns`."""
 
     row: int
     rows: TableColumns
@@ -122,7 +123,7 @@ def _alone(rows: TableColumns, asks: TableColumns, run: RunInfo) -> Iterator[_Ch
     changes = changes.sorted_by("invoked_ns")
     if not len(changes):
         return
-    # An unknown one may come to pass later than anybody waits for it.
+    # A call of unknown outcome may take effect later than its caller waits.
     over = np.where(changes.outcome == OUTCOME.OK, changes.completed_ns, changes.invoked_ns + SETTLED_NS)
     before = np.append(-SETTLED_NS, np.maximum.accumulate(over)[:-1])
     after = np.append(changes.invoked_ns[1:], np.iinfo(np.int64).max)
@@ -137,7 +138,7 @@ def _alone(rows: TableColumns, asks: TableColumns, run: RunInfo) -> Iterator[_Ch
 
 
 def _lives(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Array, Array]]:
-    """Each member with the times at which it showed that it was one, and whether it joined then."""
+    """Return each member with the times of its calls, and whether each was a join."""
     sure = rows.where((rows.outcome == OUTCOME.OK) & (rows.event != MEMBERSHIP.LEAVE))
     polls = asks.where((asks.outcome == OUTCOME.OK) & (asks.verb == VERB.CONSUME) & np.isin(asks.owner, sure.member))
     member = np.concatenate([sure.member, polls.owner])
@@ -153,7 +154,8 @@ def _lives(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Array, Arr
 
 
 def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
-    """Whether all that were there before, and who joined, are afterwards, without having joined again."""
+    """Return whether all members that were present before, and the one that joined, are present after without a new
+    join."""
     for member, at, joins in lives:
         before = int(np.searchsorted(at, change.done_ns, "right")) - 1
         if before < 0 or at[before] < change.began_ns - SESSION_NS or (member == change.member and not change.is_join):
@@ -165,7 +167,7 @@ def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
 
 
 def _news(rows: TableColumns) -> TableColumns:
-    """What members heard for the first time: that they own a partition, or do not any more."""
+    """Return the first time that each member learned that it owns, or no longer owns, a partition."""
     heard = rows.where(
         (rows.outcome == OUTCOME.OK) & np.isin(rows.event, (MemberEvent.ASSIGNED, MemberEvent.REVOKED))
     ).sorted_by("member", "topic", "partition", "completed_ns", "counter")
@@ -175,11 +177,12 @@ def _news(rows: TableColumns) -> TableColumns:
     return heard.where(fresh).sorted_by("completed_ns")
 
 
-# How they went --------------------------------------------------------------------------------------------------------
+# Duration and affected members ----------------------------------------------------------------------------------------
 
 
 def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo) -> list[Violation]:
-    """Who waited in a poll when it happened hears of it in time; what it does between its calls is its own time."""
+    """Return members that learned of the change too late while they waited in a poll. Time between their calls does not
+    count."""
     limit = int(run.targets.get("S18", LIMIT_SECONDS) * SECOND)
     found = []
     for at in true_at(told.completed_ns > change.done_ns + limit).tolist():
@@ -190,14 +193,14 @@ def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo)
         own = max(0, int(told.invoked_ns[at]) - int(ended.min()))
         took = int(told.completed_ns[at]) - change.done_ns - own
         if took > limit:
-            what = f"{run.name(told.member[at])} waited, and heard of {run.name(told.topic[at])}/"
+            what = f"{run.name(told.member[at])} waited, and learned of {run.name(told.topic[at])}/"
             what += f"{int(told.partition[at])} {took // MS} ms after {_said(change, run)}"
             found.append(_violation(what, *calls(run, change.rows, [change.row]), *calls(run, told, [at])))
     return found[:MOST]
 
 
 def _disturbed(change: _Change, told: TableColumns, run: RunInfo) -> list[Violation]:
-    """Nobody loses a partition because another one leaves, nor to anybody but who joined."""
+    """Return members that lost a partition because another one left, or to a member other than the one that joined."""
     topics = set(told.topic.tolist())
     if len(topics) != 1 or not run.rules_of(told.topic[0], told.group[0]).sticky:
         return []
@@ -224,7 +227,7 @@ def _violation(what: str, *shown: str) -> Violation:
 
 INVARIANT = Invariant(
     name="S18",
-    says="rebalances <= 2 x membership changes, converged in 1.5 s; members not involved keep their partitions",
+    says="rebalances <= 2 x membership changes, converged in 1.5 s; other members keep their partitions",
     scope=CheckScope.GROUP,
     check=check,
     about=rows_of("member"),

@@ -1,8 +1,8 @@
 """S19: a replay returns identical bytes, and changes no other group.
 
-Its bytes are compared with the final read. That a group is changed by its own calls alone shows in its position epoch:
-nothing but a seek raises it, and a seek of the group itself. That its messages stay finished, and its committed offset
-does not fall within an epoch, is asked by S10 and S16, whoever may be replaying.
+The bytes are compared with the final read. A change by another group would show in the position epoch, which only a
+seek of the group itself raises. S10 and S16 check that messages stay finished and that the committed offset does not
+fall within an epoch.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def _other_bytes(seen: Picked, run: RunInfo) -> list[Violation]:
     at = found_at(
         mixed(final.topic, final.partition, final.offset), mixed(replayed.topic, replayed.partition, replayed.offset)
     )
-    # A reader that tells no key is compared by value.
+    # A reader that returns no key is compared by value.
     same = (replayed.hash == final.hash[at]) & ((replayed.key == final.key[at]) | (replayed.key == 0))
     wrong = np.where(at >= 0, ~same, replayed.offset > _first_left(final, replayed))
     return [_violation(replayed, int(row), final, int(at[row]), run) for row in true_at(wrong)[:MOST]]
 
 
 def _first_left(final: Picked, replayed: Picked) -> Array:
-    """The lowest offset that the final read has of each row's partition; what is below was retired since."""
+    """Return the lowest offset that the final read has of each row's partition. Messages below it were retired."""
     final = final.sorted_by("topic", "partition", "offset")
     lowest = final.where(beginnings(final.topic, final.partition))
     order = np.argsort(codes := mixed(lowest.topic, lowest.partition))
@@ -61,7 +61,7 @@ def _violation(replayed: Picked, row: int, final: Picked, at: int, run: RunInfo)
 
 
 def _moved(progress: Picked, told: Picked, run: RunInfo) -> list[Violation]:
-    """Epochs that rose by more than the group's own seeks; a partition may follow a seek long after its answer."""
+    """Return epochs that rose by more than the group's own seeks. A partition may apply a seek late."""
     progress = progress.where(progress.outcome == OUTCOME.OK)
     if not len(progress) or (progress.epoch == progress.epoch[0]).all():
         return []
@@ -76,7 +76,7 @@ def _moved(progress: Picked, told: Picked, run: RunInfo) -> list[Violation]:
     found = []
     for row in true_at(fresh & (risen > 0)):
         mine = (seeks.topic == progress.topic[row]) & (seeks.invoked_ns < progress.completed_ns[row])
-        # A client may have repeated a seek whose answer it never got.
+        # A client may have repeated a seek whose response it never got.
         if risen[row] > mine.sum() and not (seeks.outcome[mine] == OUTCOME.INFO).any():
             found.append(_unexplained(progress, int(row), int(risen[row]), int(mine.sum()), run))
         if len(found) == MOST:

@@ -1,7 +1,7 @@
 """S20: each offset is in exactly one live segment or still hot, and a segment holds what was sealed.
 
-Sights by COLD are the messages in the files of live segments. A stretch between two segments is no harm as long as the
-final read has it: it is hot. What lies below the log start is out of reach, and not looked at.
+COLD observations are the messages in the files of live segments. A gap between two segments is correct if the final
+read has its messages: they are hot. Messages below the log start are not checked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_whole(tables: Tables) -> bool:
 
 
 def _tiles(live: TableColumns, run: RunInfo) -> list[Violation]:
-    """No two live segments share an offset."""
+    """Check that no two live segments share an offset."""
     if len(live) < 2:
         return []
     reached = np.maximum.accumulate(live.end)[:-1]
@@ -52,7 +52,7 @@ def _tiles(live: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _sealed(live: TableColumns, run: RunInfo, start: int) -> list[Violation]:
-    """What a file holds is what was sealed. One that is missing is S21's."""
+    """Check that each file holds what was sealed. S21 reports missing files."""
     there = live.exists & (live.end > start)
     wrong = {
         "says {rows} rows": live.rows != live.end - live.first,
@@ -74,7 +74,7 @@ def _twice(cold: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _places(live: TableColumns, cold: TableColumns, final: TableColumns, run: RunInfo) -> list[Violation]:
-    """The final read has what the files have, neither less nor other."""
+    """Check that the final read has exactly the messages of the files."""
     found = []
     at = found_at(final.offset, cold.offset)
     other = (at >= 0) & (final.hash[at] != cold.hash) if len(final) else np.zeros(len(cold), np.bool_)
@@ -95,7 +95,7 @@ def _places(live: TableColumns, cold: TableColumns, final: TableColumns, run: Ru
 
 
 def _covered(live: TableColumns, rows: TableColumns) -> Array:
-    """Whether a live segment whose file is there says that it has the offset."""
+    """Return whether a live segment with an existing file covers each offset."""
     there = live.where(live.exists)
     if not len(there):
         return np.zeros(len(rows), np.bool_)
@@ -104,7 +104,7 @@ def _covered(live: TableColumns, rows: TableColumns) -> Array:
 
 
 def _nowhere(tables: Tables, final: TableColumns, run: RunInfo, start: int) -> list[Violation]:
-    """Between log start and high watermark nothing is missing, be it hot or cold."""
+    """Check that no offset between log start and high watermark is missing, hot or cold."""
     reads = tables["read"]
     whole = reads.where((reads.reader == ReaderKind.FINAL) & (reads.outcome == CallOutcome.OK))
     end = int(whole.high_watermark.max())
@@ -124,7 +124,7 @@ def _violation(what: str, where: tuple[str, int, int] | None = None) -> Violatio
 
 INVARIANT = Invariant(
     name="S20",
-    says="each offset in exactly one live segment or hot; what a segment holds is what was sealed",
+    says="each offset is in exactly one live segment or hot; a segment holds what was sealed",
     scope=CheckScope.COLD,
     check=check,
     about=rows_of("segment"),

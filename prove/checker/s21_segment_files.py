@@ -1,6 +1,6 @@
-"""S21: the files of live segments exist: an unknown commit deletes nothing, and what is swept was nobody's.
+"""S21: the files of live segments exist: an unknown commit deletes nothing, and the sweep deletes only orphans.
 
-A segment wholly below the log start is out of everybody's reach, and its file may be gone.
+A segment that is wholly below the log start cannot be read, and its file may be gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     return [
         Violation(
             invariant="S21",
-            what=f"the file of the live segment {segment(rows, at, run)} is not there",
+            what=f"the file of the live segment {segment(rows, at, run)} is missing",
             place=(run.name(rows.topic[at]), int(rows.partition[at]), int(rows.first[at])),
         )
         for at in np.flatnonzero(gone)[:MOST].tolist()
@@ -26,7 +26,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def log_start(tables: Tables) -> int:
-    """The highest that is known."""
+    """Return the highest known log start."""
     reads = tables["read"]
     return max(0, _most(tables["cut"].end), _most(reads.log_start[reads.outcome == CallOutcome.OK]))
 

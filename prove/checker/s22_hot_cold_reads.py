@@ -1,7 +1,7 @@
 """S22: reads across hot and cold have no gap and no duplicate, during tiering, compaction and expiry.
 
-Each read call by itself: from where it was asked, or from the log start, every offset once. And at the end: the files,
-read by themselves, with the hot tail behind them are the final read. What is below the log start may still be in files.
+Each read call returns every offset once, from the requested offset or from the log start. At the end, the messages of
+the files and the hot tail behind them equal the final read. Files may still hold messages below the log start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _twice(cold: Picked, run: RunInfo) -> list[Violation]:
 
 
 def _otherwise(cold: Picked, final: Picked, run: RunInfo) -> list[Violation]:
-    """What the files have and the final read has not, or not with these bytes."""
+    """Return messages of the files that the final read does not have, or has with other bytes."""
     at = found_at(final.offset, cold.offset)
     wrong = at < 0
     if len(final):
@@ -53,7 +53,8 @@ def _otherwise(cold: Picked, final: Picked, run: RunInfo) -> list[Violation]:
 
 
 def _between(cold: Picked, final: Picked, run: RunInfo) -> list[Violation]:
-    """What is behind the first message of the files, before the last, and in no file: the hot tail is one piece."""
+    """Return messages between the first and the last message of the files that are in no file. The hot tail is
+    contiguous."""
     if not len(cold):
         return []
     once = cold.offset[beginnings(cold.offset)]
@@ -69,7 +70,7 @@ def _violation(what: str, table: Picked, row: int, run: RunInfo) -> Violation:
 
 _SAYS = "Reads across hot and cold have no gap and no duplicate during tiering, compaction and expiry."
 INVARIANTS = (
-    # Reads are about it where there are files.
+    # Reads concern it if files exist.
     Invariant(name="S22", says=_SAYS, scope=CheckScope.LOG, check=check_reads, about=lambda tables: 0),
     Invariant(name="S22", says=_SAYS, scope=CheckScope.COLD, check=check_files, about=rows_of("segment")),
 )

@@ -1,7 +1,8 @@
-"""S23: retention removes nothing younger than it may, and what it cuts unfinished from a group is counted.
+"""S23: retention removes nothing younger than its limit, and what it cuts unfinished from a group is counted.
 
-The count is held to what the group can have finished: below the log start, what nobody can have finished was cut, and
-what somebody surely finished was not. What was filtered or expired is known by number only, and excuses as many.
+The count is compared with what the group can have finished: below the log start, messages that cannot have been
+finished were cut, and messages that were certainly finished were not. Filtered and expired messages are known only by
+number, and excuse that many.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from prove.history.tables import OwnerVerb, TableColumns, Tables
 _NEVER = 1 << 62
 _SURE = np.array([verb in (OwnerVerb.ACK, OwnerVerb.DISCARD, OwnerVerb.FAIL) for verb in OwnerVerb])
 _ENDING = _SURE | np.array([verb == VERB.NACK for verb in OwnerVerb])
-"""A nack may be the last one, and in a group without dead letters nothing is left of the message."""
+"""A nack may be the last one, and a group without dead letters leaves no trace of the message."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -31,7 +32,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
-    """A cut by size or by hand has no horizon."""
+    """Return cuts that are too young. A cut by size or by hand has no horizon."""
     young = (cuts.horizon_ms > 0) & (cuts.youngest_ms > cuts.horizon_ms)
     return [
         _violation(
@@ -44,7 +45,7 @@ def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ends:
-    """Offsets that have ended in the group in its last position epoch: surely, and perhaps."""
+    """Offsets that ended in the group in its last position epoch: certainly, and possibly."""
 
     sure: Array
     maybe: Array
@@ -57,11 +58,11 @@ def _counted(tables: Tables, last: TableColumns, run: RunInfo) -> list[Violation
     start, said = int(last.start[at]), int(last.cut[at])
     cuts = tables["cut"]
     if not len(cuts) and not said:
-        return []  # Whatever has ended: nothing was cut, and nothing is counted.
-    # What the group has not considered yet is counted when it does.
+        return []  # Ended in any way: such a message was not cut, and is not counted.
+    # Messages that the group has not considered yet are counted when it does.
     reach = min(int(cuts.end.max()) if len(cuts) else 0, int(last.frontier[at]))
     ends = _ends(tables, int(cuts.at_ns.min()) if len(cuts) else _NEVER)
-    # Ended without an answer: by a commit, or when a lease came to its end.
+    # Ended without an answer: by a commit, or by the end of a lease.
     hidden = max(0, _sum(last, at, "acked", "discarded", "dead") - _below(ends.maybe, start, _NEVER))
     passed = hidden + _sum(last, at, "filtered", "expired", "leased", "waiting", "skipped")
     least = max(0, reach - start) - _below(ends.maybe, start, reach) - passed
@@ -75,7 +76,7 @@ def _counted(tables: Tables, last: TableColumns, run: RunInfo) -> list[Violation
         return [_violation(f"{group} in {where} counts {said} cut; at most {most} below {considered} can be")]
     told = _told(tables, int(last.group[at]))
     if said < told - ends.late - passed:
-        return [_violation(f"{group} in {where} counts {said} cut; {told} were said to be cut unfinished")]
+        return [_violation(f"{group} in {where} counts {said} cut; {told} were reported as cut unfinished")]
     return []
 
 
@@ -105,7 +106,7 @@ def _known(rows: TableColumns) -> Array:
 
 
 def _told(tables: Tables, group: int) -> int:
-    """What retention said that it cut unfinished; nothing where positions were moved since."""
+    """Return how many messages retention reported as cut unfinished; 0 if positions were moved since."""
     cuts, calls = tables["cut"], tables["call"]
     if ((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL)).any():
         return 0
@@ -126,7 +127,7 @@ def _violation(what: str) -> Violation:
 
 INVARIANT = Invariant(
     name="S23",
-    says="retention never removes younger data; what it cuts unfinished is counted",
+    says="retention never removes younger data; messages that it cuts unfinished are counted",
     scope=CheckScope.LEASE,
     check=check,
     about=rows_of("cut"),

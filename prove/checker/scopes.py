@@ -1,6 +1,6 @@
-"""Cuts the tables of a run along the scopes, and places what nobody was told the place of. It checks nothing.
+"""Divides the tables of a run into scopes, and locates attempts of unknown outcome. It checks nothing.
 
-What is cut here may itself be a part of a larger run: all of some partitions, of some processes, of some values.
+The tables may be a part of a larger run: all rows of some partitions, processes or values.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Parts = dict[Key, TableColumns]
 RUN_COLUMNS = (
     "process", "counter", "outcome", "invoked_ns", "completed_ns", "topic", "hash", "identity", "batch", "shared",
 )  # fmt: skip
-"""What the scope RUN sees of an attempt."""
+"""The columns of an attempt that the scope RUN sees."""
 LEASING = ("delivery", "answer", "dead")
-"""A group with rows of these has leased."""
+"""Tables whose rows show that a group has leased."""
 GROUPED = (*LEASING, "call", "progress", "member")
 _SLOW_NS = 5_000_000_000
 
 
-# What nobody was told ---------------------------------------------------------------------------------------------
+# Attempts of unknown outcome --------------------------------------------------------------------------------------
 
 
 def placed(tables: Tables) -> Tables:
-    """Attempts of unknown outcome stand where the final read has their value, and attempts know their likes."""
+    """Give attempts of unknown outcome the offset of their value in the final read, and mark attempts that share it."""
     attempts = tables["attempt"]
     if not len(attempts):
         return tables
@@ -42,7 +42,7 @@ def placed(tables: Tables) -> Tables:
 
 
 def with_shared(attempts: TableColumns, *, by: tuple[str, ...] = ("identity", "hash")) -> TableColumns:
-    """`shared` where another attempt of the topic has the same identity, or the same value."""
+    """Set `shared` for attempts whose identity or value another attempt of the topic has."""
     shared = attempts.shared.copy()
     for name in by:
         codes = mixed(attempts.topic, attempts.arrays[name])
@@ -55,7 +55,7 @@ def with_shared(attempts: TableColumns, *, by: tuple[str, ...] = ("identity", "h
 
 
 def with_places(attempts: TableColumns, seen: TableColumns) -> TableColumns:
-    """An attempt of unknown outcome gets the place of its value in the final read, if it is there."""
+    """Give each attempt of unknown outcome the offset of its value in the final read, if it is there."""
     lost = true_at((attempts.outcome == OUTCOME.INFO) & (attempts.offset < 0))
     final = true_at(seen.reader == READER.FINAL) if len(lost) else lost
     if not len(lost) or not len(final):
@@ -73,9 +73,9 @@ def with_places(attempts: TableColumns, seen: TableColumns) -> TableColumns:
 
 
 def instances(scope: CheckScope, tables: Tables, groups: Sequence[Key] | None = None) -> Iterator[Tables]:
-    """The tables of each instance that has any rows; `tables` are placed already.
+    """Yield the tables of each instance that has any rows; `tables` are already placed.
 
-    `groups` are the groups that lease, each with its topic, where these tables alone do not know them all.
+    `groups` are the groups that lease, each with its topic, if these tables alone do not show all of them.
     """
     if scope is CheckScope.LEASE:
         return _leases(tables, lease_groups(tables) if groups is None else groups)
@@ -83,7 +83,7 @@ def instances(scope: CheckScope, tables: Tables, groups: Sequence[Key] | None = 
 
 
 def split(table: TableColumns, *names: str) -> Parts:
-    """The rows by the values of some columns."""
+    """Return the rows grouped by the values of some columns."""
     if not len(table):
         return {}
     columns = [getattr(table, name) for name in names]
@@ -104,12 +104,12 @@ def split(table: TableColumns, *names: str) -> Parts:
 
 
 def _chosen(table: TableColumns, mask: npt.NDArray[Any]) -> TableColumns:
-    """Without a copy where that is all of it."""
+    """Return the selected rows, without a copy if all rows are selected."""
     return table if mask.all() else table.where(mask)
 
 
 def _by(parts: Mapping[str, Parts]) -> Iterator[Tables]:
-    """One instance for each key that any table has."""
+    """Yield one instance for each key that any table has."""
     for key in dict.fromkeys(key for those in parts.values() for key in those):
         yield Tables(by_name={name: those[key] for name, those in parts.items() if key in those})
 
@@ -178,27 +178,28 @@ def _leases(tables: Tables, groups: Sequence[Key]) -> Iterator[Tables]:
 
 
 def doubtful(calls: TableColumns) -> TableColumns:
-    """What one partition has to know of calls: seeks, and consumes that may have leased what nobody was told of."""
+    """Return the calls that each partition needs: seeks, and consumes that may have leased unrecorded messages."""
     told = (calls.outcome == OUTCOME.OK) & (calls.completed_ns - calls.invoked_ns < _SLOW_NS)
     return calls.where((calls.verb != VERB.CONSUME) | ~told)
 
 
 def lease_groups(tables: Tables) -> list[Key]:
-    """Topic and group of those that lease."""
+    """Return topic and group of the groups that lease."""
     return leasing(
         {name: set(keys(tables[name], "topic", "group")) for name in (*LEASING, "call", "progress", "member")}
     )
 
 
 def leasing(found: Mapping[str, Set[Key]]) -> list[Key]:
-    """The same by what tables know of which groups. One that has members and never leased is a reader's."""
+    """Return the groups that lease, from the groups that each table has. A group that has members and never leased is a
+    cursor group."""
     surely = set[Key]().union(*(found[name] for name in LEASING))
     perhaps = (found["call"] | found["progress"]) - found["member"]
     return sorted(surely | perhaps)
 
 
 def keys(table: TableColumns, *names: str) -> list[Key]:
-    """The different values of some columns."""
+    """Return the distinct values of some columns."""
     if not len(table):
         return []
     columns = [getattr(table, name) for name in names]
@@ -225,7 +226,7 @@ def _groups(tables: Tables) -> Iterator[Tables]:
 
 
 def replayed_of(final: TableColumns, replays: TableColumns) -> TableColumns:
-    """What the final read has within what was replayed."""
+    """Return the rows of the final read within the replayed offsets."""
     found = []
     for (topic, partition), part in split(replays, "topic", "partition").items():
         there = (final.topic == topic) & (final.partition == partition)
@@ -246,7 +247,7 @@ def _run(tables: Tables) -> Iterator[Tables]:
 
 
 def timed(attempts: TableColumns) -> TableColumns:
-    """As the scope RUN sees them."""
+    """Return the attempts as the scope RUN sees them."""
     return TableColumns(attempts.name, {name: attempts.arrays[name] for name in RUN_COLUMNS})
 
 

@@ -1,8 +1,8 @@
-"""The same judgement as a Spark job, for runs of millions: the same checks, on parts that travel as chunks of columns.
+"""The same checks as a Spark job, for runs of millions of rows. Parts travel as chunks of columns.
 
-First each file is read by a task of its own. Then attempts meet those of the same identity, then those and sights of
-the same value, which places what nobody was told the place of; and at last each partition, process and group has its
-own. Executors must have this package on their path, and see the run's folder.
+First, one task per file reads the histories. Then attempts are grouped by identity, and attempts and observations by
+value, which locates attempts of unknown outcome. Finally each partition, process and group is judged. Executors need
+this package on their path and access to the run's folder.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ ROWS_OF_A_BUCKET = 750_000
 ROWS_OF_A_TASK = 500_000
 CONF = {
     "spark.driver.memory": "4g",
-    # A chunk has megabytes: what Spark hands to Python at once must be counted in bytes.
+    # A chunk has megabytes, so the size of what Spark passes to Python must be limited in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
-    # Its guess of what each task has to do would put the small parts of a run together, and they are the dear ones.
+    # Spark's estimate would merge the small parts of a run, which are the expensive ones.
     "spark.sql.adaptive.enabled": "false",
     "spark.python.worker.reuse": "true",
-    # It takes minutes: a bar says how far it is.
+    # The job takes minutes, so show a progress bar.
     "spark.ui.showConsoleProgress": "true",
     "spark.ui.consoleProgress.update.interval": "5000",
 }
 
 
 def judge_folder(folder: Path, *, master: str = "local[2]") -> dict[str, Judgement]:
-    """In a session of its own."""
+    """Judge a folder in a new Spark session."""
     from tests.kit.spark import local_session
 
     with local_session(CONF, master=master) as session:
@@ -58,7 +58,7 @@ def judge_folder(folder: Path, *, master: str = "local[2]") -> dict[str, Judgeme
 
 
 def judge_on(session: SparkSession, folder: Path) -> dict[str, Judgement]:
-    """By the invariants' names."""
+    """Return the judgements by invariant name."""
     from pyspark import StorageLevel
 
     source = open_run(folder.resolve())
@@ -77,9 +77,9 @@ def judge_on(session: SparkSession, folder: Path) -> dict[str, Judgement]:
 
 
 def _tasks(source: RunFiles, least: int) -> list[list[int]]:
-    """What each task reads, as the numbers of files, then of pieces of the truth: about the same for all of them.
+    """Return the files and truth parts that each task reads, by number, with about equal sizes.
 
-    A run may leave thousands of small files, and a task for each would cost more than to read it.
+    A run may leave thousands of small files, and one task per file would cost more than reading it.
     """
     sizes = [path.stat().st_size // ROW_BYTES for path in source.files] + [part.rows for part in source.parts]
     count = min(len(sizes), max(least, sum(sizes) // ROWS_OF_A_TASK))
@@ -125,7 +125,7 @@ def _buckets(session: SparkSession, rows: int) -> int:
 
 @dataclass(frozen=True)
 class Loading:
-    """Reads files and pieces of the truth: those of the task whose number it gets."""
+    """Reads the files and truth parts of one task."""
 
     source: RunFiles
     tasks: Sequence[Sequence[int]]
@@ -156,7 +156,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class ToIdentities:
-    """Attempts, and the sights that know their identity, to those of the same."""
+    """Sends attempts, and observations with an identity, to the part of that identity."""
 
     routes: Routes
 
@@ -167,7 +167,7 @@ class ToIdentities:
 
 @dataclass(frozen=True)
 class ToValues:
-    """Sights and redriven copies to those of the same value."""
+    """Sends observations and redriven copies to the part of their value."""
 
     routes: Routes
 
@@ -178,7 +178,7 @@ class ToValues:
 
 @dataclass(frozen=True)
 class ToLast:
-    """Everything but attempts to where it is judged."""
+    """Sends everything but attempts to the part that judges it."""
 
     routes: Routes
 
@@ -189,7 +189,7 @@ class ToLast:
 
 @dataclass(frozen=True)
 class Identities:
-    """Judges all rows of some identities, and sends the attempts on by their values."""
+    """Judges all rows of some identities, and sends the attempts on by value."""
 
     run: RunInfo
     routes: Routes
@@ -204,7 +204,7 @@ class Identities:
 
 @dataclass(frozen=True)
 class Values:
-    """Judges all rows of some values, places the attempts, and sends them on."""
+    """Judges all rows of some values, locates the attempts, and sends them on."""
 
     run: RunInfo
     routes: Routes
@@ -219,7 +219,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Last:
-    """Judges a partition, or some processes, or some groups, or the run."""
+    """Judges a partition, some processes, some groups, or the run."""
 
     run: RunInfo
     routes: Routes
@@ -243,6 +243,6 @@ def _of(*scopes: CheckScope) -> list[Invariant]:
 
 
 def _results(earlier: Sequence[bytes], found: Tallies) -> Iterator[pa.RecordBatch]:
-    """What was found passes through the parts to come, to the end."""
+    """Yield the findings, which pass through later parts to the end."""
     for data in (*earlier, msgspec.json.encode(found)):
         yield chunk(0, RESULT, data)

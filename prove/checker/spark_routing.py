@@ -1,7 +1,7 @@
-"""Which part of a Spark job judges what: a part has whole instances of its scopes. It moves nothing itself.
+"""Routing of rows to the parts of a Spark job. A part has whole instances of its scopes.
 
-Attempts pass three times: by identity, by value, and then to their partition, their process and the run. All else goes
-straight to where it is judged.
+Attempts pass three stages: by identity, by value, and then by partition, process and run. All other rows go directly to
+the part that judges them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AT_PLACE = (CheckScope.LOG, CheckScope.COLD, CheckScope.LEASE)
 
 @dataclass(kw_only=True)
 class RoutingSummary:
-    """What must be known of all files before their rows can be sent on."""
+    """Facts about all files that are needed before rows can be routed."""
 
     cut: list[str] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class RoutingSummary:
     places: dict[str, int] = field(default_factory=dict)
     """Rows of each partition, by `topic partition`."""
     groups: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    """Topic and group, by the tables that know them."""
+    """Topic and group, by the tables that have them."""
     replays: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first and last offset that was replayed, by `topic partition`."""
+    """The first and last replayed offset, by `topic partition`."""
 
     def take(self, columns: TableColumns) -> None:
         self.rows += len(columns)
@@ -73,11 +73,11 @@ class RoutingSummary:
 
 
 class Routes:
-    """Where rows go. The last parts are the partitions, the largest first, then processes, groups, and the run."""
+    """Targets of rows. The last parts are the partitions, the largest first, then processes, groups, and the run."""
 
     def __init__(self, summary: RoutingSummary, *, buckets: int) -> None:
         self.buckets = buckets
-        """How many parts there are by identity, by value, by process and by group."""
+        """The number of parts by identity, by value, by process and by group."""
         places = sorted(summary.places, key=lambda place: -summary.places[place])
         self._topics = np.array([int(place.split()[0]) for place in places], np.int64)
         partitions = np.array([int(place.split()[1]) for place in places], np.int32)
@@ -93,7 +93,7 @@ class Routes:
         self.leasing: list[Key] = leasing({name: set(known.get(name, ())) for name in GROUPED})
 
     def scopes(self, part: int) -> tuple[CheckScope, ...]:
-        """What is judged in one of the last parts."""
+        """Return the scopes that one of the last parts judges."""
         if part < self._processes:
             return AT_PLACE
         return (
@@ -101,7 +101,8 @@ class Routes:
         )
 
     def by_identity(self, columns: TableColumns) -> Array:
-        """Rows without an identity need only be spread; a sight without one is not needed at all."""
+        """Return the part of each row by identity. Attempts without one are spread; observations without one are
+        dropped."""
         named = columns.identity != 0
         parts = self._bucket(columns.topic, np.where(named, columns.identity, columns.hash))
         return parts if columns.name == "attempt" else np.where(named, parts, -1)
@@ -112,7 +113,7 @@ class Routes:
         return self._bucket(columns.topic, columns.hash)
 
     def last(self, columns: TableColumns) -> Iterator[pa.RecordBatch]:
-        """To all of the last parts that need these rows. Attempts are placed by now."""
+        """Yield these rows for all of the last parts that need them. Attempts are already placed."""
         if columns.name in PLACED or columns.name == "attempt":
             yield from scattered(columns, self._place(columns))
         if columns.name == "attempt":
@@ -132,7 +133,7 @@ class Routes:
             yield from chunks(self._run, columns)
 
     def _called(self, calls: TableColumns) -> Iterator[pa.RecordBatch]:
-        """A call that names no partition is about all of its topic."""
+        """Yield a call that names no partition for all partitions of its topic."""
         yield from scattered(calls, self._place(calls))
         everywhere = calls.where(calls.partition < 0)
         for (topic,) in keys(everywhere, "topic"):
@@ -141,7 +142,7 @@ class Routes:
                 yield from chunks(int(part), some)
 
     def _replayed(self, seen: TableColumns) -> Iterator[pa.RecordBatch]:
-        """Replays go to their group, and to each group that leases or reads what the final read has of the same."""
+        """Yield replays for their group, and the matching final read for each group that leases or reads it."""
         replays = seen.where(seen.reader == ReaderKind.REPLAY)
         yield from scattered(replays, self._group(replays))
         final = seen.reader == ReaderKind.FINAL

@@ -1,4 +1,4 @@
-"""What came before what, and when it was quiet: arithmetic with times that several checks need."""
+"""Time arithmetic that several checks share: order of events, and quiet intervals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SECOND = 1000 * MS
 
 
 def most_before(codes: Array, at: Array, values: Array, asked: Array, asked_at: Array) -> Array:
-    """For each question, a code and a time: the greatest value of that code at an earlier time; -1 for none.
+    """Return, for each query of a code and a time, the largest earlier value of that code; -1 for none.
 
-    Values are not negative.
+    Values must not be negative.
     """
     if not len(codes):
         return np.full(len(asked), -1)
@@ -24,7 +24,7 @@ def most_before(codes: Array, at: Array, values: Array, asked: Array, asked_at: 
     known = np.concatenate([values, np.full(len(asked), -1)])[order]
     fresh = np.zeros(len(both), np.int64)
     fresh[beginnings(both[order])] = 1
-    # So much higher is each code's floor that nothing of the one before reaches it.
+    # Each code has a floor that no value of the previous code reaches.
     floor = np.cumsum(fresh) * (int(values.max()) + 2)
     found = np.empty(len(both), np.int64)
     found[order] = np.maximum.accumulate(known + floor) - floor
@@ -36,7 +36,7 @@ def has_fault(run: RunInfo, began_ns: int, ended_ns: int) -> bool:
 
 
 def quiet(run: RunInfo, settle_ns: int) -> list[tuple[int, int]]:
-    """The stretches of the load without a fault, each from `settle_ns` after the last one's end."""
+    """Return the intervals of the load without a fault, each from `settle_ns` after the end of the last fault."""
     at, end = run.load_ns
     found = []
     for fault in sorted(run.faults, key=lambda each: each.began_ns):
@@ -48,5 +48,5 @@ def quiet(run: RunInfo, settle_ns: int) -> list[tuple[int, int]]:
 
 
 def _end(ended_ns: int) -> int:
-    """A fault that never ended lasts."""
+    """Return the end of a fault. A fault without an end lasts forever."""
     return ended_ns or 1 << 62

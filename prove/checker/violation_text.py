@@ -1,4 +1,4 @@
-"""How a counter-example names calls and places. It decides nothing."""
+"""Texts of counter-examples: names of calls and messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from prove.history.tables import TableColumns
 
 
 def call(run: RunInfo, table: TableColumns, row: int) -> str:
-    """`<process>-<counter>`."""
+    """Return the name of a call: `<process>-<counter>`."""
     return f"{run.name(table.process[row])}-{int(table.counter[row])}"
 
 
 def calls(run: RunInfo, table: TableColumns, rows: Iterable[int]) -> tuple[str, ...]:
-    """Several calls, each once; none where nobody is named, as in the final read."""
+    """Return the names of several calls, each once; none for rows without a process, such as the final read."""
     return tuple(dict.fromkeys(call(run, table, row) for row in rows if table.process[row]))
 
 
@@ -26,12 +26,12 @@ def place(run: RunInfo, table: TableColumns, row: int) -> tuple[str, int, int]:
 
 
 def shown(run: RunInfo, table: TableColumns, row: int) -> str:
-    """A place in a sentence."""
+    """Return topic, partition and offset as text."""
     topic, partition, offset = place(run, table, row)
     return f"{topic}/{partition}@{offset}"
 
 
 def some(offsets: Array) -> str:
-    """A few offsets of perhaps many."""
+    """Return the first few offsets as text."""
     listed = [int(each) for each in np.asarray(offsets)[:10]]
     return f"{listed}{' …' if len(offsets) > 10 else ''}"

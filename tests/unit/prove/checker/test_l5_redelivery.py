@@ -1,4 +1,4 @@
-"""L5: a dead owner's message is leased again within its lease and two seconds more."""
+"""L5: a message of a dead owner is leased again at most two seconds after its lease ends."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ VALID: dict[str, list[Rows]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_l5_is_broken(name: str) -> None:
     (wrong,) = found("L5", BROKEN[name])
-    assert wrong.place == ("t", 0, 0) and "z, who is dead" in wrong.what
+    assert wrong.place == ("t", 0, 0) and "the dead owner z" in wrong.what
 
 
 @pytest.mark.parametrize("name", VALID)

@@ -42,7 +42,7 @@ KEPT: dict[str, Rows] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_l7_catches(case: str) -> None:
     (found,) = l7.check(BROKEN[case].tables(), run())
-    assert str(found).startswith("L7: g in t was told to have a")
+    assert str(found).startswith("L7: g in t was reported to have a")
 
 
 @pytest.mark.parametrize("case", KEPT)

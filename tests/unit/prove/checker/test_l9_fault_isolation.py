@@ -21,7 +21,7 @@ from tests.unit.prove.checker.samples import sample
 )
 def test_l9_catches_what_is_held_up(told: int, truth: int, failed: bool, what: str) -> None:
     found = l9.check(sample(SampleKind.BESIDE, told, truth, at=7, stale=failed).tables(), run())
-    assert [str(each) for each in found] == [f"L9: g in t was held up: {what}"]
+    assert [str(each) for each in found] == [f"L9: g in t was delayed: {what}"]
 
 
 def test_l9_lets_pass_what_goes_on() -> None:

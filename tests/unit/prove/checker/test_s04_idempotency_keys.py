@@ -89,5 +89,5 @@ def test_s4_names_the_attempts_of_a_copied_value() -> None:
     others = publish(2, "y", 2) + publish(3, "x", 0, topic="u")
     found = assert_broken(s04, publish(1, "x", 0) + others + final("x", "x", "y"))
     assert [(each.what, each.calls) for each in found] == [
-        ("x is 2 times there, at t/0@0, t/0@1; its attempts allow 1", ("a-1",))
+        ("x occurs 2 times, at t/0@0, t/0@1; its attempts allow 1", ("a-1",))
     ]

@@ -82,7 +82,7 @@ def test_s8_nearly_is(name: str) -> None:
 
 def test_s8_says_who_had_it() -> None:
     (wrong,) = found("S8", BROKEN["another owner before the expiry"])
-    assert "a has it by token 1 until 1000, b got it at 999" in wrong.what
+    assert "a holds it with token 1 until 1000, b got it at 999" in wrong.what
     assert wrong.calls == ("a-0", "b-999")
 
 
