@@ -1,4 +1,4 @@
-"""Who works on what: two faults must not restart the same server. A claim is for names, all of them at once."""
+"""Claims of faults on servers and clusters, so that two faults do not restart the same server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Busy(Exception):
 
 
 class Claims:
-    """Names that are taken. They are taken together or not at all, so that nobody waits for somebody who waits."""
+    """The claimed names. A fault takes all its names at once, so that faults cannot deadlock."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._taken: set[str] = set()
 
     def take(self, names: Iterable[str], *, within: float = 10.0) -> None:
-        """All of them."""
+        """Claim all of these names."""
         wanted = set(names)
         with self._changed:
             if not self._changed.wait_for(lambda: not wanted & self._taken, within):
@@ -27,7 +27,7 @@ class Claims:
             self._taken |= wanted
 
     def take_one(self, names: Sequence[str], chance: random.Random, *, within: float = 10.0) -> str:
-        """One that is free, by chance."""
+        """Claim one free name, chosen at random."""
         with self._changed:
             if not self._changed.wait_for(lambda: set(names) - self._taken, within):
                 raise Busy(f"{', '.join(names)} are all taken by other faults")

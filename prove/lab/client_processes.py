@@ -1,6 +1,6 @@
 """The client processes of a run: started, stopped, killed, and replaced under a new name.
 
-A process's name is used once, also in its history. `crashed` has those that were killed: only they may lack their end.
+A process name is used once, also in its history. `crashed` has the killed processes: only they may lack their end line.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ClientProcess:
 
 
 MakePlan = Callable[[str, int, str], ClientPlan]
-"""From a name, a slot, and the name of the killed one that it replaces, if any."""
+"""Makes a plan from a name, a slot, and the name of the killed process that it replaces, if any."""
 
 
 class ClientProcesses:
     """`clients.start_role("billing", "worker", 3, make_plan)` keeps three running until `end_roles("billing")`."""
 
     def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str, token: str) -> None:
-        """`path` is where processes import from, `token` what they show to servers."""
+        """Create the processes. `path` is their import path, and `token` their access token."""
         self.folder = folder
         self.ports = list(ports)
         self._environment = {"PYTHONPATH": path, TOKEN: token}
@@ -61,7 +61,7 @@ class ClientProcesses:
         self.progress = SharedProgress(folder / "progress")
         self.processes: list[ClientProcess] = []
         self.broken: list[str] = []
-        """What ended as nothing should: its name and the end of its log."""
+        """Processes that failed: name and end of the log."""
         self._supervisor = supervisor
         self._roles: dict[str, tuple[str, MakePlan]] = {}
         self._guard = threading.RLock()
@@ -89,16 +89,16 @@ class ClientProcesses:
         self._process.kill9()
         self._link.close()
 
-    # Staff ------------------------------------------------------------------------------------------------------------
+    # Roles ------------------------------------------------------------------------------------------------------------
 
     def start_role(self, role: str, module: str, count: int, make: MakePlan) -> list[ClientProcess]:
-        """So many processes of a role; who is killed is replaced."""
+        """Start this many processes of a role. A killed process is replaced."""
         with self._guard:
             self._roles[role] = (module, make)
             return [self._start(role) for _ in range(count)]
 
     def end_roles(self, *roles: str, within: float = 20.0) -> None:
-        """Tells them to end, and waits; who does not is killed."""
+        """Tell the processes of these roles to end, and wait. Kill those that do not end in time."""
         for role in roles:
             with self._guard:
                 self._roles.pop(role, None)
@@ -111,25 +111,25 @@ class ClientProcesses:
                 self.kill9(client)
 
     def of(self, *roles: str) -> list[ClientProcess]:
-        """Those at work."""
+        """Return the running processes of these roles."""
         with self._guard:
             return [client for client in self.processes if client.running and client.role in roles]
 
     def pick(self, chance: random.Random, *roles: str) -> ClientProcess:
-        """Somebody at work, as soon as there is one."""
-        return chance.choice(eventually(lambda: self.of(*roles), within=10, what=f"a {' or '.join(roles)} at work"))
+        """Return a random running process of these roles; wait until there is one."""
+        return chance.choice(eventually(lambda: self.of(*roles), within=10, what=f"a {' or '.join(roles)} that runs"))
 
     @property
     def crashed(self) -> list[str]:
         return [client.name for client in self.processes if client.code is not None and client.code != 0]
 
-    # What faults do to them -------------------------------------------------------------------------------------------
+    # Faults -----------------------------------------------------------------------------------------------------------
 
     def busy(self, client: ClientProcess) -> int:
         return self.progress.get(client.slot, ProgressField.BUSY)
 
     def await_busy(self, client: ClientProcess, *, within: float) -> bool:
-        """Until a call of it is on its way, or it has messages in client."""
+        """Wait until a call of the process is in progress or it holds messages."""
         until = time.monotonic() + within
         while client.running and time.monotonic() < until:
             if self.busy(client):
@@ -193,4 +193,4 @@ class ClientProcesses:
 
     def _log_of(self, client: ClientProcess) -> str:
         path = self.folder / "logs" / f"{client.name}.log"
-        return path.read_text(errors="replace")[-3000:] if path.exists() else "it left no log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else "it has no log"

@@ -1,4 +1,4 @@
-"""`scripts/prove ci|nightly|release`: the laboratory, the verdict on what it left, and the simulation after it."""
+"""`scripts/prove ci|nightly|release`: runs the laboratory, judges the result, and then runs the simulation."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ from prove.lab.sizes import SIZES, RunSize, cut_to
 from prove.lab.verdict import Conclusion, conclude
 
 _NOT_INSTALLED = 3
-"""The exit code of `scripts/test --python` where that Python is not installed."""
+"""The exit code of `scripts/test --python` if that Python is not installed."""
 
 ABOUT = {
-    "ci": "Load with faults, and the simulation, as for every change: minutes.",
-    "nightly": "The same for a night, with every kind of fault; then the tests with other versions of Python.",
-    "release": "The same for three days.",
+    "ci": "Run load with faults, and the simulation, for minutes, as for every change.",
+    "nightly": "Run the same for a night with every kind of fault, then the tests with other Python versions.",
+    "release": "Run the same for three days.",
 }
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
-    parser.add_argument("--minutes", type=float, help="no more than so long: everything is cut in proportion")
-    parser.add_argument("--fault", choices=sorted(KINDS), action="append", help="only this kind; may be repeated")
-    parser.add_argument("--dir", type=Path, help="where histories, logs and the report go; else a new folder")
-    parser.add_argument("--no-simulation", action="store_true", help="only the laboratory")
+    parser.add_argument("--seed", type=int, help="seed of the random choices, to repeat a run (default: random)")
+    parser.add_argument("--minutes", type=float, help="maximum duration; the load is reduced in proportion")
+    parser.add_argument(
+        "--fault", choices=sorted(KINDS), action="append", help="inject only this kind of fault; may be repeated"
+    )
+    parser.add_argument("--dir", type=Path, help="folder for histories, logs and the report (default: a new one)")
+    parser.add_argument("--no-simulation", action="store_true", help="run only the laboratory")
 
 
 def run(name: str, asked: Namespace) -> int:
@@ -57,18 +59,18 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     _tell(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
     tested = [] if asked.no_simulation else [_test(version) for version in size.pythons]
-    say(f"all of it took {time.monotonic() - began:.0f} s")
+    say(f"total time {time.monotonic() - began:.0f} s")
     results = (concluded.status, simulated, *tested)
     return 1 if 1 in results else max(results)
 
 
 def _possible(size: RunSize) -> list[str]:
-    """All kinds for which there are drivers enough, and time to make up for them."""
+    """Return the kinds of faults that this size has enough tiering drivers and time for."""
     return [name for name, kind in KINDS.items() if kind.drivers <= size.drivers and kind.is_hard <= size.is_hard]
 
 
 def _asked(size: RunSize, kinds: tuple[str, ...]) -> RunSize:
-    """A run of a few kinds cannot have more of them."""
+    """Return the size with no more kinds than are requested."""
     return replace(size, kinds=min(size.kinds, len(kinds)))
 
 
@@ -91,12 +93,12 @@ def _tell(concluded: Conclusion, folder: Path, repeat: str) -> None:
         say("without effect: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(without.items())))
     for note in summary.notes:
         say(f"! {note}")
-    say(f"{summary.verdict}; report: {folder / 'report.html'}; again: {repeat}")
+    say(f"{summary.verdict}; report: {folder / 'report.html'}; repeat with: {repeat}")
 
 
 def _simulate(size: RunSize, seed: int) -> int:
-    """Simulate in a process of its own, because the simulation replaces the clock and the event loop."""
-    # A long run looks for what no seed has shown yet, also where its laboratory is repeated.
+    """Run the simulation in its own process, because it replaces the clock and the event loop."""
+    # A long run looks for new failures, even if its laboratory run is repeated.
     first = ["--fresh"] if size.is_hard else ["--first", str(seed % 1_000_000)]
     asked = ["--known", "--seeds", str(size.seeds), *first]
     say(f"simulation of {size.seeds:,} seeds")
@@ -112,7 +114,7 @@ def _test(version: str) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Run a command in a process group of its own, and end the group where this process is interrupted."""
+    """Run a command in its own process group, and end the group if this process is interrupted."""
     process = subprocess.Popen(argv, start_new_session=True)
     try:
         return process.wait()

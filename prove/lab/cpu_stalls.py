@@ -1,10 +1,10 @@
-"""When the machine itself was taken away: a hypervisor that gives its processors to others stops everything on it.
+"""Detection of stalls of the machine: a hypervisor that takes the processors away stops everything on it.
 
-That is no fault of anybody here, and looks like one. Where it happens is written down with the faults: for what has to
-happen within a time, the clock stands still there.
+A stall looks like a fault, but no part of Lakelog caused it. It is recorded with the faults, and time limits do not
+count it.
 
-Who shares a core with others is slowed down without being stopped, which no counter shows. So a little work is done
-again and again, and what it took of the processor's own time is told beside the figures of a run. It excuses nothing.
+A machine that shares its cores with others can also be slow without being stopped, which no counter shows. The monitor
+therefore repeats a small computation, and the report shows its processor time. This time excuses nothing.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from types import TracebackType
 
 from prove.checker.invariant import FaultInterval
 
-STALLED = "machine taken away"
+STALLED = "machine stalled"
 SHARE = 0.15
-"""Of the processors' time, from which on a moment counts."""
+"""Share of stolen processor time from which an interval counts."""
 EVERY_SECONDS = 0.5
 MINUTE_NS = 60 * 10**9
 _STAT = Path("/proc/stat")
 _STOLEN = 7
-"""Its place in the first line of that file."""
+"""Index of the stolen time in the first line of that file."""
 _WORK = range(50_000)
 """About a millisecond."""
 
 
 class StallMonitor:
-    """`with Pulse() as stalls:` watches in a thread of its own."""
+    """`with StallMonitor() as stalls:` watches in a thread."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat
         self._taken: list[tuple[int, int]] = []
         self._worked: list[tuple[int, int]] = []
         self.is_taken = False
-        """At the last look."""
+        """Whether the machine stalled in the last interval."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
 
@@ -52,7 +52,7 @@ class StallMonitor:
 
     @property
     def intervals(self) -> list[tuple[int, int]]:
-        """From and to, in order."""
+        """Return start and end of each stall, in order."""
         return [*self._taken]
 
     @property
@@ -60,11 +60,11 @@ class StallMonitor:
         return [FaultInterval(kind=STALLED, began_ns=began, ended_ns=ended) for began, ended in self.intervals]
 
     def seconds(self, since_ns: int = 0, until_ns: int = sys.maxsize) -> float:
-        """For how long, all in all, in that time."""
+        """Return the total seconds of stalls in that time."""
         return sum(max(0, min(ended, until_ns) - max(began, since_ns)) for began, ended in [*self._taken]) / 1e9
 
     def speed(self, since_ns: int = 0, until_ns: int | None = None) -> float | None:
-        """Of the processors in that time, as a share of the best they had while this watched; None: not known."""
+        """Return the processor speed in that time as a share of the best speed observed; None if unknown."""
         worked = [*self._worked]
         chosen = [took for at, took in worked if at >= since_ns and (until_ns is None or at < until_ns)]
         if not chosen:
@@ -72,7 +72,7 @@ class StallMonitor:
         return min(1.0, _best(worked) / median(chosen))
 
     def speed_by_minute(self, since_ns: int, until_ns: int) -> list[float]:
-        """The same for each minute; 0 for one in which nothing was measured."""
+        """Return the speed of each minute; 0 for a minute without measurements."""
         worked = [*self._worked]
         minutes: list[list[int]] = [[] for _ in range(since_ns, until_ns, MINUTE_NS)]
         for at, took in worked:
@@ -87,7 +87,7 @@ class StallMonitor:
         self._worked.append((time.monotonic_ns(), time.thread_time_ns() - began))
 
     def look(self, before: list[int], began_ns: int, ended_ns: int) -> list[int]:
-        """Notes the stretch if it counts; the counters as they are now."""
+        """Record the interval if it counts as a stall, and return the current counters."""
         now = self._counters()
         passed = [later - earlier for earlier, later in zip(before, now, strict=False)]
         whole = sum(passed)
@@ -106,7 +106,8 @@ class StallMonitor:
             counters, at = self.look(counters, at, now), now
 
     def _counters(self) -> list[int]:
-        """Of all processors, in ticks. Those after the stolen ones are parts of others. None where nobody counts."""
+        """Return the counters of all processors in ticks, up to the stolen time; the later ones are parts of others.
+        An empty list means that counters are missing."""
         try:
             return [int(each) for each in self._stat.read_text().split("\n", 1)[0].split()[1 : _STOLEN + 2]]
         except OSError:
@@ -114,5 +115,5 @@ class StallMonitor:
 
 
 def _best(worked: list[tuple[int, int]]) -> int:
-    """The least is luck: a twentieth was at least that quick."""
+    """Return the best time. The minimum may be an outlier, so one in twenty must be at least that fast."""
     return sorted(took for _, took in worked)[len(worked) // 20]

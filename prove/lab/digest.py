@@ -1,8 +1,8 @@
-"""What a report needs of a history, of whatever length: counts by second, and the few rows that tell a trace.
+"""The extract of a history that a report needs: counts by second, and the few rows for traces.
 
-A run of a night has more rows than memory. They are looked at once, file by file, and almost none is kept: calls that
-were refused or of unknown outcome, what was delivered because an owner was lost, what victims of faults had, the
-publishes that L3 and L4 are about, and all of the messages and calls that a counter-example names.
+A run of a night has more rows than fit into memory. Each file is read once, and almost no rows are kept: calls that
+were refused or have an unknown outcome, redeliveries after a lost owner, deliveries to victims of faults, the publishes
+for L3 and L4, and all rows of the messages and calls that a counter-example names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prove.history.tables import CallOutcome, OwnerVerb, TableColumns, Tables, j
 
 Array = npt.NDArray[Any]
 RETURNS = ("postgres killed", "postgres stopped and back")
-"""After these PostgreSQL is back, and L4 asks how soon it is used again."""
+"""After these faults PostgreSQL returns, and L4 limits the time until it is used again."""
 AFTER_RETURN_NS = 30 * SECOND
 _WHOLE = ("member", "sample", "dead", "segment", "cut")
 _CALLS = ("attempt", "read", "call", "answer")
@@ -33,13 +33,13 @@ _CALLS = ("attempt", "read", "call", "answer")
 
 @dataclass(frozen=True, kw_only=True)
 class KeptRows:
-    """Which rows are kept besides the usual ones."""
+    """Rows that are kept in addition to the usual ones."""
 
     victims: frozenset[str] = frozenset()
     violations: Sequence[Violation] = ()
 
     def chosen(self, rows: TableColumns) -> Array:
-        """Those about the messages and the calls of counter-examples."""
+        """Return the rows about the messages and calls of counter-examples."""
         found = np.zeros(len(rows), np.bool_)
         for violation in self.violations:
             if violation.place is not None and "offset" in rows.arrays:
@@ -54,12 +54,12 @@ class KeptRows:
 
 @dataclass(kw_only=True)
 class Digest:
-    """Fed with all rows of a run, a part at a time."""
+    """Collects all rows of a run, one part at a time."""
 
     run: RunInfo
     wanted: KeptRows = field(default_factory=KeptRows)
     counts: Counter[str] = field(default_factory=Counter)
-    """Rows by table, and messages by what became of them."""
+    """Rows by table, and messages by outcome."""
     by_second: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Digest:
 
     @property
     def tables(self) -> Tables:
-        """The rows that were kept."""
+        """Return the rows that were kept."""
         return Tables(by_name={name: joined(name, parts) for name, parts in self._kept.items()})
 
     def add(self, rows: TableColumns) -> None:
@@ -111,7 +111,8 @@ class Digest:
         return kept
 
     def _windows(self) -> Iterable[tuple[int, int]]:
-        """When all publishes matter: in the drill and what it left, and after PostgreSQL came back."""
+        """Yield the intervals in which all publishes matter: the drill and its aftermath, and each return of
+        PostgreSQL."""
         began = self.run.load_ns[0]
         if seconds := self.run.targets.get("drill_seconds", 0.0):
             yield began, began + int((seconds + 30) * SECOND)
@@ -121,7 +122,7 @@ class Digest:
 
 
 def of_history(history: History, wanted: KeptRows) -> Digest:
-    """Of what is in memory."""
+    """Return the digest of a history in memory."""
     digest = Digest(run=history.run, wanted=wanted)
     for rows in history.tables.by_name.values():
         digest.add(rows)
@@ -129,7 +130,7 @@ def of_history(history: History, wanted: KeptRows) -> Digest:
 
 
 def of_folder(folder: Path, wanted: KeptRows) -> Digest:
-    """Of what is not."""
+    """Return the digest of a folder, without loading all of it."""
     source = open_run(folder)
     digest = Digest(run=source.run, wanted=wanted)
     names: dict[int, str] = dict(source.run.names)

@@ -1,7 +1,7 @@
-"""Which faults count: those that the history shows by an unknown outcome, a refusal, a redelivery or tiering again.
+"""The faults that count: those with an unknown outcome, a refusal, a redelivery or repeated tiering in the history.
 
-Looked for in the fault's own time and a little after, in calls of clients that it could touch, or of its victims where
-it has any. A fault that nobody noticed proves nothing, and is told as being without effect.
+Evidence must lie in the time of the fault or shortly after, in calls of clients that it could affect, or of its victims
+if it has any. A fault without evidence proves nothing, and is reported as without effect.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from prove.lab.faults.fault import Evidence, Symptom
 Array = npt.NDArray[Any]
 _CALLS = ("attempt", "read", "call", "answer", "member")
 _BEFORE_NS = 4_000_000_000
-"""A killed client's last call began before the kill, and has no end."""
+"""The last call of a killed client began before the kill, and has no end."""
 THIEF = "-thief"
-"""Owners that ask to be refused."""
+"""Suffix of owners whose answers must be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """How often each sign of a fault is in the history."""
+    """How often each symptom of a fault is in the history."""
 
     fault: InjectedFault
     signs: Mapping[Symptom, int]
@@ -39,7 +39,7 @@ class Effect:
 
 
 class Effects:
-    """Looks at one run's tables. `roles` are the processes of each role."""
+    """Finds effects in the tables of one run. `roles` are the processes of each role."""
 
     def __init__(self, tables: Tables, roles: Mapping[str, Iterable[str]], names: Mapping[int, str]) -> None:
         self._roles = {role: np.array([text_id(name) for name in those], np.int64) for role, those in roles.items()}
@@ -62,7 +62,7 @@ class Effects:
         if sign is Symptom.REDELIVERED:
             return self._redelivered(fault, until)
         if sign is Symptom.RESTARTED:
-            # The one in a victim's place says whose it is, however long its JVM takes to start.
+            # The driver that replaces a victim names it, however long its JVM takes to start.
             return int(np.isin(self._drivers.group, _ids(fault.victims)).sum())
         if sign is Symptom.TIERED_AGAIN:
             process, at = self._passes.process, self._passes.at_ns
@@ -73,7 +73,7 @@ class Effects:
         return int(inside.sum())
 
     def _redelivered(self, fault: InjectedFault, until: int) -> int:
-        """What came again because its owner was lost; of a victim's, only what the victim had."""
+        """Return the redeliveries after a lost owner; for a victim, only of the messages that it held."""
         again = self._again
         inside = (again.completed_ns >= fault.began_ns) & (again.completed_ns <= until)
         if not fault.victims:
@@ -90,7 +90,7 @@ class Effects:
 
 
 def _gathered(tables: Tables, chosen: Callable[[TableColumns], Array]) -> tuple[Array, Array]:
-    """Processes and times of calls; one that has no end is where it began."""
+    """Return processes and times of calls. A call without an end has the time when it began."""
     processes, times = [], []
     for name in _CALLS:
         rows = tables[name].where(chosen(tables[name]))
@@ -104,7 +104,7 @@ def _honest(rows: TableColumns, thieves: Array) -> Array:
 
 
 def _places(rows: TableColumns) -> Array:
-    """A number for each message of each group; two of them may share one, by a chance that is of no matter."""
+    """Return a code for each message of each group. Collisions are possible, but do not matter here."""
     found: Array = (rows.topic * 31 + rows.group * 17 + rows.partition) * np.int64(1_000_003) + rows.offset
     return found
 

@@ -1,4 +1,4 @@
-"""Begins and ends the faults of a schedule, a few at a time, and writes down when each was."""
+"""Begins and ends the faults of a schedule, a few at a time, and records their times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 3
 
 @dataclass(frozen=True, kw_only=True)
 class InjectedFault:
-    """A fault that was, on the machine's monotonic clock."""
+    """A fault that was injected, with times on the machine's monotonic clock."""
 
     kind: str
     about: str
@@ -32,7 +32,7 @@ class InjectedFault:
 
 
 class FaultRunner:
-    """`run` returns when all faults have ended; `cut` ends them early."""
+    """Runs a schedule. `run` returns when all faults have ended; `cut` ends them early."""
 
     def __init__(self, topology: Topology, entries: list[ScheduledFault]) -> None:
         self._topology, self._entries = topology, entries
@@ -40,9 +40,10 @@ class FaultRunner:
         self._guard = threading.Lock()
         self.happened: list[InjectedFault] = []
         self.failed: list[str] = []
-        """Faults that could not be made, and why."""
+        """Faults that could not be injected, and why."""
         self.unmade: list[InjectedFault] = []
-        """And what they disturbed on the way: a server that was started anew to die at a point, and did not."""
+        """Disturbances by failed faults: for example, a server that was restarted to die at a fail point, and
+        did not."""
         self.active: set[str] = set()
 
     def run(self) -> None:

@@ -1,6 +1,6 @@
-"""One run from beginning to end: topology, load with faults, healing, drain, truth. What comes of it is a folder.
+"""One complete run: topology, load with faults, healing, drain, truth. The result is a folder.
 
-The folder is what `scripts/prove check` judges. This module says how far it is, and judges nothing.
+`scripts/prove check` judges the folder. This module reports progress, and judges nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from prove.lab.truth import LabTruth, left
 from prove.lab.workload import SHORT, Workload
 
 MEMORY_LIMIT = 1 << 30
-"""Resident bytes of a server: what it may hold for callers, 256 MiB, and itself, with room for its allocator."""
+"""Limit of a server's resident bytes: 256 MiB for callers, and the rest for the process and its allocator."""
 UNTOLD_SECONDS = 6.0
-"""Longer than a server that was just killed explains."""
+"""Longer than the restart of a killed server takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What to run. `code` and `postgres` are for runs of code that is not this checkout's."""
+    """The parameters of a run. `code` and `postgres` are for runs of code from another folder."""
 
     size: RunSize
     seed: int
@@ -46,32 +46,32 @@ class RunRequest:
     postgres: Mapping[str, str] = field(default_factory=dict)
     workload: Callable[[Topology, RunSize, int], Workload] = Workload
     entries: Sequence[ScheduledFault] = ()
-    """The faults, where they are not to be drawn from the seed; servers are killed in the first `drill_seconds`."""
+    """The faults, if they are not drawn from the seed. Servers are killed in the first `drill_seconds`."""
     drill_seconds: float = 0.0
     say: Callable[[str], None] = print
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """What a run left behind, besides its folder."""
+    """The results of a run, besides its folder."""
 
     folder: Path
     faults: tuple[InjectedFault, ...]
     failed: tuple[str, ...]
-    """Faults that could not be made."""
+    """Faults that could not be injected."""
     broken: tuple[str, ...]
-    """Clients that ended as none should: the run proves nothing then."""
+    """Clients that failed. Such a run proves nothing."""
     roles: dict[str, list[str]]
     undrained: tuple[str, ...]
     messages: int
     seconds: Mapping[str, float]
     speed: float | None = None
-    """Of the processors while there was load, as a share of the best they had."""
+    """Processor speed during the load, as a share of the best."""
     speed_by_minute: tuple[float, ...] = ()
 
 
 class Laboratory:
-    """`Laboratory(request).run()`."""
+    """Runs one request: `Laboratory(request).run()`."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
@@ -80,7 +80,7 @@ class Laboratory:
         self._phase_began = time.monotonic()
         self._stalls = StallMonitor()
         self._told = time.monotonic()
-        """When the groups' lags were known."""
+        """When the lags of the groups were last known."""
 
     def run(self) -> FinishedRun:
         request = self._request
@@ -120,7 +120,7 @@ class Laboratory:
     # Phases -----------------------------------------------------------------------------------------------------------
 
     def _phases(self, topology: Topology, runner: FaultRunner) -> tuple[RunInfo, list[str]]:
-        """Load, healing, drain: when each was, and what is left of the drain."""
+        """Run load, healing and drain. Return their times, and what was not drained."""
         topology.workload.start()
         began = time.monotonic_ns()
         self._load(topology, runner)
@@ -136,7 +136,7 @@ class Laboratory:
         return RunInfo(load_ns=(began, stopped), healed_ns=healed, drained_ns=drained), undrained
 
     def _load(self, topology: Topology, runner: FaultRunner) -> None:
-        """Until the faults are over and there are enough messages, or it takes far too long."""
+        """Run load until the faults have ended and there are enough messages, or until it takes far too long."""
         faults = threading.Thread(target=runner.run, name="runner", daemon=True)
         began = said = looked = time.monotonic()
         try:
@@ -160,17 +160,17 @@ class Laboratory:
 
     def _is_over(self, topology: Topology, seconds: float) -> bool:
         size = self._request.size
-        # A repeat counts on the progress, and is no further message.
+        # Shared progress also counts repeats, which are no further messages.
         return (
             seconds >= size.load_seconds
             and topology.clients.progress.total(ProgressField.PUBLISHED) >= 1.03 * size.messages
         )
 
     def _is_vain(self, topology: Topology, seconds: float) -> bool:
-        """Whether to give up, and why."""
+        """Return whether to give up, and report why."""
         size = self._request.size
         if topology.clients.broken:
-            # Something is wrong with the laboratory, or refused what it must not refuse.
+            # The laboratory failed, or a server refused a valid call.
             self._say(topology.clients.broken[0])
             return True
         if seconds - self._stalls.seconds() > 1.2 * size.load_seconds + 180:
@@ -181,7 +181,8 @@ class Laboratory:
         return False
 
     def _brake(self, topology: Topology) -> None:
-        """By the lag of the groups, past all proxies; servers that do not tell it for long have too much to do."""
+        """Throttle producers by the lag of the groups, bypassing all proxies. Servers that do not report it for long
+        are overloaded."""
         try:
             lags = [
                 topology.request("GET", f"/v1/groups/{group}/lag", timeout=1.0, server=time.monotonic_ns() % 3)["lag"]
@@ -223,7 +224,7 @@ class Laboratory:
 
     def _save(self, topology: Topology, runner: FaultRunner, run: RunInfo) -> None:
         histories = {path.stem for path in (topology.folder / "history").glob("*.jsonl")}
-        unmade = [replace(each, kind=f"not made: {each.kind}") for each in runner.unmade]
+        unmade = [replace(each, kind=f"not injected: {each.kind}") for each in runner.unmade]
         faults = tuple(
             FaultInterval(kind=each.kind, began_ns=each.began_ns, ended_ns=each.ended_ns, about=each.about)
             for each in sorted([*runner.happened, *unmade], key=lambda each: each.began_ns)
@@ -234,7 +235,7 @@ class Laboratory:
             run,
             names={text_id(name): name for name in [*names, *histories]},
             rules=topology.workload.rules,
-            # One that was killed before its first line has no history.
+            # A process that was killed before its first line has no history.
             crashed=frozenset(text_id(name) for name in topology.clients.crashed if name in histories),
             faults=faults,
             targets={
@@ -253,7 +254,7 @@ def _sample_memory(topology: Topology, recorder: HistoryRecorder) -> None:
         try:
             recorder.sample("memory", server.process.rss(), MEMORY_LIMIT)
         except Exception:
-            # It is being killed or started at this moment.
+            # The server is being killed or started at this moment.
             continue
 
 

@@ -1,6 +1,6 @@
-"""What servers tell of a group's lag, beside what the databases say at that moment, every few seconds (L7).
+"""Compares the lag that servers report with the lag in the databases, every few seconds (L7).
 
-The truth is asked of the databases past all servers and proxies, by an engine of its own.
+The true lag is read directly from the databases, by a separate engine.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 NAME = "lag"
 EVERY = 1.5
-"""One group after the other."""
+"""One group after another."""
 UNTOLD = -1
 AROUND = 3
-"""So often the truth is asked before what is told, and after: a lag moves by hundreds in a part of a second."""
+"""Number of true values before and after each reported one: a lag changes by hundreds in a fraction of a second."""
 APART = 0.25
 _PATIENCE = 0.8
-"""What takes longer to tell may be a second old."""
+"""A slower response may be a second old."""
 
 
 class LagProbe:
-    """`with LagProbe(topology):` while there is load."""
+    """`with LagProbe(topology):` during the load."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -48,11 +48,11 @@ class LagProbe:
 
     def _run(self) -> None:
         topology = self._topology
-        # That a database is away is nothing to tell here.
+        # Ignore databases that are down.
         logging.getLogger("lakelog").addHandler(logging.NullHandler())
         caller = HttpCaller(topology.client_ports, _PATIENCE, token=topology.token)
         url, cells = topology.database_urls()
-        # Whether it is durable is judged by others.
+        # Durability is checked elsewhere.
         connected = lakelog.connect(url, cells=cells, timeout=3, allow_not_durable=True)
         with HistoryRecorder(topology.folder / "history", NAME) as recorder, connected as log:
             for topic, group in cycle(topology.workload.all_groups):

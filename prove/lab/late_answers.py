@@ -1,4 +1,4 @@
-"""Answers that arrive late, and what was said to them: a history of their own, since their senders are gone."""
+"""Late answers and their responses, in a separate history, because their senders are dead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 class LateAnswers:
-    """Delivers held answers, and writes them down as calls of the process that delivers them."""
+    """Delivers held answers, and records them as calls of the delivering process."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

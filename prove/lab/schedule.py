@@ -1,4 +1,5 @@
-"""Which fault when, from the seed alone. A quarter of the time is quiet, in intervals long enough to see progress."""
+"""The schedule of faults, drawn from the seed. A quarter of the time is quiet, in intervals long enough for
+progress."""
 
 from __future__ import annotations
 
@@ -8,29 +9,29 @@ from dataclasses import dataclass
 
 DRILL = "server killed"
 DRILL_SECONDS = 33.0
-"""At the beginning of a run of some length, one server is killed every 10 s, and nothing else: L3 is about that."""
+"""At the start of a long enough run, one server is killed every 10 s, without other faults, for L3."""
 DRILLED_FROM = 150.0
 CYCLE_SECONDS = 128.0
-"""Three quarters of it with faults, then 32 s without."""
+"""Three quarters with faults, then 32 s without."""
 BUSY = 0.75
 FIRST_SECONDS = 3.0
 LAST_SECONDS = 8.0
-"""None begins so late that it would last into the quiet."""
+"""No fault begins so late that it would last into the quiet time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledFault:
-    """A fault to come; `seed` is what it draws its own chances from."""
+    """A planned fault; `seed` seeds its own random choices."""
 
     at: float
     kind: str
     seed: int
     target: str = ""
-    """The server or cell that it hits; else one by chance."""
+    """The affected server or cell; empty for a random one."""
 
 
 def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[ScheduledFault]:
-    """All kinds in turn, in an order that differs from turn to turn."""
+    """Return a schedule of all kinds in turn, in an order that differs from turn to turn."""
     chance = random.Random(seed)
     chosen: list[str] = []
     while len(chosen) < faults:
@@ -47,7 +48,8 @@ def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) ->
 def in_turn(
     seed: int, acts: Sequence[tuple[str, ...]], *, last: Sequence[tuple[str, ...]] = (), seconds: float
 ) -> list[ScheduledFault]:
-    """One act after another as far as they let it, in an order by the seed; what an act names begins at once."""
+    """Return one group of faults after another, in an order drawn from the seed. The faults of a group begin
+    together."""
     chance = random.Random(seed)
     ordered = [*chance.sample(list(acts), len(acts)), *last]
     each = BUSY * seconds / (len(ordered) + 1)
@@ -59,12 +61,12 @@ def in_turn(
 
 
 def drill_seconds(kinds: Sequence[str], seconds: float) -> float:
-    """How long only servers are killed; 0 where there is no time for that."""
+    """Return how long only servers are killed; 0 if there is no time for that."""
     return DRILL_SECONDS if DRILL in kinds and seconds >= DRILLED_FROM else 0.0
 
 
 def quiet(seconds: float) -> list[tuple[float, float]]:
-    """The intervals without faults, from and to."""
+    """Return start and end of the intervals without faults."""
     found, begin = [], 0.0
     while begin < seconds:
         length = min(CYCLE_SECONDS, seconds - begin)
@@ -74,7 +76,7 @@ def quiet(seconds: float) -> list[tuple[float, float]]:
 
 
 def _times(chance: random.Random, faults: int, seconds: float) -> list[float]:
-    """Spread over what is not quiet, each a little off its place."""
+    """Return times spread over the intervals that are not quiet, with a small random offset."""
     busy, begin = [], 0.0
     for start, end in quiet(seconds):
         last = max(begin + 1.0, start - LAST_SECONDS)

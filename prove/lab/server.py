@@ -1,6 +1,6 @@
-"""`lakelog serve` with agents that work every few seconds instead of every few minutes: `python -m prove.lab.server`.
+"""`lakelog serve` with agents that run every few seconds instead of every few minutes: `python -m prove.lab.server`.
 
-A run of minutes would see none of their work otherwise. Nothing else differs from the command.
+A run of minutes would not see their work otherwise. Nothing else differs from the command.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lakelog.storage.postgres.partitions import PostgresStore
 
 
 def hurry() -> None:
-    """Other defaults for the agents; the server makes them without naming any."""
+    """Change the default intervals of the agents. The server creates them with their defaults."""
     _defaults(RetentionEnforcer, every_seconds=3.0)
     _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=8), max_bytes=8 << 20)
     _defaults(Trimmer, every_seconds=5.0)
-    # A driver that was killed must not keep the next one from tiering for longer than that one takes to start.
+    # A killed driver must not block its replacement for longer than that takes to start.
     setattr(pipelines, "ALIVE_SECONDS", 8.0)  # noqa: B010
-    # Hot tables go so long after their messages are in verified segments: a minute is most of a run.
+    # Time until hot tables are dropped after their messages are in verified segments: a minute is most of a run.
     PostgresStore.rolls_drop.__kwdefaults__["grace"] = timedelta(seconds=5)  # type: ignore[index]
 
 

@@ -1,7 +1,7 @@
-"""The link between clients and a server: all that the fault proxy does, and requests that are held and come late.
+"""The link between clients and a server: a fault proxy that can also hold requests and deliver them late.
 
 A held request is not lost, only late: its sender sees the connection break, and the server gets every byte when the
-fault says so. That is what a network may do with a request that was given up long ago.
+fault decides. A network may do that with a request that was given up long ago.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class HeldRequest:
-    """One whole request, as its sender wrote it."""
+    """One complete request, as its sender wrote it."""
 
     data: bytes
 
@@ -33,7 +33,8 @@ class HeldRequest:
         return json.loads(self.data.partition(b"\r\n\r\n")[2])
 
     def deliver(self, port: int, *, within: float = 10.0) -> tuple[int, Any]:
-        """Now, over a connection of its own: the answer's status and body; 0 when there was none."""
+        """Deliver the request now, over a new connection. Return the status and body of the response; 0 if there was
+        none."""
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=within) as link:
                 link.sendall(self.data)
@@ -60,7 +61,7 @@ def _answer(link: socket.socket) -> tuple[int, Any]:
 
 
 class ServerLink(FaultProxy):
-    """A fault proxy that can also hold requests whose first line has the wanted bytes."""
+    """A fault proxy that can also hold requests whose first line contains given bytes."""
 
     def __init__(self, upstream_host: str, upstream_port: int) -> None:
         super().__init__(upstream_host, upstream_port)
@@ -71,24 +72,25 @@ class ServerLink(FaultProxy):
         self._caught = threading.Condition()
 
     def hold(self, count: int, matching: bytes, *, hangs: bool = False) -> None:
-        """The next so many requests do not get through; their senders see a reset, or nothing at all if it hangs."""
+        """Hold the next `count` matching requests. Their senders see a reset, or no response at all if `hangs`
+        is set."""
         with self._caught:
             self._wanted, self._left, self._held, self.hangs = matching, count, [], hangs
 
     def held(self, count: int, *, within: float) -> list[HeldRequest]:
-        """Those that were caught, as soon as there are so many; nothing more is held from then on."""
+        """Wait for `count` held requests, stop holding, and return them."""
         with self._caught:
             self._caught.wait_for(lambda: len(self._held) >= count, within)
         self.let_go()
         return self.caught()
 
     def caught(self) -> list[HeldRequest]:
-        """Those that were caught so far."""
+        """Return the requests held so far."""
         with self._caught:
             return list(self._held)
 
     def let_go(self) -> None:
-        """Nothing more is held."""
+        """Stop holding requests."""
         with self._caught:
             self._left = 0
 
@@ -97,7 +99,7 @@ class ServerLink(FaultProxy):
             return self._left > 0 and self._wanted in request.split(b"\r\n", 1)[0]
 
     def catch(self, request: bytes) -> bool:
-        """Keeps a whole request; False when others were quicker."""
+        """Hold a complete request. Return False if enough are held already."""
         with self._caught:
             if self._left <= 0:
                 return False
@@ -115,7 +117,7 @@ class ServerLink(FaultProxy):
 
 
 class _HoldingLink(Link):
-    """A link that looks at the beginning of each request."""
+    """A link that inspects the beginning of each request."""
 
     proxy: ServerLink
 
@@ -124,7 +126,7 @@ class _HoldingLink(Link):
 
 
 class _RequestFilter:
-    """What the link reads from: the client's bytes, without the requests that are held."""
+    """A reader of the client's bytes that leaves out held requests."""
 
     def __init__(self, link: _HoldingLink, reader: asyncio.StreamReader) -> None:
         self._link, self._reader = link, reader
@@ -132,14 +134,14 @@ class _RequestFilter:
     async def read(self, count: int) -> bytes:
         chunk = await self._reader.read(count)
         proxy = self._link.proxy
-        # A client sends one request at a time: a chunk that begins like one is one.
+        # A client sends one request at a time, so a chunk that begins like a request is one.
         if not chunk.startswith((b"POST ", b"PATCH ", b"DELETE ")) or not proxy.wants(chunk):
             return chunk
         request = await self._whole(chunk)
         if request is None or not proxy.catch(request):
             return request or chunk
         if proxy.hangs:
-            # Until the sender gives up, or is no more.
+            # Wait until the sender gives up or ends.
             await self._reader.read(1)
         self._link.reset()
         return b""

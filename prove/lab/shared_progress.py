@@ -1,4 +1,4 @@
-"""A page of shared memory on which client processes say how far they are; it survives them, and needs no call."""
+"""Counters of client processes in shared memory. They survive the processes, and need no call to read."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy.typing as npt
 
 SLOTS = 1 << 16
 THROTTLE_SLOT = SLOTS - 1
-"""Nobody's row: its last field says how much producers shall hold back, for groups to come after them."""
+"""A row of no process: its last field is the throttle level of producers, so that groups can catch up."""
 
 
 class ProgressField(IntEnum):
-    """What is counted, of each process."""
+    """The counters of each process."""
 
     PUBLISHED = 0
-    """Messages acknowledged, repeats of known ones not counted."""
+    """Acknowledged messages, without repeats of known ones."""
     DELIVERED = 1
     ACKED = 2
     UNKNOWN = 3
-    """Calls."""
+    """Calls of unknown outcome."""
     REFUSED = 4
     BUSY = 5
-    """For a producer: a call is on its way. For a worker: messages in client."""
+    """For a producer: a call is in progress. For a worker: the number of messages that it holds."""
 
 
 class SharedProgress:
-    """One row for each process of a run, by its number."""
+    """One row of counters per process of a run."""
 
     def __init__(self, path: Path) -> None:
         size = SLOTS * len(ProgressField) * 8
@@ -50,7 +50,7 @@ class SharedProgress:
         return int(self._cells[slot, field])
 
     def throttle(self, level: int) -> None:
-        """0: not at all; 1: a quarter of the rate; 2: nothing."""
+        """Set the throttle level. 0: full rate; 1: a quarter of the rate; 2: nothing."""
         self.put(THROTTLE_SLOT, ProgressField.BUSY, level)
 
     @property

@@ -1,4 +1,4 @@
-"""What each run asks for, and the shape of its topology."""
+"""The sizes of runs: requirements, load and topology."""
 
 from __future__ import annotations
 
@@ -8,57 +8,59 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunSize:
-    """One run. Messages, faults and seeds are the least that counts; `minutes` is for all of it together."""
+    """The size of a run. Messages, faults and seeds are minimums; `minutes` is the total time."""
 
     name: str
     messages: int
     faults: int
     kinds: int
-    """Of so many kinds at least."""
+    """Minimum number of kinds of faults."""
     seeds: int
     minutes: float
     load_seconds: float
     rate: float
-    """Messages published a second at most, all producers together."""
+    """Maximum messages per second of all producers together."""
     producers: int = 4
     workers: int = 4
-    """Of each lease group."""
+    """Workers of each lease group."""
     members: int = 3
     churners: int = 8
-    """Members that come and go every 200 ms while that fault lasts."""
+    """Members that join and leave every 200 ms during that fault."""
     partitions: int = 4
     batch: int = 200
     max_messages: int = 40
-    """Of a worker's call on the main topic."""
+    """Messages per consume on the main topic."""
     lease_ms: int = 12_000
-    """Of those calls: longer than most faults last, or what their owners have is run message by message."""
+    """Lease of these consumes. It is longer than most faults, because messages of lost owners are delivered one at a
+    time."""
     drivers: int = 2
-    """Of tiering. The election lets one of them work, and if it is killed the other goes on."""
+    """Tiering drivers. The election lets one of them work, and the other continues if it is killed."""
     tier_every: float = 5.0
     """Seconds between two passes of a driver."""
     tier_age: float = 6.0
-    """Seconds until a message is cold: a group that is further behind reads it from its file."""
+    """Seconds until a message is cold. A group with more lag reads it from its file."""
     is_hard: bool = False
-    """With the hardest faults, and with those who redrive dead letters and make topics anew: a long run."""
+    """Whether the run has the hardest faults, and clients that redrive dead letters and recreate topics: for
+    long runs."""
     drain_seconds: float = 60.0
     most_lag: int = 8_000
-    """Producers slow down while a group is further behind, and wait while it is twice as far: what it cannot do in time
-    proves nothing."""
+    """Lag at which producers slow down; at twice that, they wait. Messages that a group cannot handle in time prove
+    nothing."""
     pythons: tuple[str, ...] = ()
-    """Other versions of Python with which the tests run afterwards."""
+    """Other Python versions to run the tests with afterwards."""
 
     @property
     def scheduled(self) -> int:
-        """Faults that are begun: some show no effect, and do not count."""
+        """Return the number of faults to begin. Some have no effect, and do not count."""
         return self.faults + max(2, self.faults // 3)
 
 
 _MUCH: dict[str, Any] = {
-    # What a call costs is what limits a run on a small machine.
+    # The cost of a call limits a run on a small machine.
     "batch": 300,
     "max_messages": 80,
     "lease_ms": 20_000,
-    # A group that comes to what is cold already needs more of the machine, and falls behind further.
+    # A group that has to read cold messages needs more of the machine, and falls further behind.
     "tier_every": 15.0,
     "tier_age": 30.0,
     "most_lag": 6_000,
@@ -125,7 +127,7 @@ SIZES = {
 
 
 def cut_to(size: RunSize, minutes: float) -> RunSize:
-    """The same run in less time: fewer messages, faults and seeds, in proportion."""
+    """Return the same run in less time, with proportionally fewer messages, faults and seeds."""
     share = minutes / size.minutes
     if share >= 1:
         return size
@@ -139,6 +141,6 @@ def cut_to(size: RunSize, minutes: float) -> RunSize:
         seeds=max(100, round(size.seeds * share)),
         minutes=minutes,
         load_seconds=load_seconds,
-        # A run of seconds is over before there is anything to tier.
+        # A run of seconds ends before any message is cold.
         drivers=size.drivers if load_seconds > 30 else 0,
     )

@@ -1,6 +1,6 @@
-"""The link to the object store: what the S3 fault proxy does, and files that are stored as other bytes than were sent.
+"""The link to the object store: the S3 fault proxy, and corruption of files when they are stored.
 
-Such a file is spoilt before its writer gets an answer, so that nobody can have read it as it should be.
+A file is corrupted before its writer gets a response, so no client can have read the correct bytes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tests.kit.s3_faults import S3FaultProxy, S3Faults
 
 
 class Corruption(Enum):
-    """What becomes of a file."""
+    """The kinds of corruption."""
 
-    PART = "the first part of them"
-    FLIPPED = "one bit is another"
-    OTHER = "those of another file"
+    PART = "truncated"
+    FLIPPED = "one bit flipped"
+    OTHER = "bytes of another file"
 
 
 class StoreProxy(S3FaultProxy):
-    """Who is left without an answer would wait for two minutes: the end of a fault ends its connection."""
+    """A proxy that closes hanging connections when a fault ends. They would otherwise wait for two minutes."""
 
     def __init__(self, s3: S3Server) -> None:
         super().__init__(s3.port)
@@ -38,7 +38,7 @@ class StoreProxy(S3FaultProxy):
         return self
 
     def spoil(self, how: Corruption, share: float, seed: int) -> None:
-        """So many of the files that are stored from now on."""
+        """Corrupt this share of the files that are stored from now on."""
         self._spoilt, self._share, self._chance = how, share, random.Random(seed)
 
     def pass_through(self) -> None:
@@ -66,7 +66,7 @@ class StoreProxy(S3FaultProxy):
 
 
 def spoilt(how: Corruption, content: bytes, other: bytes, chance: random.Random) -> bytes:
-    """Other bytes than these, always."""
+    """Return other bytes than the content, always."""
     if how is Corruption.OTHER and other and other != content:
         return other
     if how is Corruption.PART:

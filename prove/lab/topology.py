@@ -1,6 +1,6 @@
-"""What a run plays on: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
+"""The topology of a run: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
 
-Everything listens on loopback, and is gone at exit, after an interrupt too. What clients do is the clients's.
+Everything listens on loopback, and ends at exit, also after an interrupt. `ClientProcesses` starts the clients.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LabServer:
     """
 
     clock: Path
-    """What sets its clock."""
+    """The file that sets its clock."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class LabServer:
 
 
 class Topology:
-    """`with Scene(folder) as topology:`. `code` is a folder to import Lakelog from instead of this checkout's."""
+    """`with Topology(folder) as topology:`. `code` is a folder to import Lakelog from instead of this checkout."""
 
     clients: ClientProcesses
     workload: Workload
     token: str
     tenant_token: str
-    """Of a tenant who must see nothing of all this."""
+    """Token of a tenant who must see nothing of the main project."""
 
     def __init__(
         self,
@@ -121,28 +121,28 @@ class Topology:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # Before the proxies: nobody shall notice that these go.
+        # Before the proxies, so that servers do not observe their end.
         for server in self.servers:
             server.process.kill9()
         self._stack.close()
 
     @property
     def store(self) -> ObjectStore:
-        """Where segments are, past all faults."""
+        """Return the store of segments, bypassing all faults."""
         return open_store(self.s3.url, self.s3.options)
 
     @property
     def store_environment(self) -> dict[str, str]:
-        """How servers and pipelines reach it: through the faults."""
+        """Return the settings with which servers and pipelines reach the store: through the fault proxy."""
         return {**self.s3.env, "AWS_ENDPOINT_URL": self.store_proxy.endpoint}
 
     @property
     def client_ports(self) -> list[int]:
-        """What clients are told: the wires."""
+        """Return the ports for clients: those of the proxies."""
         return [server.client_link.port for server in self.servers]
 
     def driver_ports(self, number: int) -> list[int]:
-        """What the first or the second driver of a pipeline is told."""
+        """Return the ports for the first or the second tiering driver."""
         return [server.driver_links[number].port for server in self.servers]
 
     def server(self, name: str) -> LabServer:
@@ -157,14 +157,14 @@ class Topology:
 
     @property
     def cells(self) -> list[str]:
-        """Names to claim clusters by."""
+        """Return the names with which clusters are claimed."""
         return [f"cell{number}" for number in range(len(self.clusters))]
 
     def await_ready(self, server: LabServer, *, within: float = 60.0) -> None:
         server.process._await_ready(f"http://127.0.0.1:{server.port}/readyz", within)
 
     def request(self, method: str, path: str, body: Any = None, *, server: int = 0, timeout: float = 30.0) -> Any:
-        """One call past all proxies to clients; RuntimeError for anything but a 2xx."""
+        """Make one call that bypasses all proxies of clients. Raises RuntimeError for anything but a 2xx."""
         connection = http.client.HTTPConnection("127.0.0.1", self.servers[server].port, timeout=timeout)
         try:
             payload = None if body is None else json.dumps(body)
@@ -178,7 +178,7 @@ class Topology:
             connection.close()
 
     def heal(self) -> None:
-        """Whatever faults left behind: everything runs, nothing is stopped, every link passes."""
+        """Undo all faults: everything runs, nothing is stopped, every link passes."""
         self.store_proxy.pass_through()
         for cluster in self.clusters:
             cluster.ensure_running()
@@ -196,18 +196,18 @@ class Topology:
 
     @property
     def _path(self) -> str:
-        """What processes import from: the code under test in front."""
+        """Return the import path of processes, with the code under test first."""
         return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
 
     def database_urls(self) -> tuple[str, dict[str, str]]:
-        """Of the first cell, and of the other by its name; past all proxies."""
+        """Return the URL of the first cell, and of the other by its name, bypassing all proxies."""
         return self.database_url(0), {SECOND_CELL: self.database_url(1)}
 
     def database_url(self, number: int) -> str:
         return self.clusters[number].url(self.databases[number])
 
     def _lakelog(self, *arguments: str) -> str:
-        """What a command prints. By a process, so that the schema is that of the code under test."""
+        """Run a command and return its output, in a process, so that it uses the code under test."""
         url, cells = self.database_urls()
         env = {"LAKELOG_DATABASE_URL": url, "LAKELOG_CELLS": json.dumps(cells), "PYTHONPATH": self._path}
         argv = [sys.executable, "-m", "prove.lab.server", *arguments]
@@ -253,6 +253,6 @@ class Topology:
 
 
 def _quiet(proxy: P) -> P:
-    """Connections that are open at the end are of no interest to anybody who reads the output."""
+    """Suppress messages about connections that are open at the end."""
     proxy._loop.set_exception_handler(lambda loop, context: None)
     return proxy

@@ -1,6 +1,6 @@
-"""What the servers say when all is done: every message, how far each group is, its dead letters, what was cut.
+"""The final state that the servers report: every message, the progress of each group, its dead letters, and cuts.
 
-It is asked of the servers past all proxies, and written beside the histories. It judges nothing.
+It is read from the servers, bypassing all proxies, and written beside the histories.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 NAME = "truth"
 PATIENCE = 5.0
 STRIDE = 1000
-"""Offsets from one try to the next, where nothing can be read."""
+"""Offsets to skip after a position that cannot be read."""
 
 
 class LabTruth:
-    """Asks once, in a history of its own where that is a call."""
+    """Reads the final state once, and records the calls in its own history."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._hashes: dict[tuple[str, int, int], int] = {}
-        """What is where, in topics whose dead letters are redriven."""
+        """Content by offset, in topics whose dead letters are redriven."""
         self.messages = 0
 
     def write(self) -> None:
@@ -81,7 +81,7 @@ class LabTruth:
         write_truth(self._topology.folder, columns("read", [read]))
 
     def _segments(self, plan: Plan) -> None:
-        """What the servers say of segments, and what is in the files, read by Parquet alone."""
+        """Write the segments that the servers report, and the content of the files, read with Parquet alone."""
         rows, live = [], set()
         topic, store = plan.topic, self._topology.store
         for part in plan.partitions:
@@ -98,7 +98,7 @@ class LabTruth:
             write_truth(self._topology.folder, columns("segment", rows))
 
     def _cuts(self, topic: str, parts: list[dict[str, int]]) -> None:
-        """What is no longer there. By count: there is no horizon of age."""
+        """Write what retention removed by count. There is no age limit."""
         rows = [
             {"topic": text_id(topic), "partition": part["partition"], "first": 0, "end": part["log_start"],
              "unfinished": -1, "at_ns": 1}
@@ -118,7 +118,7 @@ class LabTruth:
                 told = self._topology.request("GET", f"/v1/groups/{CURSOR_GROUP}")["rebalances"]
                 recorder.sample("rebalances", told, topic=ORDERS, group=CURSOR_GROUP)
             except RuntimeError as error:
-                print(f"nobody says how often {CURSOR_GROUP} was rebalanced: {error}", flush=True)
+                print(f"no server reports the rebalances of {CURSOR_GROUP}: {error}", flush=True)
             caller.close()
 
     def _dead(self) -> None:
@@ -148,7 +148,7 @@ class LabTruth:
             after = f"&after={page['next']}"
 
     def _copy(self, topic: str, letter: dict[str, Any]) -> dict[str, Any]:
-        """Where a dead letter was redriven to, and whether the same bytes are there."""
+        """Return the target of a redriven dead letter, and whether the same bytes are there."""
         copied = letter.get("redriven_to")
         if copied is None:
             return {}
@@ -162,7 +162,7 @@ class LabTruth:
 
 
 def left(topology: Topology) -> list[str]:
-    """What groups have not finished yet, as somebody would say it."""
+    """Return what groups have not finished yet, as texts."""
     found = []
     for topic, group in topology.workload.all_groups:
         try:
@@ -181,7 +181,8 @@ def left(topology: Topology) -> list[str]:
 def _readable(
     log: lakelog.Lakelog, topic: str, partition: int, ends: tuple[int, int], edges: set[int]
 ) -> list[pa.RecordBatch]:
-    """All that the servers still give. What they cannot give, although everything runs, is lost: others judge that."""
+    """Yield all messages that the servers return. Messages that they cannot return, although everything runs, are lost;
+    the checks report them."""
     found: list[pa.RecordBatch] = []
     at, end = ends
     while at < end:
@@ -206,7 +207,7 @@ def _segment(store: ObjectStore, segment: Segment) -> tuple[dict[str, Any], pa.T
     except ObjectNotFound:
         return {**row, "exists": False}, None
     except pa.ArrowInvalid:
-        # It is no Parquet file, and holds nothing.
+        # It is not a Parquet file, and holds no messages.
         return row, None
     content = ContentHash()
     for batch in table.combine_chunks().to_batches():
@@ -215,7 +216,7 @@ def _segment(store: ObjectStore, segment: Segment) -> tuple[dict[str, Any], pa.T
 
 
 def _orphans(store: ObjectStore, folder: str, live: set[str], topic: str) -> Iterator[dict[str, Any]]:
-    """Files that no live segment names: what a killed driver, a lost answer or two drivers left."""
+    """Yield files that no live segment names: left by a killed driver, a lost response or two drivers."""
     for each in store.list(folder):
         path = parse_segment_path(each.path)
         if path is not None and each.path not in live:

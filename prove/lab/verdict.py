@@ -1,4 +1,4 @@
-"""Judges what the laboratory left: the invariants, and whether enough happened to mean anything."""
+"""Judges the results of the laboratory: the invariants, and whether enough happened to prove anything."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from prove.lab.sizes import RunSize
 
 L3_SHARE = 0.999
 SPARK_FROM = 12_000_000
-"""Rows that do not fit into a small machine's memory beside everything else."""
+"""Rows that do not fit into the memory of a small machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What became of a run."""
+    """The conclusion from a run."""
 
     judged: Mapping[str, Judgement]
     effects: Sequence[Effect]
     summary: summaries.ReportSummary
     shown_after: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of load until the calls of a counter-example were over, the soonest of each invariant, if it has any."""
+    """Seconds of load until the calls of the earliest counter-example of each invariant had ended."""
 
     @property
     def status(self) -> int:
-        """0 valid, 1 invalid, 2 unknown."""
+        """Return the exit status: 0 valid, 1 invalid, 2 unknown."""
         return {"valid": 0, "invalid": 1}.get(self.summary.verdict, 2)
 
 
 def conclude(finished: FinishedRun, size: RunSize, seed: int, repeat: str) -> Conclusion:
-    """Judges the run's folder, and writes the report into it."""
+    """Judge the run's folder, and write the report into it."""
     judged, digest = _judged(finished)
     tables, run = with_returns(digest), digest.run
     judged |= drilled(tables, run) | judge_tables(
@@ -62,7 +62,7 @@ def conclude(finished: FinishedRun, size: RunSize, seed: int, repeat: str) -> Co
         faults=summaries.faults_of(shown, run),
         figures=summaries.figures_of(judged, digest, tables, shown, _in_drill(tables, run))
         | ({"processors' speed, as a share of their best": round(finished.speed, 2)} if finished.speed else {}),
-        notes=tuple(notes) + tuple(f"a fault could not be made: {each}" for each in finished.failed),
+        notes=tuple(notes) + tuple(f"a fault could not be injected: {each}" for each in finished.failed),
         timeline=summaries.timeline_of(digest, finished.speed_by_minute),
     )
     write(finished.folder, summary)
@@ -71,7 +71,7 @@ def conclude(finished: FinishedRun, size: RunSize, seed: int, repeat: str) -> Co
 
 
 def _judged(finished: FinishedRun) -> tuple[dict[str, Judgement], Digest]:
-    """In this process where it fits into memory, else by Spark."""
+    """Judge in this process if the run fits into memory, else with Spark."""
     victims = frozenset(name for fault in finished.faults for name in fault.victims)
     if open_run(finished.folder).size < SPARK_FROM:
         history = load(finished.folder)
@@ -89,9 +89,9 @@ def write(folder: Path, summary: summaries.ReportSummary) -> None:
 
 
 def with_returns(digest: Digest) -> Tables:
-    """Adds how long it took to serve after each return of PostgreSQL: the first publish that was begun after it.
+    """Add the time until the first successful publish after each return of PostgreSQL.
 
-    Where the next fault came sooner than that, it proves nothing.
+    A return proves nothing if the next fault came earlier than that.
     """
     attempts, faults = digest.tables["attempt"], digest.run.faults
     ok = attempts.where(attempts.outcome == CallOutcome.OK)
@@ -108,14 +108,14 @@ def with_returns(digest: Digest) -> Tables:
 
 
 def shown_after(judged: Judgement, tables: Tables, run: RunInfo) -> float | None:
-    """The soonest of the counter-examples whose calls were kept; None where no call shows one."""
+    """Return the earliest time of the counter-examples whose calls were kept; None if no call shows one."""
     moments = [_shown_ns(violation, tables) for violation in judged.violations]
     known = [moment for moment in moments if moment]
     return (min(known) - run.load_ns[0]) / 1e9 if known else None
 
 
 def _shown_ns(violation: Violation, tables: Tables) -> int:
-    """When the last of its calls was over; 0 where it has none."""
+    """Return when the last of its calls ended; 0 if it has none."""
     last = 0
     for call in violation.calls:
         process, _, counter = call.rpartition("-")
@@ -127,7 +127,7 @@ def _shown_ns(violation: Violation, tables: Tables) -> int:
 
 
 def drilled(tables: Tables, run: RunInfo) -> dict[str, Judgement]:
-    """L3, of what was first tried while one server was killed every 10 s and nothing else happened."""
+    """Judge L3 for publishes that began while one server was killed every 10 s, without other faults."""
     tried = _in_drill(tables, run)
     if tried is None:
         return {}
@@ -136,7 +136,7 @@ def drilled(tables: Tables, run: RunInfo) -> dict[str, Judgement]:
 
 
 def _in_drill(tables: Tables, run: RunInfo) -> Tables | None:
-    """The publishes that L3 is about, if there are any."""
+    """Return the publishes for L3, if there are any."""
     seconds = run.targets.get("drill_seconds", 0.0)
     if not seconds:
         return None
@@ -144,7 +144,7 @@ def _in_drill(tables: Tables, run: RunInfo) -> Tables | None:
 
 
 def first_tried(attempts: TableColumns, began_ns: int, seconds: float) -> TableColumns:
-    """All attempts of what was first tried within so many seconds, and may be tried again: it has an identity."""
+    """Return all attempts of publishes that began in this time and have an identity, so that they may be repeated."""
     _, number = np.unique(attempts.identity, return_inverse=True)
     first = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, number, attempts.invoked_ns)
@@ -156,15 +156,15 @@ def _disturbed(at: int, others: Sequence[FaultInterval]) -> bool:
 
 
 def _notes(finished: FinishedRun, messages: int, size: RunSize, effects: Sequence[Effect]) -> list[str]:
-    """Why nothing can be concluded, if that is so."""
+    """Return why nothing can be concluded, if that is so."""
     kinds = {each.fault.kind for each in effects if each.counts}
     counted = sum(each.counts for each in effects)
-    notes = [f"a client broke: {each}" for each in finished.broken]
+    notes = [f"a client failed: {each}" for each in finished.broken]
     notes += [f"not drained within {size.drain_seconds:g} s: {each}" for each in finished.undrained]
     if messages < size.messages:
-        notes.append(f"{messages:,} messages were acknowledged; {size.messages:,} are asked for")
+        notes.append(f"{messages:,} messages were acknowledged; {size.messages:,} are required")
     if counted < size.faults or len(kinds) < size.kinds:
-        notes.append(f"{counted} faults of {len(kinds)} kinds count; {size.faults} of {size.kinds} kinds are asked for")
+        notes.append(f"{counted} faults of {len(kinds)} kinds count; {size.faults} of {size.kinds} kinds are required")
     return notes
 
 

@@ -1,9 +1,10 @@
-"""Who works in a run: the topics, the groups and their rules, and the client processes with their plans.
+"""The workload of a run: topics, groups and their rules, and the client processes with their plans.
 
-`orders` is the main topic, read by a lease group, by another that wants a fifth of it, by a cursor group, a tail reader
-and a replay. Its leases outlast most faults: what a lost owner had is run message by message, and a run would do
-nothing else. `jobs` has short leases, messages that kill their worker, and an operator who redrives what died. Of
-`short` only the newest are kept, and its group is too slow for that. `passing` is deleted and made anew all the time.
+`orders` is the main topic, read by a lease group, a second one with a filter that keeps a fifth, a cursor group, a tail
+reader and a replay. Its leases outlast most faults, because messages of a lost owner are delivered one at a time, which
+would dominate the run. `jobs` has short leases, messages that kill their worker, and an operator who redrives dead
+letters. `short` keeps only its newest messages, and its group is too slow for that. `passing` is deleted and recreated
+continually.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 ORDERS, JOBS, SHORT, PASSING = "orders", "jobs", "short", "passing"
 CURSOR_GROUP = "indexing"
 KEPT = 600
-"""Messages of each partition of `short`."""
+"""Messages that each partition of `short` keeps."""
 MOST_PARTITIONS = 12
 ODD = 0.0003
-"""Of messages: a third of them is as long as is allowed, which is much for a small machine."""
+"""Share of unusual messages. A third of them has the maximum length, which is much for a small machine."""
 DRIVERS = 2
-"""Of tiering, at most: so many ways lead to each server."""
+"""Maximum tiering drivers. Each has its own link to each server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class LeaseGroup:
     retries: RetryPolicy
     lease_ms: int
     max_messages: int
-    """Of a worker's call."""
+    """Messages per consume of a worker."""
     order: Order = Order.KEY
     filter: str | None = None
     workers: int = 3
@@ -100,7 +101,7 @@ def lease_groups(size: RunSize) -> tuple[LeaseGroup, ...]:
 
 
 class Workload:
-    """Makes topics and hires clients."""
+    """Creates topics and starts clients."""
 
     def __init__(self, topology: Topology, size: RunSize, seed: int) -> None:
         self._topology, self._size, self._seed = topology, size, seed
@@ -121,7 +122,7 @@ class Workload:
 
     @property
     def all_groups(self) -> list[tuple[str, str]]:
-        """Topic and name; the cursor group too."""
+        """Return topic and name of all groups, including the cursor group."""
         return [*((group.topic, group.name) for group in self.groups), (ORDERS, CURSOR_GROUP)]
 
     def make_topics(self) -> None:
@@ -162,18 +163,19 @@ class Workload:
         clients.start_role("tenant", "other_tenant", 1, self._tenant)
 
     def _start_drivers(self, count: int, *, within: float) -> None:
-        """Before all others: a JVM that starts takes much of the machine, and would look like a fault to them."""
+        """Start tiering drivers before all other clients: a starting JVM takes much of the machine, which would look
+        like a fault."""
         for driver in self._topology.clients.start_role("driver", "tiering_driver", count, self._driver):
             driver.started.wait(10.0)
             self._topology.clients.await_busy(driver, within=within)
 
     def churn(self) -> None:
-        """Members that come and go, until they are dismissed."""
+        """Start members that join and leave, until their role ends."""
         make = self._member("churn", members=self._size.churners, churn=True)
         self._topology.clients.start_role("churn", "member", 1, make)
 
     def add_partition(self) -> str:
-        """One more partition of `orders`, unless it has many; says what it did."""
+        """Add a partition to `orders`, unless it has many. Return what was done."""
         count = self.partitions[ORDERS]
         if count >= MOST_PARTITIONS:
             return "none: there are many"
@@ -185,7 +187,7 @@ class Workload:
                 return f"{count + 1} of {ORDERS}"
             except (OSError, RuntimeError):
                 continue
-        return "none: no server did it"
+        return "none: no server accepted it"
 
     # Plans ------------------------------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Workload:
         return make
 
     def _driver(self, name: str, slot: int, after: str) -> plans.ClientPlan:
-        # The one in another's place comes by the same way.
+        # A replacement uses the same links.
         number = self._drivers[name] = self._drivers.get(after, len(self._drivers) % DRIVERS)
         common = {**self._common("driver", name, slot), "ports": self._topology.driver_ports(number)}
         environment = self._topology.store_environment
@@ -259,7 +261,7 @@ class Workload:
     def _tenant(self, name: str, slot: int, after: str) -> plans.ClientPlan:
         mine = (self.groups[0].topic, self.groups[0].name)
         others = [(group, topic) for topic, group in self.all_groups if (topic, group) != mine]
-        # Messages begin with the names of their makers.
+        # Messages begin with the names of their producers.
         words = [f"{maker}-" for maker in self.publishing]
         words += [group for group, _ in others if group not in self.partitions]
         return plans.OtherTenantPlan(

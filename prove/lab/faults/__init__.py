@@ -1,4 +1,4 @@
-"""Faults by their names, grouped in files by the part that they hit."""
+"""Faults by their names, grouped in files by the affected part."""
 
 from prove.lab.faults import clients, clocks, groups, network, object_store, postgres, resources, servers, tiering
 from prove.lab.faults.fault import BaseFault, Fault

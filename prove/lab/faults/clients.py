@@ -1,4 +1,4 @@
-"""Faults of clients: killed with work in client, stopped and back with answers that are too late."""
+"""Faults of clients: killed while they hold work, or stopped and resumed, so that their answers come too late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _OfClient(BaseFault):
-    """One client of some roles, while it is busy."""
+    """Affects one client of some roles, while it is busy."""
 
     roles = WORKING
 
@@ -24,17 +24,17 @@ class _OfClient(BaseFault):
             if not busy or topology.clients.await_busy(client, within=1.0):
                 break
         else:
-            raise Busy(f"no {' or '.join(sorted(self.roles))} has anything to do")
+            raise Busy(f"no {' or '.join(sorted(self.roles))} has work to do")
         self.claim(topology, [client.name])
         self.about, self.victims = client.name, frozenset({client.name})
         return client
 
 
 class WorkerKilled(_OfClient):
-    """kill -9 with leases held: others get the messages when the leases are over."""
+    """kill -9 while it holds leases: others get the messages when the leases end."""
 
     kind = "worker killed"
-    # Another worker gets what it had.
+    # Another worker gets its messages.
     counts_by = Evidence.by(Symptom.REDELIVERED, roles=WORKING, after=20.0)
 
     def begin(self, topology: Topology, chance: random.Random) -> None:
@@ -43,7 +43,7 @@ class WorkerKilled(_OfClient):
 
 
 class WorkerStopped(_OfClient):
-    """SIGSTOP beyond its leases, and back: it answers for what it no longer has."""
+    """SIGSTOP for longer than its leases, then SIGCONT: it answers for messages that it no longer holds."""
 
     kind = "worker stopped, then answers"
     counts_by = Evidence.by(Symptom.REFUSED, Symptom.REDELIVERED, roles=WORKING, after=8.0)
@@ -61,7 +61,7 @@ class WorkerStopped(_OfClient):
 
 
 class MemberStopped(WorkerStopped):
-    """SIGSTOP beyond its session, and back: it commits in partitions that others have now."""
+    """SIGSTOP for longer than its session, then SIGCONT: it commits in partitions that others own now."""
 
     kind = "member stopped, then commits"
     counts_by = Evidence.by(Symptom.REFUSED, roles=MEMBERS, after=8.0)
@@ -69,7 +69,7 @@ class MemberStopped(WorkerStopped):
 
 
 class ProducerKilled(_OfClient):
-    """kill -9 while a call is on its way; another process repeats the batch, at another server."""
+    """kill -9 while a call is in progress. Another process repeats the batch at another server."""
 
     kind = "producer killed after sending"
     counts_by = Evidence.by(Symptom.UNKNOWN, roles=PUBLISHING)
@@ -81,7 +81,7 @@ class ProducerKilled(_OfClient):
 
 
 class TieringDriverKilled(_OfClient):
-    """kill -9 of who moves messages to files, wherever it is."""
+    """kill -9 of the tiering driver, at any point."""
 
     kind = "tiering killed"
     counts_by = Evidence.by(Symptom.RESTARTED, roles=TIERING)
@@ -94,10 +94,10 @@ class TieringDriverKilled(_OfClient):
 
 
 class MemberKilled(_OfClient):
-    """kill -9 of a process with members: its partitions go to others when its session is over."""
+    """kill -9 of a process with members: others get its partitions when its session ends."""
 
     kind = "member killed"
-    # What it was reading is read again; its own calls are left without an answer.
+    # Others read the same messages again; its own calls get no response.
     counts_by = Evidence.by(Symptom.UNKNOWN, roles=MEMBERS)
     roles = frozenset({"indexing"})
 

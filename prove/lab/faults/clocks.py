@@ -1,7 +1,8 @@
-"""Faults of clocks: those of servers are wrong, ahead or behind. Leases must not notice: the database's clock decides.
+"""Faults of clocks: server clocks are ahead or behind. Leases must not be affected, because the database clock decides.
 
-Servers run under libfaketime, which reads by how much from a file, once a second. Only the wall's clock is wrong: no
-machine sets the other one. A Python process under it must not call `time.sleep`, which fails; a server never does.
+Servers run under libfaketime, which reads the offset from a file once a second. Only the wall clock is wrong: the
+monotonic clock of a machine is never set. A Python process under libfaketime must not call `time.sleep`, which fails; a
+server never does.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
     from prove.lab.topology import Topology
 
 PLACED = "LAKELOG_FAKETIME"
-"""Where the library is, if it is not where Debian puts it."""
+"""Path of the library, if it is not where Debian installs it."""
 
 
 def library() -> Path | None:
-    """libfaketime, if it is installed."""
+    """Return the path of libfaketime, or None if it is not installed."""
     if PLACED in os.environ:
         return Path(os.environ[PLACED])
     return next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
 def faked(clock: Path) -> dict[str, str]:
-    """The environment of a process whose clock can be set by that file; nothing where it cannot be."""
+    """Return the environment of a process whose clock that file sets; empty if libfaketime is not installed."""
     found = library()
     if found is None:
         return {}
@@ -39,14 +40,14 @@ def faked(clock: Path) -> dict[str, str]:
         "FAKETIME_TIMESTAMP_FILE": str(clock),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        # Or threads that wait for the interpreter's lock with a timeout do not wait, and take a processor each.
+        # Otherwise threads that wait for the interpreter lock with a timeout spin and take a processor each.
         "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         "NO_FAKE_STAT": "1",
     }
 
 
 def set_clock(clock: Path, seconds: float) -> None:
-    """In one step: half a file would be another time."""
+    """Set the clock atomically: a partly written file would mean another time."""
     beside = clock.with_suffix(".new")
     beside.parent.mkdir(parents=True, exist_ok=True)
     beside.write_text(f"{seconds:+.3f}\n")
@@ -54,10 +55,10 @@ def set_clock(clock: Path, seconds: float) -> None:
 
 
 class ClockAhead(BaseFault):
-    """Of all servers, by more than any lease, and by something else each: whichever decides for a group is wrong."""
+    """All server clocks are ahead by more than any lease, each by a different amount, so every server is wrong."""
 
     kind = "servers' clocks ahead"
-    # It must not be noticed at all, and so never counts.
+    # It must have no effect, and therefore never counts.
     counts_by = Evidence.by()
     sign = 1
 

@@ -1,6 +1,6 @@
-"""What a fault is: it begins, lasts for its seconds, and ends; and the history must show that it did something.
+"""The interface of faults: a fault begins, lasts for some seconds and ends, and the history must show an effect.
 
-A new kind is a class in one of the files beside this one, and a line in the table `KINDS`.
+A new kind is a class in one of the files in this folder, and a line in the table `KINDS`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Symptom(Enum):
-    """What in a history shows a fault."""
+    """An effect in a history that shows a fault."""
 
     UNKNOWN = "a call of unknown outcome"
     REFUSED = "a call that was refused"
-    REDELIVERED = "a message delivered again that nobody gave back"
-    RESTARTED = "a driver of tiering in the place of a killed one"
-    TIERED_AGAIN = "a pass of tiering that failed, or found segments begun, taken or damaged"
+    REDELIVERED = "a message delivered again without being given back"
+    RESTARTED = "a tiering driver that replaces a killed one"
+    TIERED_AGAIN = "a tiering pass that failed, or found segments begun, taken or damaged"
 
 
 PUBLISHING = frozenset({"producer", "numbered", "jobber", "shortener"})
@@ -38,7 +38,7 @@ ALL = PUBLISHING | WORKING | READING | MEMBERS
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """By which signs, of which clients, and how long after its end at the latest."""
+    """The symptoms that show a fault, the roles that can show it, and the maximum time after its end."""
 
     signs: frozenset[Symptom]
     roles: frozenset[str] = ALL
@@ -50,15 +50,15 @@ class Evidence:
 
 
 class Fault(Protocol):
-    """One fault of a run. `about` and `victims` are known once it has begun."""
+    """One fault of a run. `about` and `victims` are known after it has begun."""
 
     kind: ClassVar[str]
     counts_by: ClassVar[Evidence]
     seconds: float
-    """How long it lasts; the run may end it early."""
+    """Duration. The run may end the fault early."""
     about: str
     victims: frozenset[str]
-    """Processes; if there are any, only they can show it."""
+    """Affected processes. If there are any, only they can show the fault."""
 
     def begin(self, topology: Topology, chance: random.Random) -> None: ...
 
@@ -66,25 +66,26 @@ class Fault(Protocol):
 
 
 class BaseFault:
-    """What faults share: what they have claimed is freed when they end."""
+    """The base of faults. The claims of a fault are released when it ends."""
 
     kind: ClassVar[str] = ""
     counts_by: ClassVar[Evidence] = Evidence.by(Symptom.UNKNOWN)
     is_hard: ClassVar[bool] = False
-    """Takes much of a small machine, and a short run has no time to make up for it: in long ones only, or by name."""
+    """Whether the fault takes much of a small machine. A short run cannot make up for it, so only long runs inject it,
+    or runs that name it."""
     drivers: ClassVar[int] = 0
-    """So many drivers of tiering have to be there for it."""
+    """Number of tiering drivers that the fault needs."""
 
     def __init__(self) -> None:
         self.target = ""
-        """The one that `claim_one` takes, where it is not to be by chance."""
+        """The name that `claim_one` takes, instead of a random one."""
         self.seconds = 2.0
         self.about = ""
         self.victims: frozenset[str] = frozenset()
         self.began_ns = 0
-        """When it had what it claims, on the monotonic clock: until then it waits for others. 0: it claims nothing."""
+        """When the fault got its claims, on the monotonic clock. 0: it claims nothing."""
         self.has_disturbed = False
-        """Said by one that may find that it cannot be made when others have felt it already."""
+        """Whether a fault that then fails has already disturbed others."""
         self._claimed: set[str] = set()
 
     def begin(self, topology: Topology, chance: random.Random) -> None:

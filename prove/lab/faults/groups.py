@@ -1,4 +1,4 @@
-"""Faults of groups: members come and go without end, partitions are added under load."""
+"""Faults of groups: members join and leave continually, and partitions are added under load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Churn(BaseFault):
-    """Many members join and leave, one every 200 ms and more often."""
+    """Many members join and leave, at least one every 200 ms."""
 
     kind = "members come and go"
     counts_by = Evidence.by(Symptom.REFUSED, Symptom.UNKNOWN, roles=MEMBERS)
@@ -29,7 +29,7 @@ class Churn(BaseFault):
 
 
 class PartitionsAdded(BaseFault):
-    """Producers that number their batches are told, and choose anew; members get more to read."""
+    """Partitions are added. Producers with sequence numbers are refused and choose again; members get more to read."""
 
     kind = "partitions added"
     counts_by = Evidence.by(Symptom.REFUSED, roles=PUBLISHING | MEMBERS, after=4.0)

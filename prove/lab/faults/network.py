@@ -1,4 +1,4 @@
-"""Faults of links: down, half-open, slow, answers lost after the commit, requests that come late."""
+"""Faults of links: down, half-open, slow, lost responses after the commit, and late requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _OfLink(BaseFault):
-    """The link between clients and one server, or between a server and one cell."""
+    """Affects the link between clients and one server, or between a server and one cell."""
 
     def claim_server(self, topology: Topology, chance: random.Random) -> LabServer:
         server = topology.server(self.claim_one(topology, topology.server_names, chance))
@@ -54,7 +54,7 @@ class LinkHalfOpen(_OfLink):
 
 
 class SlowLink(_OfLink):
-    """Slower than clients wait for."""
+    """The link is slower than the clients' timeout."""
 
     kind = "slow link"
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, Symptom.REFUSED, after=5.0)
@@ -65,7 +65,7 @@ class SlowLink(_OfLink):
 
 
 class AnswersDropped(_OfLink):
-    """The server did it and answered; the answer is lost."""
+    """The server performs the call and responds, but the response is lost."""
 
     kind = "answer dropped after the commit"
 
@@ -93,7 +93,7 @@ class DatabaseHalfOpen(_OfLink):
 
 
 class DatabaseAnswersDropped(_OfLink):
-    """PostgreSQL committed; the server never hears of it."""
+    """PostgreSQL commits, but the server gets no response."""
 
     kind = "commit's answer dropped"
 
@@ -103,7 +103,7 @@ class DatabaseAnswersDropped(_OfLink):
 
 
 class RequestsLate(_OfLink):
-    """Publishes and answers that their senders have given up, and repeated elsewhere, arrive after all."""
+    """Publishes and answers that their senders have given up and repeated elsewhere still arrive."""
 
     kind = "request replayed later"
     counts_by = Evidence.by(Symptom.UNKNOWN, roles=PUBLISHING | WORKING)
@@ -122,7 +122,7 @@ class RequestsLate(_OfLink):
 
 
 class OldAnswer(BaseFault):
-    """An owner's answer is under way when it is killed, and arrives when others have its messages."""
+    """An owner is killed while its answer is in transit, and the answer arrives when others hold its messages."""
 
     kind = "old ack after a new lease"
     counts_by = Evidence.by(Symptom.REFUSED, roles=frozenset({"late"}), after=2.0)
@@ -132,13 +132,13 @@ class OldAnswer(BaseFault):
         self.claim(topology, ["old answer"])
         self._server, self._held = self._caught(topology)
         if self._held is None:
-            raise Busy("no answer came by")
+            raise Busy("no answer was sent")
         owner = self._held.body["owner"].removesuffix("-thief")
         self.about = f"of {owner}"
         topology.clients.kill9(next(client for client in topology.clients.processes if client.name == owner))
 
     def _caught(self, topology: Topology) -> tuple[LabServer, HeldRequest | None]:
-        """The next answer at any server; its sender is left without a word."""
+        """Return the next answer at any server. Its sender gets no response."""
         for server in topology.servers:
             server.client_link.hold(1, b"/groups/jobs/answers ", hangs=True)
         try:

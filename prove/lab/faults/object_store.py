@@ -1,4 +1,4 @@
-"""Faults of the object store: errors, silence, lost answers, bodies that break off, files that hold other bytes."""
+"""Faults of the object store: errors, timeouts, lost responses, truncated bodies, and corrupted files."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from prove.lab.topology import Topology
 
 _SHOWN = Evidence.by(Symptom.UNKNOWN, Symptom.TIERED_AGAIN, roles=READING | TIERING, after=20.0)
-"""Servers and drivers repeat what failed: readers that wait too long see it, or a pass that gave up."""
+"""Servers and drivers retry, so the fault shows in readers that time out, or in a pass that gave up."""
 
 DAMAGES = {
-    "they break off": S3Faults(truncated=1.0),
-    "they are too short": S3Faults(shortened=1.0),
-    "one bit is another": S3Faults(flipped=1.0),
-    "those of another file": S3Faults(swapped=1.0),
+    "truncated": S3Faults(truncated=1.0),
+    "too short": S3Faults(shortened=1.0),
+    "one bit flipped": S3Faults(flipped=1.0),
+    "bytes of another file": S3Faults(swapped=1.0),
 }
 
 
 class _OfStore(BaseFault):
-    """One at a time."""
+    """Affects the object store. Only one such fault is active at a time."""
 
     counts_by = _SHOWN
     drivers = 1
 
     def claim_store(self, topology: Topology, chance: random.Random, least: float, most: float) -> None:
-        # As long as the longest of the others has it.
+        # Wait for as long as the longest of these faults lasts.
         self.claim(topology, ["object store"], within=30.0)
         self.seconds = chance.uniform(least, most)
 
@@ -41,7 +41,7 @@ class _OfStore(BaseFault):
 
 
 class StoreFails(_OfStore):
-    """500 and 503; the store has seen nothing."""
+    """The store returns 500 and 503, and does nothing."""
 
     kind = "object store answers 5xx"
 
@@ -51,7 +51,7 @@ class StoreFails(_OfStore):
 
 
 class StoreStalls(_OfStore):
-    """It does what it was asked, and does not answer."""
+    """The store performs requests, but does not respond."""
 
     kind = "object store times out"
 
@@ -61,7 +61,7 @@ class StoreStalls(_OfStore):
 
 
 class StoreSlow(_OfStore):
-    """Every request takes seconds: readers of history wait, and what others ask for does not."""
+    """Every request takes seconds: readers of history wait, and other calls do not."""
 
     kind = "object store takes seconds"
 
@@ -71,7 +71,7 @@ class StoreSlow(_OfStore):
 
 
 class StoredUntold(_OfStore):
-    """The file is there; its writer sees the connection break, and finds it there when it tries again."""
+    """The file is stored, but its writer sees the connection break, and finds the file when it retries."""
 
     kind = "PUT stored, answer lost"
 
@@ -81,7 +81,7 @@ class StoredUntold(_OfStore):
 
 
 class BodiesDamaged(_OfStore):
-    """What is read breaks off, is shorter than it should be, or is not what was stored."""
+    """A response is truncated, too short, or has other bytes than were stored."""
 
     kind = "object store answers other bytes"
 
@@ -92,9 +92,9 @@ class BodiesDamaged(_OfStore):
 
 
 class FilesSpoilt(_OfStore):
-    """A partial upload, a bit that flipped on the disk, a swapped file. Some are good, so that tiering gets on.
+    """A partial upload, a flipped bit on disk, or a swapped file. Some files are good, so that tiering progresses.
 
-    Drivers are slow to look at what they have registered: whoever trusts it too early has the time to.
+    Drivers wait before they verify registered files, so that a server that trusts them too early has time to do so.
     """
 
     kind = "stored as other bytes"

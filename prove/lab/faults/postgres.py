@@ -1,4 +1,5 @@
-"""Faults of PostgreSQL: a cluster is killed, stopped, loses its sessions or its disk, is overrun, or cannot vacuum."""
+"""Faults of PostgreSQL: a cluster is killed, stopped, loses its sessions or its disk, is overloaded, or cannot
+vacuum."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
 APPEND_WITHIN = 2.0
 TOLD_AFTER = 0.03
-"""From a commit until its caller knows of it."""
+"""Time from a commit until its caller has the response."""
 
 
 class BackendsTerminated(BaseFault):
-    """All sessions of the servers in one cell are ended."""
+    """All sessions of the servers in one cell are terminated."""
 
     kind = "backends terminated"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -40,7 +41,7 @@ class BackendsTerminated(BaseFault):
         self._terminate()
 
     def end(self, topology: Topology) -> None:
-        # A second time: most of the first were idle, and nobody noticed.
+        # Repeat it, because most of the first sessions were idle.
         self._terminate()
         self.release(topology)
 
@@ -50,7 +51,7 @@ class BackendsTerminated(BaseFault):
 
 
 class PostgresKilled(BaseFault):
-    """SIGKILL to the postmaster and all of its processes, just after a publish; it recovers from its log."""
+    """SIGKILL to the postmaster and all its processes, just after a publish. It recovers from its log."""
 
     kind = "postgres killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -68,7 +69,7 @@ class PostgresKilled(BaseFault):
 
 
 def _await_append(url: str) -> None:
-    """Until somebody was told of a message, as far as one can see from here; or some time has passed."""
+    """Wait until a publish was probably acknowledged, or some time has passed."""
     late = time.monotonic() + APPEND_WITHIN
     with psycopg.connect(url, autocommit=True) as connection:
         ends = "select pid, max(next_offset) from lakelog.head group by pid order by pid"
@@ -79,7 +80,7 @@ def _await_append(url: str) -> None:
 
 
 class PostgresStopped(BaseFault):
-    """SIGSTOP to all of its processes, beyond the leases, and back."""
+    """SIGSTOP to all its processes for longer than the leases, then SIGCONT."""
 
     kind = "postgres stopped and back"
     counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
@@ -94,7 +95,7 @@ class PostgresStopped(BaseFault):
         self.release(topology)
 
 
-# What strace makes of its calls: of the next ones, or of all.
+# The effect that strace gives to its calls: to the next ones, or to all.
 DISKS = {
     "fdatasync: EIO": "inject=fdatasync:error=EIO:when=1",
     "fdatasync: ENOSPC": "inject=fdatasync:error=ENOSPC:when=1",
@@ -104,9 +105,9 @@ DISKS = {
 
 
 class DiskFails(BaseFault):
-    """Writing or flushing fails, of the log or of tables: whoever is told of an error may have committed.
+    """Writes or flushes of the log or of tables fail. A caller that gets an error may have committed.
 
-    A flush of the log that fails ends all sessions, and the cluster recovers from what is on the disk.
+    A failed flush of the log ends all sessions, and the cluster recovers from the disk.
     """
 
     kind = "disk fails"
@@ -128,7 +129,7 @@ class DiskFails(BaseFault):
         self._tracer: Process = topology.supervisor.start(argv, name="strace")
 
     def end(self, topology: Topology) -> None:
-        # Not by SIGKILL: who is traced must be let go.
+        # Not by SIGKILL, because a traced process must be released.
         if self._tracer.running:
             self._tracer.terminate()
         _await_cluster(self._cluster)
@@ -136,7 +137,7 @@ class DiskFails(BaseFault):
 
 
 class ConnectionStorm(BaseFault):
-    """Strangers take every connection that there is, and the servers' sessions are ended."""
+    """Other clients take every connection, and the servers' sessions are terminated."""
 
     kind = "connection storm"
     is_hard = True
@@ -156,7 +157,7 @@ class ConnectionStorm(BaseFault):
         self.about += f", {len(self._taken)} connections"
 
     def _take(self, cluster: Cluster) -> None:
-        """Until there is none left."""
+        """Take connections until there are none left."""
         with contextlib.suppress(psycopg.OperationalError):
             while True:
                 self._taken.append(psycopg.connect(cluster.url(), autocommit=True, connect_timeout=2))
@@ -168,27 +169,27 @@ class ConnectionStorm(BaseFault):
 
 
 def _serving(topology: Topology, name: str) -> Cluster:
-    """The cluster of a cell, when it has come back from the fault before."""
+    """Return the cluster of a cell after it has recovered from the previous fault."""
     cluster = topology.cluster(name)
     _await_cluster(cluster)
     return cluster
 
 
 def _await_cluster(cluster: Cluster) -> None:
-    """Until it serves: one that ended is started, one that recovers is waited for."""
+    """Wait until the cluster serves. Start it if it has ended."""
     if not cluster.running:
         cluster.start()
     try:
-        eventually(cluster._answers, within=60, every=0.1, what="the cluster answers")
+        eventually(cluster._answers, within=60, every=0.1, what="the cluster responds")
     except NeverTrue as exc:
         raise Busy("the cluster does not come back") from exc
 
 
 class HeldSnapshot(BaseFault):
-    """A transaction that stays open with a snapshot: nothing can be vacuumed meanwhile."""
+    """An open transaction holds a snapshot, so nothing can be vacuumed."""
 
     kind = "held xmin"
-    # It must not be noticed at all, and so never counts.
+    # It must have no effect, and therefore never counts.
     counts_by = Evidence.by()
 
     def begin(self, topology: Topology, chance: random.Random) -> None:
@@ -201,7 +202,7 @@ class HeldSnapshot(BaseFault):
             self._connection.execute("set transaction isolation level repeatable read")
             self._connection.execute("select count(*) from pg_class")
         except psycopg.OperationalError:
-            # Another fault has the cluster.
+            # Another fault affects the cluster.
             self.about += ", which was down"
 
     def end(self, topology: Topology) -> None:

@@ -1,4 +1,4 @@
-"""Faults of resources: a server gets no more file descriptors, no more memory, or nobody gets a processor."""
+"""Faults of resources: a server runs out of file descriptors or memory, or all processors are busy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 
 class _Limited(BaseFault):
-    """One server under a limit of the kernel's. It may die of it, and is started again then."""
+    """Limits a resource of one server. The server may die, and is restarted then."""
 
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REFUSED, after=5.0)
     is_hard = True
@@ -33,7 +33,7 @@ class _Limited(BaseFault):
         process.rlimit(self.resource, (self.most(process, chance), self._before[1]))
 
     def most(self, process: psutil.Process, chance: random.Random) -> int:
-        """What it may have from now on; what it has already stays with it."""
+        """Return the new limit. Resources that the server has already are kept."""
         raise NotImplementedError
 
     def end(self, topology: Topology) -> None:
@@ -41,14 +41,14 @@ class _Limited(BaseFault):
         if process.running:
             psutil.Process(process.pid).rlimit(self.resource, self._before)
         else:
-            self.about += ", which died of it"
+            self.about += ", which died"
             process.restart()
         topology.await_ready(self._server)
         self.release(topology)
 
 
 class DescriptorsGone(_Limited):
-    """It can accept nobody, and open no connection to its databases."""
+    """The server can accept no connection, and open none to its databases."""
 
     kind = "server out of file descriptors"
     resource = psutil.RLIMIT_NOFILE
@@ -58,7 +58,7 @@ class DescriptorsGone(_Limited):
 
 
 class MemoryGone(_Limited):
-    """It gets a few MiB more, and then none."""
+    """The server gets a few more MiB, and then none."""
 
     kind = "server out of memory"
     resource = psutil.RLIMIT_AS
@@ -68,7 +68,7 @@ class MemoryGone(_Limited):
 
 
 class ProcessorsTaken(BaseFault):
-    """Others compute on all of them, and come first."""
+    """Other processes with a higher priority use all processors."""
 
     kind = "processors taken"
     is_hard = True

@@ -1,4 +1,4 @@
-"""Faults of servers: killed, at a point too, stopped and back, restarted one after another."""
+"""Faults of servers: killed at any time or at a fail point, stopped and resumed, or restarted in sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ServerKilled(BaseFault):
-    """kill -9 of one server; a new process takes its place."""
+    """kill -9 of one server, which is then restarted."""
 
     kind = "server killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -31,7 +31,7 @@ class ServerKilled(BaseFault):
         self.release(topology)
 
 
-# And how often each may be passed before it ends the server.
+# Each fail point with the maximum number of passes before it ends the server.
 POINTS = {
     "append.before_statement": 8,
     "publish.after_commit": 8,
@@ -43,9 +43,9 @@ REACHED_SECONDS = 12.0
 
 
 class ServerKilledAtPoint(BaseFault):
-    """One server ends itself at a named point: before or behind a commit of messages or of leases, before a drop.
+    """A server ends itself at a fail point: before or after a commit of messages or leases, or before a drop.
 
-    It is started anew for that, so that its fail points are armed.
+    It is restarted first, to arm its fail points.
     """
 
     kind = "server killed at a point"
@@ -97,7 +97,7 @@ class ServersKilled(BaseFault):
 
 
 class ServerStopped(BaseFault):
-    """SIGSTOP beyond short leases that it has given, and back: it wakes up with decisions of another time."""
+    """SIGSTOP for longer than short leases that it has granted, then SIGCONT: its decisions are outdated."""
 
     kind = "server stopped and back"
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, after=5.0)
@@ -113,17 +113,17 @@ class ServerStopped(BaseFault):
 
 
 class RollingRestart(BaseFault):
-    """SIGTERM, drain and start, one server after the other."""
+    """SIGTERM, drain and start, one server at a time."""
 
     kind = "rolling restart"
-    # Drained calls are answered: connections that end between two calls are all that clients may see.
+    # Drained calls are answered, so clients may only see connections that end between two calls.
     counts_by = Evidence.by(Symptom.UNKNOWN)
 
     def begin(self, topology: Topology, chance: random.Random) -> None:
         self.seconds = 0.1
         self.about = "one after the other"
         for server in topology.servers:
-            # One at a time, so that other faults may hit the others.
+            # Claim one at a time, so that other faults may affect the others.
             self.claim(topology, [server.name], within=30.0)
             server.process.terminate()
             server.process.start()

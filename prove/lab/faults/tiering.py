@@ -1,6 +1,6 @@
-"""Faults of tiering: its driver dies at a named point, a task dies, two drivers do the same, an answer is lost.
+"""Faults of tiering: the driver dies at a fail point, a task dies, two drivers do the same work, a response is lost.
 
-Two drivers are always there, and the election lets one of them work: who is killed is missed by nobody.
+Two drivers always run, and the election lets one of them work, so the other replaces a killed one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prove.lab.topology import Topology
     from tests.kit.proxy import FaultProxy
 
-# A point in the driver ends it there. A point in a task stops the task there, and then the driver is killed.
+# A fail point in the driver ends it. A fail point in a task stops the task, and then the driver is killed.
 DRIVER_POINTS = {
     "before PUT": "tier.before_put=stop",
     "between PUTs": "tier.before_put=stop@2",
@@ -41,7 +41,7 @@ _AGAIN = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
 
 
 class _OfDriver(BaseFault):
-    """One driver that works, with fail points of its own."""
+    """Affects one working driver, with its own fail points."""
 
     drivers = 2
 
@@ -53,7 +53,7 @@ class _OfDriver(BaseFault):
             if topology.clients.await_busy(client, within=8.0):
                 self.victims = frozenset({client.name})
                 return client
-        raise Busy("no driver is at work")
+        raise Busy("no driver is working")
 
     def arm(self, topology: Topology, client: ClientProcess, points: str) -> None:
         self._points = topology.folder / POINTS / client.name
@@ -68,7 +68,7 @@ class _OfDriver(BaseFault):
 
 
 class DriverKilled(_OfDriver):
-    """kill -9 at a point that the seed draws."""
+    """kill -9 at a random fail point."""
 
     kind = "tiering killed at a point"
     drivers = 1
@@ -86,7 +86,7 @@ class DriverKilled(_OfDriver):
             )
         except NeverTrue as exc:
             self.disarm()
-            raise Busy(f"{client.name} did not come to its point {where}") from exc
+            raise Busy(f"{client.name} did not reach its fail point {where}") from exc
         tree = _children(client)
         topology.clients.kill9(client)
         for child in tree:
@@ -95,7 +95,7 @@ class DriverKilled(_OfDriver):
 
 
 class TaskKilled(_OfDriver):
-    """A task's process dies when its file is stored, again and again: the driver lives, and its pass fails."""
+    """A task's process dies repeatedly after its file is stored. The driver survives, and its pass fails."""
 
     kind = "tiering task killed"
     counts_by = _AGAIN
@@ -108,7 +108,8 @@ class TaskKilled(_OfDriver):
 
 
 class DriverStopped(_OfDriver):
-    """SIGSTOP after the commit, until the other driver has taken over; then it goes on with what it had in mind."""
+    """SIGSTOP after the commit until the other driver has taken over, then SIGCONT: it continues with outdated
+    plans."""
 
     kind = "tiering stopped and back"
     counts_by = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
@@ -117,7 +118,7 @@ class DriverStopped(_OfDriver):
         self.seconds = chance.uniform(9.0, 11.0)
         self._client = self.choose(topology, chance)
         self.about = self._client.name
-        # The other one shows it, too.
+        # The other driver shows it, too.
         self.victims = frozenset()
         self.arm(topology, self._client, "tier.registered=stop@1")
         try:
@@ -134,12 +135,12 @@ class DriverStopped(_OfDriver):
 
 
 class TwoDrivers(BaseFault):
-    """Both drivers on the same ranges at the same time, whatever the election says."""
+    """Both drivers work on the same ranges at the same time, without the election."""
 
     kind = "two drivers on one range"
     counts_by = _AGAIN
     drivers = 2
-    # Each waits between two steps, for the other one to come between.
+    # Each waits between two steps, so that the other can act in between.
     points = "tier.planned=delay,tier.written=delay,tier.registered=delay"
 
     def begin(self, topology: Topology, chance: random.Random) -> None:
@@ -155,7 +156,8 @@ class TwoDrivers(BaseFault):
 
 
 class RegistrationUntold(TwoDrivers):
-    """Segments are registered, and one driver never hears it, however often it asks; the other goes on with them."""
+    """Segments are registered, and one driver never gets the response, however often it retries; the other
+    continues."""
 
     kind = "registration's answer lost"
     points = ""
@@ -168,7 +170,7 @@ class RegistrationUntold(TwoDrivers):
             link.drop_answers(matching=self.call)
 
     def muted(self, topology: Topology, chance: random.Random) -> list[FaultProxy]:
-        """The ways on which nothing is heard."""
+        """Return the links whose responses are dropped."""
         number = chance.randrange(DRIVERS)
         return [server.driver_links[number] for server in topology.servers]
 
@@ -180,7 +182,7 @@ class RegistrationUntold(TwoDrivers):
 
 
 class VerificationUntold(RegistrationUntold):
-    """Segments count from now on, and no driver hears it of its own."""
+    """Segments are verified, and no driver gets the response to its call."""
 
     kind = "verification's answer lost"
     call = b"/segments/verified HTTP/"
@@ -190,7 +192,7 @@ class VerificationUntold(RegistrationUntold):
 
 
 class HotDeleteKilled(BaseFault):
-    """All servers are killed while one of them drops a hot table, and waits for somebody who reads it."""
+    """All servers are killed while one of them drops a hot table and waits for a reader of it."""
 
     kind = "servers killed in a hot delete"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -209,7 +211,7 @@ class HotDeleteKilled(BaseFault):
             raise Busy(f"no hot table of {self.about} was about to be dropped") from exc
 
     def _killed(self, topology: Topology, watcher: psycopg.Connection[tuple[object, ...]]) -> bool:
-        """At the moment that a drop waits. It gives up soon, and comes again."""
+        """Kill the servers while a drop waits. A drop soon gives up and retries."""
         waits = "select 1 from pg_stat_activity where query like '%roll_drop%' and wait_event_type = 'Lock'"
         if watcher.execute(waits).fetchone() is None:
             return False
@@ -231,7 +233,7 @@ class HotDeleteKilled(BaseFault):
 
 
 def _read_hot(reader: psycopg.Connection[tuple[object, ...]]) -> None:
-    """All hot tables, in a transaction that stays open: none of them can be dropped."""
+    """Read all hot tables in a transaction that stays open, so that none can be dropped."""
     for (roll,) in reader.execute("select roll from lakelog.roll").fetchall():
         with contextlib.suppress(psycopg.errors.UndefinedTable), reader.transaction():
             reader.execute(sql.SQL("select 1 from lakelog.{} limit 1").format(sql.Identifier(f"hot_{roll}")))

@@ -1,6 +1,6 @@
-"""Plain HTTP with a limit of time: one server is used until it fails, then the next. It repeats nothing by itself.
+"""Plain HTTP calls with a timeout. A caller uses one server until it fails, then the next, and never retries by itself.
 
-What a caller is told is what a history has: ok, a definite refusal of ours, or unknown.
+Outcomes are those of a history: ok, a definite refusal, or unknown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from prove.history.lines import Told
 from prove.history.recorder import HistoryRecorder
 
 TOKEN = "LAKELOG_TOKEN"
-"""Where processes of the clients have it from."""
+"""Environment variable with the access token of client processes."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallReply:
-    """What became of a call: its outcome, the decoded body, and the problem's code or what broke."""
+    """The result of a call: its outcome, the decoded body, and the problem code or the error."""
 
     outcome: Told
     data: Any = None
@@ -41,7 +41,7 @@ def headers(token: str) -> dict[str, str]:
 
 
 class HttpCaller:
-    """One connection at a time, to the wires in front of the servers."""
+    """One connection at a time, through the proxies of the servers."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class HttpCaller:
         first: int = 0,
         token: str | None = None,
     ) -> None:
-        """`token`: else that of the clients."""
+        """Create a caller. `token` defaults to that of the environment."""
         self._ports = [*ports[first % len(ports) :], *ports[: first % len(ports)]]
         self._timeout = timeout
         self._recorder = recorder
@@ -63,12 +63,12 @@ class HttpCaller:
         self._failures = 0
 
     def settle(self) -> None:
-        """To be called before a call is written down: a pause where the last ones failed, so that servers can start."""
+        """Pause if the last calls failed, so that servers can start. Call it before a call is recorded."""
         if self._failures:
             time.sleep(min(0.5, 0.02 * 2**self._failures) * self._dice.uniform(0.5, 1.0))
 
     def call(self, method: str, path: str, body: Any = None, *, more: float = 0.0) -> CallReply:
-        """`more` seconds are what a long poll may take beyond the limit."""
+        """Make a call. `more` is the additional time in seconds that a long poll may take."""
         self.choose()
         try:
             connection = self._connected(self._timeout + more)
@@ -82,21 +82,21 @@ class HttpCaller:
         return self._judged(answer, data, decoded)
 
     def choose(self) -> int:
-        """The port of the server that the next call goes to."""
+        """Return the port of the server for the next call."""
         if time.monotonic() > self._move_at:
-            # Else all clients soon use the one server that had no fault for a while.
+            # Otherwise all clients would soon use the one server without recent faults.
             self._dice.shuffle(self._ports)
             self.close()
             self._move_at = time.monotonic() + self._dice.uniform(1.0, 4.0)
         return self._ports[0]
 
     def avoid(self, port: int) -> None:
-        """The next call does not go there."""
+        """Use another server than this for the next call."""
         if self.choose() == port:
             self._go_on()
 
     def elsewhere(self) -> None:
-        """The next call goes to the next server."""
+        """Use the next server for the next call."""
         self._failures = min(self._failures + 1, 8)
         self._go_on()
 

@@ -1,4 +1,4 @@
-"""Fetches that are written down, for all kinds of readers."""
+"""Recorded fetches for all kinds of readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prove.lab.load.calls import HttpCaller
 
 
 class RecordingFetcher:
-    """Reads partitions of one topic, in the name of a group if there is one."""
+    """Reads partitions of one topic, optionally on behalf of a group."""
 
     def __init__(
         self, recorder: HistoryRecorder, caller: HttpCaller, topic: str, *, reader: ReadBy, group: str = ""
@@ -22,7 +22,8 @@ class RecordingFetcher:
         self._topic, self._reader, self._group = topic, reader, group
 
     def fetch(self, partition: int, offset: int, *, limit: int = 1000, wait_ms: int = 0) -> dict[str, Any] | None:
-        """The answer; None when there was none. An offset that retention took is answered with its new start."""
+        """Return the response; None if there was none. An offset that retention removed is answered with the
+        new start."""
         path = f"/v1/topics/{self._topic}/partitions/{partition}/messages?offset={offset}&limit={limit}"
         self._caller.settle()
         with self._recorder.fetch(self._topic, partition, offset, reader=self._reader, group=self._group) as call:

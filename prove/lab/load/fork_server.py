@@ -1,7 +1,7 @@
-"""Starts client processes by forking, so that one which is killed is replaced in milliseconds.
+"""Starts client processes by forking, so that a killed one is replaced in milliseconds.
 
-`python -m prove.lab.load.fork_server SOCKET`: reads `{"module", "plan"}` lines, answers `{"started", "pid"}`, and tells
-`{"ended", "code"}` of each. Its children end with it.
+`python -m prove.lab.load.fork_server SOCKET` reads `{"module", "plan"}` lines, writes `{"started", "pid"}`, and
+`{"ended", "code"}` for each. Its children end with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEATH_SIGNAL = 1
 
 
 class ForkServer:
-    """One loop: new children, and ended ones."""
+    """A loop that starts children and reaps them."""
 
     def __init__(self, path: str) -> None:
         self._link = socket.socket(socket.AF_UNIX)

@@ -1,6 +1,6 @@
 """Members of a cursor group: they join, read their partitions, and commit with their generation.
 
-Those that churn stay for a moment only, and come back under the same name.
+Churning members stay only briefly, and return under the same name.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class LoadMember:
         self._name = f"{plan.name}.{number}"
         self._place = (plan.topic, plan.group)
         self._caller = HttpCaller(plan.ports, plan.timeout, recorder, first=plan.slot + number)
-        # Where it goes on in a partition that it gets back is the group's matter: it follows no tail.
+        # The group decides where it continues in a partition that it gets back, so it does not follow a tail.
         self._fetcher = RecordingFetcher(recorder, self._caller, plan.topic, reader="replay", group=plan.group)
         self._generation = 0
         self._owned: dict[int, int] = {}
-        """Where to read on, by partition."""
+        """Next offset to read, by partition."""
         self._lost: dict[int, int] = {}
-        """Partitions that others have now, and in which generation it last had them."""
+        """Partitions that others own now, with the generation in which it last owned them."""
         self._beat_at = 0.0
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class LoadMember:
                 self._unlucky(call, reply)
 
     def _beat(self) -> bool:
-        """Whether it is still a member, as far as it knows."""
+        """Send a heartbeat and return whether it is still a member, as far as it knows."""
         if time.monotonic() < self._beat_at + self._plan.session_ms / 12_000:
             return True
         body = {"member_id": self._name, "generation": self._generation}
@@ -116,7 +116,7 @@ class LoadMember:
         self._own(partitions)
 
     def _own(self, partitions: Iterable[int]) -> None:
-        """Where the group is in partitions that it has not had."""
+        """Get the group's positions in partitions that are new to it."""
         new = [each for each in partitions if each not in self._owned]
         if not new:
             return
@@ -124,18 +124,18 @@ class LoadMember:
         self._owned.update({each: known[each] for each in new if each in known})
 
     def _positions(self) -> dict[int, int]:
-        """Where the group is; nothing if nobody said."""
+        """Return the group's positions; empty if no server responded."""
         reply = self._caller.call("GET", f"/v1/groups/{self._plan.group}/positions?topic={self._plan.topic}")
         return {each["partition"]: each["offset"] for each in reply.data["positions"]} if reply.outcome == "ok" else {}
 
     def _read(self) -> bool:
-        """One round over its partitions; False when it has to join again."""
+        """Read its partitions once. Return False if it has to join again."""
         idle = True
         for partition in list(self._owned):
             if self._client.stopped:
                 return True
             if partition not in self._owned:
-                # The heartbeat before has taken it away.
+                # The last heartbeat took it away.
                 continue
             self._client.put(ProgressField.BUSY, 1)
             got = self._fetcher.fetch(partition, self._owned[partition], limit=1000)
@@ -158,7 +158,7 @@ class LoadMember:
         return True
 
     def _steal(self) -> None:
-        """Commits where the group is, in a partition that it has lost, under the generation in which it had it."""
+        """Commit the group's position in a partition that it has lost, with the generation in which it owned it."""
         partition = self._client.dice.choice(list(self._lost))
         if partition in self._owned:
             del self._lost[partition]
@@ -168,20 +168,20 @@ class LoadMember:
             return
         reply = self._told(partition, offset, self._lost[partition])
         if reply.outcome == "fail" and reply.code != "position_refused":
-            # Else the group went on meanwhile, and nothing was said about the generation.
+            # Otherwise the group progressed in between, and the response says nothing about the generation.
             del self._lost[partition]
 
     def _commit(self, partition: int) -> bool:
         reply = self._told(partition, self._owned[partition], self._generation)
         if reply.outcome == "fail":
-            # It hears at once what is its own now; whoever it is unknown to has to join again.
+            # Get the new assignment at once. A member that the group does not know has to join again.
             self._owned.pop(partition, None)
             self._beat_at = 0.0
             return reply.code != "unknown_member" and self._beat()
         return True
 
     def _told(self, partition: int, offset: int, generation: int) -> CallReply:
-        """What a commit was answered."""
+        """Commit an offset and return the reply."""
         body = {
             "topic": self._plan.topic,
             "positions": [{"partition": partition, "offset": offset}],

@@ -1,6 +1,6 @@
-"""The messages of a run. Each says what a worker shall do with it, and can be made again from its number alone.
+"""The messages of a run. Each tells the worker what to do, and can be regenerated from its number.
 
-A producer that takes over from a killed one makes the same bytes, so that its repeat is a repeat.
+A producer that replaces a killed one generates the same bytes, so that its repeat is a repeat.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LoadMessage:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As JSON says it: what is no text goes as Base64."""
+        """Return the JSON body. A value that is not text is sent as Base64."""
         try:
             return {"key": self.key, "value": self.value.decode()}
         except UnicodeDecodeError:
@@ -32,7 +32,7 @@ class LoadMessage:
 
 
 def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = None) -> LoadMessage:
-    """The message of that number by that maker, for a partition if it has to be there."""
+    """Return the message with that number by that maker, for a partition if one is given."""
     dice = random.Random(f"{maker}/{number}")
     drawn = dice.random()
     does = "bad" if drawn < plan.bad else "kill" if drawn < plan.bad + plan.kill else "good"
@@ -49,10 +49,10 @@ def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = No
 
 
 def odd(value: bytes, dice: random.Random) -> bytes:
-    """Nothing at all, as much as is allowed, or what is no text."""
+    """Return an unusual value: empty, of maximum length, or not text."""
     return dice.choice((b"", value.ljust(MAX_MESSAGE_BYTES, b"."), value + b"\xff\xfe"))
 
 
 def does(value: bytes) -> str:
-    """What the worker shall do: `good`, `bad`, `kill` or `discard`."""
+    """Return the worker's action: `good`, `bad`, `kill` or `discard`."""
     return value.split(b" ", 2)[1].decode() if value else "good"

@@ -1,6 +1,6 @@
-"""An operator: redrives dead letters of a group, gives up those that died too often, and makes mistakes.
+"""An operator: redrives dead letters of a group, discards those that died too often, and makes mistakes.
 
-What became of dead letters is told by the truth at the end, and judged by it. A mistake has to be refused.
+The final state shows the fate of dead letters, and is judged. A mistake must be refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prove.lab.load.plan import LoadClient, OperatorPlan
 
 
 class LoadOperator:
-    """One call at a time; what is lost is not repeated, for the next round does it."""
+    """One call at a time. A lost call is not repeated, because the next round does it."""
 
     def __init__(self, plan: OperatorPlan) -> None:
         self._plan = plan
@@ -37,7 +37,7 @@ class LoadOperator:
         self._recorder.close()
 
     def _redrive(self) -> None:
-        # Once: those that kill their workers kill as many again.
+        # Redrive once: messages that kill their workers kill as many again.
         asked = {"topic": self._plan.topic, "limit": self._plan.redrives, "max_redrives": 1}
         reply = self._post("redrive", asked)
         if reply.outcome != "ok":
@@ -49,13 +49,13 @@ class LoadOperator:
     def _post(self, verb: str, body: dict[str, object]) -> CallReply:
         self._caller.settle()
         reply = self._caller.call("POST", f"/v1/groups/{self._plan.group}/dead-letters/{verb}", body)
-        # There are none before the group's first call, and another server may have changed them just now.
+        # The group has no dead letters before its first call, and another server may have changed them just now.
         if reply.outcome == "fail" and not reply.reason.startswith(("404", "409")):
             raise RuntimeError(f"a {verb} was refused: {reply.reason}")
         return reply
 
     def _publish_too_much(self) -> None:
-        """A byte more than is allowed."""
+        """Publish a message one byte above the limit."""
         name = f"{self._plan.name}-{self._round}"
         value = name.ljust(MAX_MESSAGE_BYTES + 1, ".")
         self._caller.settle()

@@ -1,6 +1,6 @@
-"""A tenant of another project, on the same servers: it has a topic and a group of the same names, and looks for others.
+"""A tenant of another project on the same servers. It has a topic and a group of the same names, and looks for others.
 
-A text of the other project, in whatever it is told, is a canary (S24).
+A text of the other project in any response is a canary (S24).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prove.lab.load.calls import HttpCaller
 from prove.lab.load.plan import LoadClient, OtherTenantPlan
 
 MINE = "tenant"
-"""What all its own messages begin with."""
+"""Prefix of all its own messages."""
 KEPT_MS = 4000
-"""Nobody tiers them: what stays would keep the hot tables of all."""
+"""Retention of its messages. They are not tiered, and would keep everyone's hot tables."""
 
 
 class OtherTenant:
-    """Publishes a little, and asks for everything that has a name."""
+    """Publishes a little, and requests everything that has a name."""
 
     def __init__(self, plan: OtherTenantPlan) -> None:
         self._plan = plan
@@ -53,7 +53,7 @@ class OtherTenant:
         self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", message)
 
     def _look(self) -> None:
-        """Where its log begins."""
+        """Find the start of its log."""
         reply = self._caller.call("GET", f"/v1/topics/{self._plan.topic}")
         if reply.outcome == "ok":
             self._first = reply.data["partition_list"][0]["log_start"]
@@ -79,7 +79,7 @@ class OtherTenant:
         return {"topic": plan.topic, "group": plan.group, "owner": plan.name, "max_messages": 10, "lease_ms": 1000}
 
     def _asks(self, method: str, path: str, body: object = None) -> bool | None:
-        """Whether the answer says anything of the others; None if there was none."""
+        """Return whether the response mentions the other project; None if there was none."""
         self._caller.settle()
         reply = self._caller.call(method, path, body)
         if reply.outcome == "info":
@@ -99,14 +99,14 @@ class OtherTenant:
 
 
 def is_foreign(text: str, path: str, words: Sequence[str]) -> bool:
-    """Whether one of the words is there; what was asked for by name may be repeated."""
+    """Return whether the text contains one of the words, apart from names in the request."""
     return any(word in text for word in words if word not in path)
 
 
 def has_others(data: object) -> bool:
-    """Whether there are messages that it did not publish."""
+    """Return whether there are messages that it did not publish."""
     messages = data.get("messages") if isinstance(data, dict) else None
-    # Statistics have a number there.
+    # Statistics have a number here.
     return isinstance(messages, list) and any(not str(message["value"]).startswith(MINE) for message in messages)
 
 

@@ -1,4 +1,4 @@
-"""An owner that writes its history: consumes, and what it says about what it holds. It takes no decisions."""
+"""An owner that records its consumes and answers. It makes no decisions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from prove.lab.load.calls import HttpCaller
 
 
 class LeaseOwner:
-    """`settings` are what its consumes say of the group."""
+    """A lease owner. `settings` are the group settings of its consumes."""
 
     def __init__(self, recorder: HistoryRecorder, caller: HttpCaller, topic: str, group: str, name: str) -> None:
         self.recorder, self.caller = recorder, caller
         self.topic, self.group, self.name = topic, group, name
         self.topic_told, self.name_told = topic, name
-        """What the history calls them."""
+        """Topic and name as the history has them."""
         self.settings: dict[str, Any] = {}
 
     def consume(
@@ -58,7 +58,8 @@ class LeaseOwner:
         return None
 
     def say(self, sayings: Sequence[OwnerAnswer], *, owner: str | None = None, told: str | None = None) -> list[Told]:
-        """Many answers in one call; what became of each. `owner` is another one, `told` what the history calls it."""
+        """Send many answers in one call and return their outcomes. `owner` replaces the owner, `told` its name in the
+        history."""
         self.caller.settle()
         told = told or owner or self.name_told
         first = self.recorder.invoke(*(said_line(self.topic_told, self.group, told, each) for each in sayings))
@@ -69,7 +70,7 @@ class LeaseOwner:
         return [told_by(line) for line in lines]
 
     def progress(self, *, final: bool = False, start: int = 0) -> list[ProgressSeen]:
-        """How far the group is; nothing if nobody said."""
+        """Return the progress of the group; empty if no server responded."""
         self.caller.settle()
         first = self.recorder.invoke(self._line("progress", final=final))
         reply = self.caller.call("GET", f"/v1/groups/{self.group}/lag")

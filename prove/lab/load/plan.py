@@ -1,4 +1,4 @@
-"""What client processes are told to do, as JSON; and what all of them share."""
+"""The plans of client processes, as JSON, and the state that all of them share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prove.lab.shared_progress import ProgressField, SharedProgress
 
 
 class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Of every process: its name, which is used once, and where everything is."""
+    """The base of all plans: a name, which is used once, and the location of everything."""
 
     name: str
     role: str
@@ -22,7 +22,7 @@ class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
     ports: list[int]
     seed: int
     timeout: float = 2.5
-    """No call takes longer: a dead server must not hold up its clients."""
+    """Timeout of a call: a dead server must not block its clients."""
 
 
 class ProducerPlan(ClientPlan, frozen=True, kw_only=True):
@@ -31,15 +31,15 @@ class ProducerPlan(ClientPlan, frozen=True, kw_only=True):
     batch: int
     partitions: int
     numbered: bool = False
-    """By producer and sequence; else by idempotency keys."""
+    """Whether messages are identified by producer and sequence instead of idempotency keys."""
     bad: float = 0.01
     kill: float = 0.0
     discard: float = 0.005
     odd: float = 0.0
-    """Empty, as long as is allowed, or no text."""
+    """Share of messages that are empty, of maximum length, or not text."""
     keys: int = 2000
     after: str = ""
-    """The killed one whose last batch is repeated first."""
+    """The killed producer whose last batch is repeated first."""
 
 
 class WorkerPlan(ClientPlan, frozen=True, kw_only=True):
@@ -53,11 +53,11 @@ class WorkerPlan(ClientPlan, frozen=True, kw_only=True):
     extend: float = 0.05
     steal: float = 0.01
     work: float = 0.02
-    """Seconds that messages are in client, on average."""
+    """Average seconds that it holds messages."""
     pause: float = 0.0
-    """Seconds between two calls, at most: a group that lags, as long as somebody publishes."""
+    """Maximum seconds between two calls: makes a group lag while the producers publish."""
     pause_with: str = ""
-    """The role that publishes."""
+    """The role of those producers."""
 
 
 class MemberPlan(ClientPlan, frozen=True, kw_only=True):
@@ -66,9 +66,9 @@ class MemberPlan(ClientPlan, frozen=True, kw_only=True):
     members: int = 1
     session_ms: int = 6000
     churn: bool = False
-    """Joins, stays for a moment and leaves, again and again."""
+    """Whether members join, stay briefly and leave, repeatedly."""
     steal: float = 0.2
-    """How often it tries to commit in a partition that it has lost, which must be refused."""
+    """Share of rounds in which it tries to commit in a lost partition, which must be refused."""
     commit: bool = True
 
 
@@ -85,13 +85,13 @@ class SamplerPlan(ClientPlan, frozen=True, kw_only=True):
 
 class OtherTenantPlan(ClientPlan, frozen=True, kw_only=True):
     token: str
-    """Of another project."""
+    """Token of the other project."""
     topic: str
     group: str
     others: list[tuple[str, str]]
-    """Groups and topics of the others, by name."""
+    """Names of groups and topics of the main project."""
     words: list[str]
-    """What only the others say."""
+    """Words that only the main project uses."""
     every: float = 2.0
 
 
@@ -100,7 +100,7 @@ class OperatorPlan(ClientPlan, frozen=True, kw_only=True):
     group: str
     every: float = 5.0
     redrives: int = 40
-    """Dead letters at a time."""
+    """Dead letters per call."""
 
 
 class TopicRecreatorPlan(ClientPlan, frozen=True, kw_only=True):
@@ -108,23 +108,23 @@ class TopicRecreatorPlan(ClientPlan, frozen=True, kw_only=True):
     group: str
     every: float = 2.0
     count: int = 20
-    """Messages of each topic that is made."""
+    """Messages of each topic that is created."""
     lease_ms: int = 10_000
 
 
 class TieringPlan(ClientPlan, frozen=True, kw_only=True):
     topics: list[str]
     environment: dict[str, str]
-    """How the object store is reached."""
+    """Settings to reach the object store."""
     segment_bytes: int = 256 << 10
     min_age: float
     every: float
     after: str = ""
-    """The killed one whose place it takes."""
+    """The killed driver that it replaces."""
 
 
 class LoadClient:
-    """What a process has: its plan, its dice, its row on the progress, and when to stop."""
+    """The state of a process: its plan, its random numbers, its shared progress, and when to stop."""
 
     def __init__(self, plan: ClientPlan) -> None:
         self.plan = plan
@@ -155,7 +155,7 @@ class LoadClient:
         return self._stopped
 
     def rest(self, seconds: float) -> None:
-        """A pause that ends when the process has to."""
+        """Pause, but return when the process has to end."""
         until = time.monotonic() + seconds
         while not self.stopped and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))

@@ -1,6 +1,6 @@
-"""A producer: batches at its rate, in order; what it does not know it repeats elsewhere under the same identity.
+"""A producer: sends batches in order at its rate, and repeats unknown ones elsewhere with the same identity.
 
-Before each call it writes down which batch it is about, so that another process can repeat it after a kill.
+Before each call it saves the batch, so that another process can repeat it after a kill.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from prove.lab.load.plan import LoadClient, ProducerPlan
 from prove.lab.shared_progress import ProgressField
 
 ROOM = 100_000
-"""The history numbers messages, the log calls: message i of call n is n * ROOM + i."""
+"""The history numbers messages, the log numbers calls: message i of call n is n * ROOM + i."""
 
 
 class PendingBatch(msgspec.Struct, kw_only=True):
-    """Where a producer is: the batch that it sends now, and how to go on."""
+    """The state of a producer: the current batch, and how to continue."""
 
     maker: str
     producer: str
@@ -37,9 +37,9 @@ class PendingBatch(msgspec.Struct, kw_only=True):
     partition: int = -1
     epoch: int = 0
     port: int = 0
-    """Of the server that was asked last."""
+    """Port of the last server that was called."""
     sequences: dict[int, int] = {}
-    """The next number, by partition."""
+    """The next sequence number, by partition."""
 
 
 class LoadProducer:
@@ -64,7 +64,7 @@ class LoadProducer:
             sent += self._plan.batch
             late = time.monotonic() - began - sent / self._plan.rate
             if late > 1:
-                # Of what a fault held up little is made up for: more than the rate is more than the machine can do.
+                # Catch up only a little after a fault: a higher rate would overload the machine.
                 began += late - 1
             self._client.rest(max(0.0, -late))
             if self._client.throttle_level:
@@ -75,7 +75,7 @@ class LoadProducer:
         self._recorder.close()
 
     def _take_over(self) -> None:
-        """The killed one's last batch again, at another server: nobody knows what became of it."""
+        """Repeat the last batch of the killed producer at another server, because its outcome is unknown."""
         path = self._pending(self._plan.after)
         if not path.exists():
             return
@@ -104,7 +104,7 @@ class LoadProducer:
             state.sequences[state.partition] = state.sequences.get(state.partition, 0) + 1
 
     def _tried(self, made: Sequence[LoadMessage]) -> bool:
-        """Whether the batch needs no further try."""
+        """Return whether the batch needs no further attempt."""
         self._caller.settle()
         self._state.port = self._caller.choose()
         self._pending(self._plan.name).write_bytes(msgspec.json.encode(self._state))

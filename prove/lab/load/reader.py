@@ -1,4 +1,4 @@
-"""A reader without a group: follows the tail of every partition, or reads old ranges again by chance."""
+"""A reader without a group: follows the tail of every partition, or rereads old ranges at random."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_EVERY = 2.0
 
 
 class LoadReader:
-    """All partitions in turn; new ones are found by asking now and then."""
+    """Reads all partitions in turn, and looks for new ones now and then."""
 
     def __init__(self, plan: ReaderPlan) -> None:
         self._plan = plan
@@ -29,7 +29,7 @@ class LoadReader:
         self._fetcher = RecordingFetcher(self._recorder, self._caller, plan.topic, reader=reader)  # type: ignore[arg-type]
         self._next: dict[int, int] = {}
         self._before: dict[int, int] = {}
-        """Where the last answer began."""
+        """Where the last response began."""
         self._ends: dict[int, int] = {}
         self._looked = 0.0
 
@@ -51,7 +51,7 @@ class LoadReader:
             got = self._fetcher.fetch(partition, self._next[partition], limit=2000)
             if got is None:
                 self._client.count(ProgressField.UNKNOWN)
-                # As one that begins again where it last wrote down how far it was: it sees that end and what follows.
+                # Like a reader that restarts where it last saved its position: it sees that end and what follows.
                 self._next[partition] = self._before.get(partition, self._next[partition])
                 continue
             if got["next_offset"] > self._next[partition]:

@@ -1,4 +1,4 @@
-"""Asks again and again how far groups are, and writes it down."""
+"""Samples the progress of groups repeatedly, and records it."""
 
 from __future__ import annotations
 

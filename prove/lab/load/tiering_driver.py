@@ -1,7 +1,7 @@
-"""A driver of the tiering pipeline: pass after pass over some topics, in one JVM that stays up.
+"""A driver of the tiering pipeline: pass after pass over some topics, in one JVM that keeps running.
 
-It is the pipeline as users run it. It may be killed anywhere, and two may work at once. A fault may tell it, by a file
-with its name, the fail points at which it or its tasks shall die or stop from the next pass on.
+It is the pipeline as users run it. It may be killed anywhere, and two may work at once. A fault can write a file with
+its name that lists the fail points at which it or its tasks die or stop from the next pass on.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POINTS = "points"
-"""The folder in which a driver finds the fail points of its own."""
+"""The folder with the fail points of each driver."""
 EVERY = "every"
-"""The file there with the points of drivers that have none of their own."""
+"""The file with the fail points of all other drivers."""
 UNELECTED = "unelected"
-"""A file there: all drivers work at once, again and again."""
+"""If this file exists, all drivers work at once, without an election."""
 CALL_SECONDS = 12.0
-"""Half a minute is the default, and a good part of a run."""
+"""Timeout of a call. The default of half a minute is a large part of a run."""
 NICE = 10
 _armed = ""
 
@@ -77,7 +77,7 @@ class TieringDriver:
                 spark, topic, segment_bytes=plan.segment_bytes, min_bytes=plan.segment_bytes, min_age=plan.min_age
             )
         except PipelineBusy:
-            # The other one's turn.
+            # It is the turn of the other driver.
             return
         except (LakelogError, PySparkException, Py4JError) as error:
             print(f"{topic}: not now: {error!r}"[:1000], flush=True)
@@ -87,7 +87,7 @@ class TieringDriver:
         self._recorder.sample("tiering", done.settled + done.taken + done.dropped, done.segments, topic=topic)
 
     def _arm(self) -> None:
-        """In this process; and in its tasks, which are told with each piece of work."""
+        """Arm the fail points in this process, and in its tasks, which get them with each piece of work."""
         points = self._told(self._plan.name) or self._told(EVERY) or ""
         setattr(tiering, "recorded", runs.recorded if self._told(UNELECTED) is None else _unelected)  # noqa: B010
         _arm_once(points)
@@ -96,14 +96,14 @@ class TieringDriver:
 
 
 def _at_work(points: str, name: str, *given: Any) -> tier_tasks.TierResult:
-    """Runs in a task, where the pipeline is as it was."""
+    """Run in a task, where the pipeline is unchanged."""
     _arm_once(points)
     done: tier_tasks.TierResult = getattr(tier_tasks, name)(*given)
     return done
 
 
 def _arm_once(points: str) -> None:
-    """Hits are counted from the moment that a point is armed."""
+    """Arm the fail points once. Hits are counted from then on."""
     global _armed
     if points != _armed:
         failpoints.arm(points)
@@ -122,11 +122,11 @@ def _session(plan: TieringPlan) -> Iterator[SparkSession]:
         "spark.driver.memory": "512m",
         "spark.local.dir": folder,
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        # The code under test is in front of the checkout's in tasks, too.
+        # In tasks, too, the code under test comes before the checkout.
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
     with local_session(conf, master="local[1]") as spark:
-        # The first task takes much longer than all others: it is over before anybody waits for this driver.
+        # The first task takes much longer than the others, so run it before this driver is needed.
         tier_tasks._in_tasks(spark, [0], _idle)
         yield spark
 
@@ -136,7 +136,7 @@ def _idle(_: int) -> tier_tasks.TierResult:
 
 
 class _Unrecorded:
-    """A record that nobody keeps."""
+    """A pipeline record that is not kept."""
 
     def update(self, progress: Mapping[str, int]) -> None: ...
 
@@ -147,7 +147,7 @@ def _unelected(log: lakelog.Lakelog, pipeline: str, topic: str | None = None) ->
 
 
 def main(plan: bytes) -> None:
-    # Spark has machines of its own where it matters; here it takes what servers leave of the processors.
+    # In production Spark has its own machines; here it gets the processor time that servers leave.
     os.nice(NICE)
     TieringDriver(msgspec.json.decode(plan, type=TieringPlan)).run()
 

@@ -1,7 +1,7 @@
-"""Deletes a topic whose messages are leased, makes it anew, and answers for what it had in the one before (S9).
+"""Deletes a topic with leased messages, creates it again, and answers for leases of the deleted topic (S9).
 
-The history has each of them as a topic of its own, with an owner of its own, by its incarnation: an answer for the one
-before that is accepted is of another owner's lease there.
+The history has each incarnation as a separate topic with a separate owner, so an accepted answer for the old topic
+shows as an answer to another owner's lease.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from prove.lab.load.owner import LeaseOwner
 from prove.lab.load.plan import LoadClient, TopicRecreatorPlan
 
 LATE_SECONDS = 10.0
-"""A call without an answer may arrive so much later: it must not meet the topic that comes next."""
+"""A call without a response may arrive this much later; it must not affect the next topic."""
 
 
 class TopicGone(Exception):
-    """The topic is not there: begin again."""
+    """The topic is gone. Start again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """What an owner, by its name in the history, has not answered for."""
+    """Leases that an owner, by its name in the history, has not answered."""
 
     owner: str
     sayings: Sequence[OwnerAnswer]
 
 
 class TopicRecreator:
-    """One topic after the other, under one name."""
+    """Creates one topic after another under the same name."""
 
     def __init__(self, plan: TopicRecreatorPlan) -> None:
         self._plan = plan
@@ -62,7 +62,7 @@ class TopicRecreator:
         self._owner.recorder.close()
 
     def _live(self, old: _Held) -> _Held:
-        """One topic's life; what could still be said of it."""
+        """Create and use one topic. Return the answers that are still open for it."""
         self._delete()
         self._create()
         leases = self._leased()
@@ -83,7 +83,7 @@ class TopicRecreator:
         )
 
     def _publish(self, made: Sequence[tuple[str, str]]) -> None:
-        """As attempts of which nobody knows: that they are gone at the end is no loss."""
+        """Publish as attempts of unknown outcome, because the messages will be deleted."""
         attempts = [Attempt(topic=self._owner.topic_told, key=key, value=value.encode()) for key, value in made]
         with self._owner.recorder.publish(*attempts) as call:
             call.info("the topic is deleted soon")
@@ -97,7 +97,7 @@ class TopicRecreator:
             return
 
     def _ask(self, method: str, path: str, body: object = None) -> CallReply:
-        """Until there is an answer, or it is too late for one."""
+        """Repeat the call until there is a response, or until it is too late."""
         while True:
             self._caller.settle()
             reply = self._caller.call(method, path, body)
@@ -107,7 +107,7 @@ class TopicRecreator:
                 raise TopicGone(reply.reason)
             self._client.rest(LATE_SECONDS)
             if self._client.stopped:
-                raise TopicGone("Nobody answered.")
+                raise TopicGone("No server responded.")
 
     def _leased(self) -> list[SeenLease]:
         plan, request_id = self._plan, f"{self._plan.name}-{self._round}"
@@ -122,7 +122,7 @@ class TopicRecreator:
 
 
 def _halves(leases: Sequence[SeenLease]) -> tuple[list[OwnerAnswer], list[OwnerAnswer]]:
-    """What is answered now, and what only when another topic has the name."""
+    """Return the answers to give now, and those to give when another topic has the name."""
     done: list[OwnerAnswer] = []
     kept: list[OwnerAnswer] = []
     for lease in leases:

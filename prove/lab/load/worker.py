@@ -1,7 +1,7 @@
-"""A worker of a lease group: does with each message what it says, and answers for all of them in one call.
+"""A worker of a lease group: performs the action of each message, and answers for all of them in one call.
 
-Some messages always fail, some kill the process, some are discarded; now and then it extends, gives back, or
-tries to answer under another owner's name, which must be refused.
+Some messages always fail, some kill the process, some are discarded. Now and then it extends, releases, or tries to
+answer as another owner, which must be refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}
 
 
 class LoadWorker:
-    """One owner, one call at a time, processes empty before it asks for more."""
+    """One owner, one call at a time. It answers all messages before it asks for more."""
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
@@ -40,7 +40,7 @@ class LoadWorker:
         self._owner.settings = plan.settings
         self._is_ordered = plan.settings.get("order") != Order.NONE.value
         self._lost: list[OwnerAnswer] = []
-        """Answers that came too late once, to be given again later."""
+        """Answers that came too late, to be repeated later."""
 
     def run(self) -> None:
         number = 0
@@ -52,13 +52,13 @@ class LoadWorker:
             self._think(count)
             self._work(leases)
             if not any(lease.suspect for lease in leases):
-                # What a lost owner had comes message by message, and is not to wait for this group's slowness, too.
+                # Messages of a lost owner come one at a time, and should not also wait for this group's pauses.
                 self._pause()
         self._owner.caller.close()
         self._owner.recorder.close()
 
     def _lease(self, request_id: str) -> list[SeenLease]:
-        """A call of unknown outcome is repeated under its id: what it got must not lie around until it is over."""
+        """Repeat a call of unknown outcome with its id, so that its leases are not left to expire."""
         plan, repeat = self._plan, False
         while not self._client.stopped:
             leases = self._owner.consume(
@@ -71,7 +71,7 @@ class LoadWorker:
         return []
 
     def _think(self, count: int) -> None:
-        """The work itself: faults that want somebody with messages in client come now."""
+        """Hold the messages for a while. Faults that need a busy worker hit now."""
         if count:
             self._client.put(ProgressField.BUSY, count)
             time.sleep(self._client.dice.random() * 2 * self._plan.work)
@@ -97,12 +97,12 @@ class LoadWorker:
             self._owner.say([self._lost.pop()])
 
     def _answers(self, lease: SeenLease) -> list[OwnerAnswer]:
-        """Runs the messages; runs of one verb are answered together, in order, as keys ask for."""
+        """Process the messages. Consecutive messages with the same verb are answered together, in key order."""
         chosen: list[tuple[Said, list[int]]] = []
         blocked: set[str] = set()
         for message in lease.messages:
             if message.key is not None and message.key in blocked:
-                # It went back with the one before it.
+                # It was given back with the one before it.
                 continue
             verb = self._run(message)
             if verb in ("nack", "release") and message.key is not None and self._is_ordered:

@@ -1,1 +1,1 @@
-"""What a run has shown, for people: `report.json`, and one page that needs nothing else, `report.html`."""
+"""The results of a run for people: `report.json`, and the self-contained page `report.html`."""

@@ -1,4 +1,4 @@
-"""The run as a drawing: throughput by second, faults as bars by kind, rebalances and redeliveries as ticks."""
+"""The chart of a run: throughput by second, faults as bars by kind, rebalances and redeliveries as ticks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINES = (("published", "#2563eb"), ("delivered", "#d97706"), ("acked", "#059669
 
 
 def drawing(timeline: RunTimeline, faults: Sequence[ReportedFault]) -> str:
-    """An SVG element."""
+    """Return an SVG element."""
     kinds = list(dict.fromkeys(each.kind for each in faults))
     length = max(len(timeline.published), 1)
     scale = (WIDTH - LEFT - RIGHT) / length
@@ -44,7 +44,7 @@ def _grid(length: int, scale: float, height: int) -> list[str]:
 
 def _chart(timeline: RunTimeline, scale: float) -> list[str]:
     most = max([1, *timeline.published, *timeline.delivered, *timeline.acked])
-    parts = [f"<text x='{LEFT - 6}' y='22' text-anchor='end'>{most:,} a second</text>"]
+    parts = [f"<text x='{LEFT - 6}' y='22' text-anchor='end'>{most:,} per second</text>"]
     for number, (name, colour) in enumerate(_LINES):
         counts = getattr(timeline, name)
         points = " ".join(

@@ -1,4 +1,4 @@
-"""The whole trace of a message: every line of every history that is about it, in order of time."""
+"""The trace of a message: every line of every history that is about it, in order of time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACED = ("attempt", "delivery", "answer", "dead", "seen")
 
 
 def trace_of(violation: Violation, tables: Tables, run: RunInfo) -> list[str]:
-    """Lines of the violation's message, or of its calls where it is about no message."""
+    """Return the lines of the violation's message, or of its calls if it is about no message."""
     lines: dict[str, int] = {}
     if violation.place is not None:
         topic, partition, offset = violation.place
@@ -47,7 +47,7 @@ def _told(rows: TableColumns, run: RunInfo) -> dict[str, int]:
     for row in range(min(len(rows), MOST_LINES)):
         fact = {name: int(array[row]) for name, array in rows.arrays.items()}
         at = fact.get("completed_ns") or fact.get("invoked_ns") or 0
-        when = f"{(at - zero) / 1e9:9.3f} s" if at else "   at last "
+        when = f"{(at - zero) / 1e9:9.3f} s" if at else "   at the end "
         who = run.name(fact["process"]) if "process" in fact else ""
         counter = f"-{fact['counter']}" if fact.get("counter", -1) >= 0 else ""
         found[f"{when}  {who}{counter}: {rows.name} {', '.join(_words(rows.name, fact, run))}"] = at

@@ -1,6 +1,6 @@
-"""The report as one page of HTML: a drawing of the run, the verdicts, and each counter-example with its trace.
+"""The report as one page of HTML: a chart of the run, the verdicts, and each counter-example with its trace.
 
-It needs no other file and runs no script. Every text in it may be hostile, and is escaped.
+It needs no other file and no script. All texts are untrusted, and are escaped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ svg { width: 100%; height: auto; display: block } svg text { font: 11px system-u
 
 
 def page(summary: ReportSummary) -> str:
-    """The whole page."""
+    """Return the whole page."""
     title = f"Lakelog proof, {summary.size}, seed {summary.seed}: {summary.verdict}"
     parts = [
         f"<h1>Proof <span class='{_class(summary.verdict)}'>{escape(summary.verdict)}</span></h1>",
-        f"<p class='dim'>{escape(summary.size)}, seed {summary.seed}. Again: <code>{escape(summary.repeat)}</code></p>",
+        f"<p class='dim'>{escape(summary.size)}, seed {summary.seed}. "
+        f"Repeat with: <code>{escape(summary.repeat)}</code></p>",
         _notes(summary.notes),
         "<h2>The run</h2>",
         drawing(summary.timeline, summary.faults),
@@ -50,7 +51,7 @@ def page(summary: ReportSummary) -> str:
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A page of these parts, in the dress of all reports."""
+    """Return a page of these parts, in the style of all reports."""
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
         f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head>"
@@ -64,7 +65,7 @@ def _class(verdict: str) -> str:
 
 def _notes(notes: Iterable[str]) -> str:
     items = "".join(f"<li><pre>{escape(each)}</pre></li>" for each in notes)
-    return f"<h2>To be looked at</h2><ul>{items}</ul>" if items else ""
+    return f"<h2>Problems</h2><ul>{items}</ul>" if items else ""
 
 
 def _figures(summary: ReportSummary) -> str:
@@ -84,7 +85,7 @@ def _invariants(judged: Iterable[JudgedInvariant]) -> str:
         f"<td class='n'>{each.seconds:.2f}</td></tr>"
         for each in judged
     )
-    head = "<tr><th></th><th>verdict</th><th>what it says</th><th class='n'>rows</th><th class='n'>seconds</th></tr>"
+    head = "<tr><th></th><th>verdict</th><th>statement</th><th class='n'>rows</th><th class='n'>seconds</th></tr>"
     return f"<table>{head}{rows}</table>"
 
 
@@ -108,7 +109,7 @@ def _faults(faults: Iterable[ReportedFault]) -> str:
         f"<td class='{'valid' if each.counts else 'not'}'>{_signs(each)}</td></tr>"
         for each in faults
     )
-    head = "<tr><th class='n'>at, s</th><th class='n'>for, s</th><th>kind</th><th>of</th><th>shown by</th></tr>"
+    head = "<tr><th class='n'>at, s</th><th class='n'>for, s</th><th>kind</th><th>target</th><th>shown by</th></tr>"
     return f"<table>{head}{rows}</table>"
 
 

@@ -1,4 +1,4 @@
-"""All that a report says, as plain numbers and texts: made once, written as JSON, and shown as a page."""
+"""The contents of a report as plain numbers and texts, written as JSON and shown as a page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prove.lab.report.message_trace import trace_of
 
 
 class ReportedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from the beginning of the load."""
+    """One fault. Times are seconds from the beginning of the load."""
 
     kind: str
     about: str
@@ -33,7 +33,7 @@ class ReportedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CounterExample(msgspec.Struct, frozen=True, kw_only=True):
-    """A counter-example, and all that is known of its message, in order of time."""
+    """A counter-example, and the trace of its message."""
 
     what: str
     calls: tuple[str, ...]
@@ -51,23 +51,23 @@ class JudgedInvariant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """By second of the run."""
+    """Counts by second of the run."""
 
     published: list[int]
     delivered: list[int]
     acked: list[int]
     redelivered: list[int]
     rebalances: list[float]
-    """When a generation was first heard of, in seconds."""
+    """When each generation was first observed, in seconds."""
     load_seconds: float
     healed: float
     drained: float
     speed_by_minute: list[float] = []
-    """Of the processors while there was load, as a share of the best they had."""
+    """Processor speed during the load, as a share of the best."""
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
+    """The summary of one run."""
 
     size: str
     seed: int
@@ -77,12 +77,13 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[ReportedFault, ...]
     figures: dict[str, float]
     notes: tuple[str, ...]
-    """What is not about an invariant: faults that could not be made, clients that broke, too few of anything."""
+    """Problems that concern no invariant: faults that were not injected, clients that failed, too few messages or
+    faults."""
     timeline: RunTimeline
 
 
 STORIES = 3
-"""Violations of an invariant that are told whole."""
+"""Violations of each invariant that are reported with a trace."""
 
 
 def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: RunInfo) -> tuple[JudgedInvariant, ...]:
@@ -91,7 +92,7 @@ def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: RunInfo)
 
 
 def told(judged: Mapping[str, Judgement]) -> list[Violation]:
-    """The violations whose calls have to be known, for their stories, and for when they were."""
+    """Return the violations whose calls must be kept, for their traces and times."""
     return [violation for each in judged.values() for violation in each.violations]
 
 
@@ -138,7 +139,7 @@ def figures_of(
     effects: Sequence[Effect],
     in_drill: Tables | None = None,
 ) -> dict[str, float]:
-    """What a person asks first; `tables` have the samples of L4, and `in_drill` the publishes of L3."""
+    """Return the main figures; `tables` have the samples of L4, and `in_drill` the publishes of L3."""
     counted = Counter(each.fault.kind for each in effects if each.counts)
     found: dict[str, float | None] = {
         "messages acknowledged": digest.counts["acknowledged"],
@@ -150,11 +151,13 @@ def figures_of(
         "faults that count": sum(counted.values()),
         "kinds of faults that count": len(counted),
         "faults without effect": len(effects) - sum(counted.values()),
-        "seconds in which the machine was taken away": _taken_seconds(digest.run),
+        "seconds in which the machine stalled": _taken_seconds(digest.run),
         "rows judged": sum(digest.counts[name] for name in TABLES),
-        "L3: share of publishes ok within 5 s of the first try": l3.figure(in_drill, digest.run) if in_drill else None,
+        "L3: share of publishes that succeeded within 5 s of the first attempt": l3.figure(in_drill, digest.run)
+        if in_drill
+        else None,
         "L4: worst seconds until serving": l4.figure(tables, digest.run),
-        "L5: worst seconds until a dead owner's message was leased again": judged["L5"].worst,
+        "L5: worst seconds until a message of a dead owner was leased again": judged["L5"].worst,
     }
     return {name: round(float(number), 5) for name, number in found.items() if number is not None}
 

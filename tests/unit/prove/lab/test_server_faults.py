@@ -51,7 +51,7 @@ def test_who_dies_of_a_limit_is_started_again(topology: Any) -> None:
     fault.begin(topology, random.Random(1))
     process.kill9()
     fault.end(topology)
-    assert process.running and fault.about == "server0, which died of it"
+    assert process.running and fault.about == "server0, which died"
 
 
 def test_a_point_is_armed_for_one_life(topology: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_too_few_messages_or_faults_prove_nothing() -> None:
     assert _notes(PLAYED, two, SIZE, []) == []
     assert "2 messages" in _notes(PLAYED, two, replace(SIZE, messages=3), [])[0]
     assert "0 faults" in _notes(PLAYED, two, replace(SIZE, faults=1), [])[0]
-    assert _notes(replace(PLAYED, broken=("w",), undrained=("x",)), two, SIZE, [])[0].startswith("a client broke")
+    assert _notes(replace(PLAYED, broken=("w",), undrained=("x",)), two, SIZE, [])[0].startswith("a client failed")
 
 
 def test_a_violation_is_worse_than_too_little_and_that_is_worse_than_nothing() -> None:
