@@ -1,1 +1,2 @@
-"""The simulation: the real engine and coordinator over stores in memory, in virtual time, all chance from one seed."""
+"""The simulation: the real engine and coordinator over in-memory stores, in virtual time, with all randomness from one
+seed."""

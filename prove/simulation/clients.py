@@ -1,4 +1,4 @@
-"""What all simulated clients share: a node, a name, servers to choose from, and the world they live in."""
+"""The base of all simulated clients: a node, a name, servers to choose from, and the simulated world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prove.simulation.servers import SimulatedServer
 
 
 class SimulatedWorld:
-    """One run: everything that its parts need of one another."""
+    """One run: the state that its parts share."""
 
     def __init__(
         self, plan: SimulationPlan, loop: VirtualLoop, network: SimulatedNetwork, facts: Facts, chance: random.Random
@@ -33,9 +33,9 @@ class SimulatedWorld:
         """Processes that died."""
         self.is_draining = False
         self.before_ack: Callable[[str], None] | None = None
-        """Told the server that is about to get an ack: the next fault is aimed at it."""
+        """Called with the server that is about to get an ack, so that the next fault can hit it."""
         self.is_quiet: Callable[[float], bool] = lambda since: False
-        """Whether no fault has lasted into the time since then, but those that concern others."""
+        """Returns whether no fault has been active since a time, apart from faults of others."""
         self.faults: Counter[str] = Counter()
         self._serial: Counter[str] = Counter()
 
@@ -45,7 +45,7 @@ class SimulatedWorld:
 
 
 class SimulatedClient:
-    """A process that calls servers. When it dies, another one with another name takes its place."""
+    """A process that calls servers. When it dies, another process with a new name replaces it."""
 
     role = "client"
 
@@ -65,7 +65,7 @@ class SimulatedClient:
         raise NotImplementedError
 
     def crash(self) -> None:
-        """Where it is, with whatever it holds."""
+        """Stop the process where it is, with all that it holds."""
         self.node.is_dead = True
         self.world.crashed.add(self.process.id)
 
@@ -74,7 +74,7 @@ class SimulatedClient:
         return self.node.is_dead or self.task is None or self.task.done()
 
     async def call(self, request: Request, *, seconds: float = 3.0, again: Callable[[], None] | None = None) -> Any:
-        """Of the present server; after a failure of the network the next call goes elsewhere, perhaps."""
+        """Call the current server. After a network failure the next call may go to another one."""
         try:
             return await self.world.network.call(self.server, request, seconds=seconds, again=again)
         except Exception:

@@ -1,7 +1,7 @@
-"""Partitions whose log is said to lie in segments, and how their files are: sound, damaged, or slow to read.
+"""Partitions whose log is in segments, and the state of their files: intact, damaged, or slow to read.
 
-No file is written. The database answers reads of such a partition with a segment, and servers read the segment here,
-in virtual time, from the same messages.
+No file is written. The database answers reads of such a partition with a segment, and servers read the segment here, in
+virtual time, from the same messages.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ class ColdFile:
         self.seconds = 0.0
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """One batch, however much may be read: the next one is not in memory when it is asked for."""
+        """Return one batch, however much may be read, so that the next one is not in memory when it is requested."""
         read = driven(self._store.read(self._pid, offset, max_messages=max_messages, max_bytes=max_bytes))
         return list(read.batches[:1])
 
 
 class ColdFiles:
-    """All such partitions of a run."""
+    """All cold partitions of a run."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.files: dict[int, ColdFile] = {}
         """By partition."""
         self.found_damaged: Callable[[int], None] = lambda pid: None
-        """Told of each read that found its file damaged."""
+        """Called for each read that found its file damaged."""
 
     def seal(self, pid: int, path: str, store: MemoryStore) -> ColdFile:
         file = self.files[pid] = ColdFile(path, store, pid)
         return file
 
     def sealed(self, pid: int, read: Any) -> Any:
-        """What the database found, as a segment where the partition is cold."""
+        """Return the result of a read, as a segment if the partition is cold."""
         file = self.files.get(pid)
         if file is None or not isinstance(read, ReadResult) or not read.batches:
             return read
@@ -71,7 +71,7 @@ class ColdFiles:
         return replace(read, batches=[], segment=segment)
 
     async def run(self, segment: Segment, work: Callable[[Any], Any]) -> Any:
-        """In place of `Extents._run`."""
+        """Read a segment; replaces `Extents._run`."""
         pid, file = next(each for each in self.files.items() if each[1].path == segment.path)
         if file.seconds:
             await asyncio.sleep(file.seconds)

@@ -21,7 +21,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class SeedResults:
-    """What a range of seeds gave."""
+    """The results of a range of seeds."""
 
     seeds: int = 0
     calls: int = 0
@@ -30,28 +30,30 @@ class SeedResults:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=20_000, help="how many seeds to run (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=20_000, help="number of seeds to run (default: %(default)s)")
     first = parser.add_mutually_exclusive_group()
-    first.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
-    first.add_argument("--fresh", action="store_true", help="draw the first of them by chance, and print it")
-    parser.add_argument("--known", action="store_true", help="run the seeds that once failed before the others")
-    parser.add_argument("--seed", type=int, help="run this one, and print all that happened in it")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
+    first.add_argument("--first", type=int, default=0, help="first seed (default: %(default)s)")
+    first.add_argument("--fresh", action="store_true", help="draw a random first seed and print it")
+    parser.add_argument("--known", action="store_true", help="run the seeds that failed in the past before the others")
+    parser.add_argument("--seed", type=int, help="run only this seed and print its trace")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of processes (default: %(default)s)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit code: 1 if anything was violated."""
+    """Run the seeds and return the exit code: 1 if an invariant was violated."""
     if options.seed is not None:
         return show(options.seed)
     known = run_known() if options.known else 0
     first = seeded(None) if options.fresh else options.first
     if options.fresh:
-        print(f"fresh seeds; again: scripts/prove simulate --first {first} --seeds {options.seeds}", flush=True)
+        print(f"fresh seeds; repeat with: scripts/prove simulate --first {first} --seeds {options.seeds}", flush=True)
     return max(known, run_many(first, options.seeds, options.jobs))
 
 
 def show(seed: int) -> int:
-    """One seed, with its trace."""
+    """Run one seed and print its trace."""
     from prove.simulation.judge import judged
     from prove.simulation.run import simulate
 
@@ -67,12 +69,12 @@ def show(seed: int) -> int:
 
 
 def run_known() -> int:
-    """Run the seeds that once failed, and print what each of them showed if it fails again."""
+    """Run the seeds that failed in the past, and print what each showed if it fails again."""
     failed = 0
     for seed, what in KNOWN.items():
         for _, violation in run_range(seed, seed + 1).violations:
             print(f"VIOLATION seed {seed}: {violation}\n  known for {what}", flush=True)
-            print(f"  again: scripts/prove simulate --seed {seed}", flush=True)
+            print(f"  repeat with: scripts/prove simulate --seed {seed}", flush=True)
             failed = 1
     print(f"{len(KNOWN)} known seeds: {'violations' if failed else 'no violations'}", flush=True)
     return failed
@@ -89,7 +91,7 @@ def run_many(first: int, seeds: int, jobs: int) -> int:
 
 
 def run_range(first: int, end: int) -> SeedResults:
-    """Seeds one after the other, in this process."""
+    """Run seeds in sequence in this process."""
     from prove.simulation.judge import judged
     from prove.simulation.run import simulate
 
@@ -111,11 +113,12 @@ def run_range(first: int, end: int) -> SeedResults:
 
 @contextmanager
 def _swept() -> Iterator[Callable[[], object]]:
-    """Garbage goes when the function is called, and only then: of one run there is little, and it all goes at once."""
+    """Disable the garbage collector, and yield the function that collects. A run has little garbage, which is collected
+    at once."""
     collects = gc.isenabled()
     gc.disable()
     gc.collect()
-    # What is there already is not looked through again for each seed.
+    # Objects that exist already are not scanned again for each seed.
     gc.freeze()
     try:
         yield gc.collect
@@ -140,7 +143,7 @@ def _shares(first: int, seeds: int, jobs: int) -> Iterator[SeedResults]:
 
 
 class _Total:
-    """What all seeds gave so far."""
+    """The results of all seeds so far."""
 
     def __init__(self, began: float) -> None:
         self._began = self._told = began
@@ -154,7 +157,7 @@ class _Total:
         self.faults.update(share.faults)
         for seed, what in share.violations:
             if len(self.violations) < _SHOWN:
-                print(f"VIOLATION seed {seed}: {what}\n  again: scripts/prove simulate --seed {seed}", flush=True)
+                print(f"VIOLATION seed {seed}: {what}\n  repeat with: scripts/prove simulate --seed {seed}", flush=True)
             self.violations.append((seed, what))
 
     def tell(self, seeds: int, *, end: bool = False) -> None:
@@ -174,7 +177,7 @@ class _Total:
 
 COMMAND = ProveCommand(
     name="simulate",
-    about="Runs the engine in virtual time under faults, from seeds, and judges each run.",
+    about="Run the engine in virtual time under faults drawn from seeds, and judge each run.",
     arguments=arguments,
     run=run,
 )

@@ -1,8 +1,7 @@
-"""The database of a run: stores in memory on one clock, and the cables between it and the servers.
+"""The database of a run: in-memory stores with one clock, and the connections from the servers.
 
-What a server asks for takes time to arrive and to come back. On the way it may be refused (nothing was done), lost
-before it was done, or lost after: the server hears the same of both. A call that is on its way is done also if its
-server dies meanwhile.
+A call takes time to arrive and to return. It may be refused (nothing was done), lost before it was done, or lost
+afterwards: the server cannot tell the last two apart. A call in transit is done even if its server dies.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ _READS = ("read", "find", "list", "count", "clock", "offset_at", "heads_read", "
 
 
 class DatabaseFault:
-    """What happens to calls of one server, or of all, until a time."""
+    """A fault that affects calls of one server, or of all, until a time."""
 
     def __init__(self, kind: str, until: float, share: float) -> None:
         self.kind, self.until, self.share = kind, until, share
 
     def of(self, verb: str, now: float) -> str | None:
-        """What happens to that call, if it meets the fault."""
+        """Return the effect on the call, if the fault affects it."""
         return self.kind
 
 
 class LostThenLate(DatabaseFault):
-    """One commit of leases is written and its answer lost. From then on reads of journals answer only at the end."""
+    """One commit of leases is written and its response lost. After that, reads of journals return only at the end."""
 
     def __init__(self, until: float, seconds: float) -> None:
         super().__init__("commit lost, journal late", until, 1.0)
@@ -54,7 +53,7 @@ class LostThenLate(DatabaseFault):
 
 
 class SimulatedDatabase:
-    """Catalog and cells. Its clock is the virtual one, ahead by what faults made of it."""
+    """Catalog and cells. Its clock is virtual, plus the jumps that faults caused."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, cells: int) -> None:
         self.loop = loop
@@ -68,7 +67,7 @@ class SimulatedDatabase:
         """By server; "" for all."""
         self.faults: Counter[str] = Counter()
         self.watchers: dict[str, Callable[[MemoryStore, Any, Any], None]] = {}
-        """By verb: told the arguments and the answer of what was done."""
+        """Called with the arguments and the result of each performed call, by verb."""
         self.log: Callable[[str], None] | None = None
 
     def now(self) -> datetime:
@@ -78,7 +77,7 @@ class SimulatedDatabase:
         return START_MS + int(self.loop.now * 1000) + self.ahead_ms
 
     def fault(self, server: str, verb: str) -> tuple[str | None, float]:
-        """What happens to this call, if anything, and until when that lasts."""
+        """Return the effect on this call, if any, and when the fault ends."""
         for name in (server, ""):
             found = self.call_faults.get(name)
             if found is None:
@@ -90,7 +89,7 @@ class SimulatedDatabase:
         return None, 0.0
 
     def connection(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
-        """The database as that server sees it; without `seals` no partition is cold."""
+        """Return the database as that server sees it. Without `seals`, no partition is cold."""
         catalog = _Catalog(self, node, self.catalog)
         cells = {cell: (_Sealing if seals else _Store)(self, node, store) for cell, store in self.cells.items()}
         return cast("Catalog", catalog), cast("dict[int, PartitionStore]", cells)
@@ -187,11 +186,11 @@ class _Store(_Connection):
         self.announcements = there.announcements
 
     async def close(self) -> None:
-        """The database goes on."""
+        """Do nothing: the database keeps running."""
 
 
 class _Sealing(_Store):
-    """With the partitions that are cold."""
+    """A store with cold partitions."""
 
     async def read(self, pid: int, offset: int, **limits: int) -> Any:
         read = await self._call("read", self._there.read, True, pid, offset, **limits)
@@ -211,7 +210,7 @@ class _Catalog(_Connection):
         self.writes = _Connection(database, node, there.writes)
 
     async def close(self) -> None:
-        """The database goes on."""
+        """Do nothing: the database keeps running."""
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The facts of a run as simulated clients note them: rows of the tables that the checks read, and a trace to read."""
+"""The facts of a run that simulated clients record: rows of the tables that the checks read, and a readable trace."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ _EMPTY: dict[str, Row] = {
 }
 for _row in _EMPTY.values():
     if "outcome" in _row:
-        # Until it is known better: who dies now has a call of unknown outcome.
+        # The default: a call whose process dies has an unknown outcome.
         _row["outcome"] = int(CallOutcome.INFO)
 
 
 hashed = lru_cache(maxsize=20_000)(text_id)
-"""`text_id`, remembered: the clients of all seeds have the same names, and say the same."""
+"""Cached `text_id`: the clients of all seeds have the same names and texts."""
 identified = lru_cache(maxsize=20_000)(identity_of)
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
-    """Only a definite refusal of ours had no effect. A forgotten outcome may be that of an ack that was accepted."""
+    """Return the outcome for an error. Only a definite refusal had no effect. A forgotten outcome may belong to an
+    accepted ack."""
     is_refusal = isinstance(error, REFUSALS) and not isinstance(error, OutcomeForgotten)
     return CallOutcome.FAIL if is_refusal else CallOutcome.INFO
 
 
 class Facts:
-    """All rows of one run. `traced` also keeps what happened as lines to read."""
+    """All rows of one run. With `traced`, also the trace lines."""
 
     def __init__(self, database: SimulatedDatabase, *, traced: bool = False) -> None:
         self._database = database
@@ -55,7 +56,7 @@ class Facts:
             database.log = self.say
 
     def id(self, text: str) -> int:
-        """The text as a number, which a person can have back."""
+        """Return the number of a text, and remember the text."""
         found = self._ids.get(text)
         if found is None:
             found = self._ids[text] = hashed(text)
@@ -63,15 +64,15 @@ class Facts:
         return found
 
     def now_ns(self) -> int:
-        # A second more, because 0 is a time that never came.
+        # One second more, because 0 is a time that never came.
         return int(self._loop.now * 1e9) + 1_000_000_000
 
     def database_ms(self) -> int:
-        """What the database's clock says."""
+        """Return the time of the database clock."""
         return self._database.now_ms()
 
     def is_in_reach(self) -> bool:
-        """Whether the database answers every server at once."""
+        """Return whether the database responds to every server at once."""
         return not self._database.call_faults
 
     def row(self, table: str, **columns: Any) -> Row:
@@ -80,7 +81,7 @@ class Facts:
         return row
 
     def invoke(self, table: str, process: SimulatedProcess, **columns: Any) -> Row:
-        """A call that begins now."""
+        """Record a call that begins now."""
         row = {**_EMPTY[table], "process": process.id, "counter": process.count(), "invoked_ns": self.now_ns()}
         if "invoked_wall_ms" in row:
             row["invoked_wall_ms"] = self._database.now_ms()
@@ -89,7 +90,7 @@ class Facts:
         return row
 
     def complete(self, row: Row, outcome: CallOutcome, **columns: Any) -> None:
-        """Its answer came now."""
+        """Record the response to a call."""
         row["outcome"] = int(outcome)
         row["completed_ns"] = self.now_ns()
         if "invoked_wall_ms" in row:
@@ -101,7 +102,7 @@ class Facts:
             self.trace.append(f"{self._loop.time():12.6f} {text}")
 
     def messages(self, payload: bytes) -> list[Message]:
-        """A batch's messages, decoded once."""
+        """Return the messages of a batch, decoded once."""
         found = self._decoded.get(payload)
         if found is None:
             found = self._decoded[payload] = to_messages(decode(payload))
@@ -111,7 +112,7 @@ class Facts:
         return Tables(by_name={name: _columns(name, rows) for name, rows in self.rows.items() if rows})
 
     def digest(self) -> str:
-        """A hash of everything that was noted: equal for equal runs."""
+        """Return a hash of all recorded facts, which is equal for equal runs."""
         found = hashlib.blake2b(digest_size=16)
         for name, rows in self.rows.items():
             found.update(name.encode())
@@ -123,7 +124,7 @@ class Facts:
 
 
 class SimulatedProcess:
-    """One client process: a name that is never used twice, and its count of calls."""
+    """One client process: a unique name, and its number of calls."""
 
     def __init__(self, facts: Facts, name: str) -> None:
         self.name = name
@@ -136,7 +137,7 @@ class SimulatedProcess:
 
 
 def _columns(name: str, rows: Sequence[Row]) -> TableColumns:
-    """All columns at once: for so few rows, an array costs more than what is in it."""
+    """Return all columns at once. For few rows, an array costs more than its content."""
     kinds = TABLES[name]
     numbers = np.array([[*row.values()] for row in rows], np.int64).T.copy()
     return TableColumns(

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, as its plan says; and the healing of all of it. Only what took effect is counted."""
+"""Injects the faults of a plan, and heals them. Only faults that took effect are counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prove.simulation.network import NetworkConditions
 from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, NEIGHBOURS, PlannedFault
 
 Replace = Callable[[SimulatedClient], None]
-"""Begins another client in the place of one that died."""
+"""Starts another client in place of one that died."""
 
 
 class SimulatedFaults:
-    """The faults of one run. `clients` is the crew, which changes as its members die and are replaced."""
+    """The faults of one run. `clients` changes as clients die and are replaced."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class SimulatedFaults:
         replace: Replace,
         harm: Callable[[str], None],
     ) -> None:
-        """`harm` begins what concerns only one partition, or a neighbour."""
+        """Create the faults. `harm` begins faults of one partition, or of a neighbour."""
         self._harm = harm
         self._world = world
         self._database = database
@@ -44,7 +44,7 @@ class SimulatedFaults:
         await asyncio.sleep(max(0.0, began + world.plan.seconds - world.loop.time()))
 
     async def heal(self) -> None:
-        """All servers run, nothing is lost any more."""
+        """Start all servers and stop all losses."""
         world, loop = self._world, self._world.loop
         world.network.conditions = NetworkConditions()
         world.network.is_healed = True
@@ -59,7 +59,7 @@ class SimulatedFaults:
             await server.start()
 
     def is_quiet(self, since: float) -> bool:
-        """Whether no fault has lasted into the time since then, but those that concern others."""
+        """Return whether no fault has been active since that time, apart from faults of others."""
         since_ns = int(since * 1e9) + 1_000_000_000
         return all(fault.ended_ns < since_ns for fault in self.noted)
 
@@ -120,7 +120,7 @@ class SimulatedFaults:
         server = self._running()
         if server is None:
             return None
-        # Much too fast, or a little slow: late by as much as that makes in a few seconds, any decision may be.
+        # Much too fast, or a little slow: every decision may be late by what that adds up to in a few seconds.
         server.node.drift(self._world.loop.time(), seconds if seconds > 1 else 1 - seconds / 100)
         return str(server.name)
 
@@ -162,7 +162,7 @@ class SimulatedFaults:
             if self._world.chance.random() < 0.3:
                 self._lose(whose, seconds)
             else:
-                # Aimed at an ack, of which there are fewer than of leases.
+                # Aimed at an ack, because acks are rarer than leases.
                 self._world.before_ack = lambda server: self._lose(server, 0.1)
             return
         share = self._world.chance.choice((0.2, 0.5, 1.0))

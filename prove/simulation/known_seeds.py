@@ -1,7 +1,7 @@
-"""Seeds that once failed, with what each of them showed. `simulate --known` runs them before all others.
+"""Seeds that failed in the past, with what each showed. `simulate --known` runs them before all others.
 
-A seed stands for its bug only loosely: a change of the engine or of the simulation alters what happens in it. Each kind
-of bug has a unit test as well, or a fault that makes it frequent. Never remove a seed; add every one that fails.
+A seed represents its bug only loosely: a change of the engine or of the simulation alters what happens in it. Each kind
+of bug also has a unit test, or a fault that makes it frequent. Never remove a seed; add every one that fails.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _UNTOLD = "S12: a lease whose commit lost its answer was not reported: the call was answered from another partition"
-_LOST = "S9: an ack whose commit lost its answer was refused after the lease's end, though it had been written"
+_LOST = "S9: an ack whose commit lost its answer was refused after the lease's end, although it had been written"
 
 KNOWN: Mapping[int, str] = {
     15206: _UNTOLD,

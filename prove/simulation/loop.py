@@ -1,8 +1,8 @@
-"""An event loop in virtual time: nothing waits, nothing runs beside it, and the same seed runs the same way.
+"""An event loop in virtual time: nothing waits, nothing runs in parallel, and the same seed runs the same way.
 
-Each callback belongs to a node, one simulated process. A node that is dead is never run again, exactly as after a kill
--9: no `finally`, no `except`. One that is frozen goes on later, with whatever it thought the time was. What is ready at
-the same moment runs in order of arrival, as in asyncio, or, if the seed says so, in an order drawn by chance.
+Each callback belongs to a node, which is one simulated process. A dead node never runs again, exactly as after a kill
+-9: no `finally`, no `except`. A frozen node continues later, with its outdated idea of the time. Callbacks that are
+ready at the same time run in order of arrival, as in asyncio, or in random order if the seed says so.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from functools import partial
 from typing import Any, cast
 
 MOST_STEPS = 400_000
-"""More callbacks than any run needs: something goes round in a circle."""
+"""More callbacks than any run needs: the run does not terminate."""
 
 
 SHUFFLED = 0.5
-"""The share of callbacks that are put off once more, where order is drawn."""
+"""The share of callbacks that are postponed once more, if the order is random."""
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or the same things happen for ever."""
+    """Nothing will ever happen again, or the run does not terminate."""
 
 
 class Node:
-    """One simulated process: whether it runs, and what its monotonic clock says."""
+    """One simulated process: whether it runs, and its monotonic clock."""
 
     __slots__ = ("ahead", "context", "frozen_until", "held", "is_dead", "name", "rate")
 
@@ -47,7 +47,7 @@ class Node:
         return now * self.rate + self.ahead
 
     def drift(self, now: float, rate: float) -> None:
-        """From now on its clock is faster or slower; it never goes back."""
+        """Let its clock run faster or slower from now on. It never goes back."""
         self.ahead += now * (self.rate - rate)
         self.rate = rate
 
@@ -56,9 +56,9 @@ NODE: ContextVar[Node] = ContextVar("NODE")
 
 
 class Handle(list[Any]):
-    """A callback that is to run, perhaps at a time: callback, arguments, context, node, time.
+    """A scheduled callback: callback, arguments, context, node, time.
 
-    A list of them, because a run makes a thousand of these, and a list is made and taken apart without a call.
+    It is a list, because a run creates thousands of them, and a list is created and unpacked without a call.
     """
 
     __slots__ = ()
@@ -74,9 +74,9 @@ class Handle(list[Any]):
 
 
 class VirtualLoop:
-    """As much of a loop as asyncio's tasks and futures ask for.
+    """The part of an event loop that asyncio's tasks and futures need.
 
-    `drawn` orders what is ready: a function that gives a number of 0 to 1, or None for order of arrival.
+    `drawn` orders ready callbacks: a function that returns a number from 0 to 1, or None for order of arrival.
     """
 
     def __init__(self, drawn: Callable[[], float] | None) -> None:
@@ -92,9 +92,9 @@ class VirtualLoop:
         self.steps = 0
         self.world = Node("world")
         self.node = self.world
-        """Whose callback is running."""
+        """The node whose callback is running."""
         self.errors: list[BaseException] = []
-        """What callbacks raised."""
+        """Exceptions that callbacks raised."""
 
     # Time ---------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,8 @@ class VirtualLoop:
         return self.now
 
     def monotonic(self) -> float:
-        """As the running node's clock says. Not by its method: this is asked hundreds of times in a run."""
+        """Return the running node's clock. It does not call the node's method, because this runs hundreds of times in a
+        run."""
         node = self.node
         return self.now * node.rate + node.ahead
 
@@ -122,7 +123,7 @@ class VirtualLoop:
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
-        # Not by `call_at`: a run does this hundreds of times.
+        # Not by `call_at`, because a run does this hundreds of times.
         when = self.now + delay
         context = context or copy_context()
         handle = Handle((callback, args, context, context[NODE], when))
@@ -139,11 +140,11 @@ class VirtualLoop:
         return task
 
     def begin(self, node: Node, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task of that node."""
+        """Start a task of that node."""
         return self.create_task(coro, context=node.context.copy())
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """At once: there are no threads here."""
+        """Run the function at once: there are no threads here."""
         done = self.create_future()
         try:
             done.set_result(func(*args))
@@ -154,7 +155,7 @@ class VirtualLoop:
     # Running ------------------------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Any) -> Any:
-        """What the coroutine returned, which runs as the world."""
+        """Run the coroutine as the world, and return its result."""
         asyncio._set_running_loop(self._self)
         try:
             task = self.begin(self.world, future)
@@ -162,13 +163,13 @@ class VirtualLoop:
                 self._turn(task)
                 self.steps += 1000
                 if self.steps > MOST_STEPS:
-                    raise Stuck(f"no end after {MOST_STEPS} callbacks, at {self.now:.3f} s")
+                    raise Stuck(f"did not end after {MOST_STEPS} callbacks, at {self.now:.3f} s")
             return task.result()
         finally:
             asyncio._set_running_loop(None)
 
     def _turn(self, task: asyncio.Task[Any]) -> None:
-        """A thousand callbacks, or until the task is done. Written for speed: this is where a run spends its time."""
+        """Run a thousand callbacks, or until the task is done. Optimised, because a run spends its time here."""
         ready, drawn = self._ready, self._drawn
         for _ in range(1000):
             if not ready:
@@ -178,7 +179,7 @@ class VirtualLoop:
             if drawn is None:
                 handle = ready.popleft()
             else:
-                # Some come later than they would: they go to the end.
+                # Some run later than they would: they go to the end.
                 while drawn() < SHUFFLED and len(ready) > 1:
                     ready.rotate(-1)
                 handle = ready.popleft()
@@ -195,12 +196,12 @@ class VirtualLoop:
                 self.errors.append(error)
 
     def _advance(self) -> None:
-        """To the next moment at which something happens."""
+        """Advance to the next time at which something happens."""
         timers = self._timers
         while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
         if not timers:
-            raise Stuck(f"everybody waits for ever, at {self.now:.3f} s")
+            raise Stuck(f"all nodes wait forever, at {self.now:.3f} s")
         first = heapq.heappop(timers)
         if first[0] > self.now:
             self.now = first[0]
@@ -208,7 +209,7 @@ class VirtualLoop:
         while timers and timers[0][0] <= self.now:
             self._ready.append(heapq.heappop(timers)[2])
 
-    # What may happen to a node --------------------------------------------------------------------------------------
+    # Faults of nodes ------------------------------------------------------------------------------------------------
 
     def freeze(self, node: Node, seconds: float) -> None:
         node.frozen_until = self.now + seconds
@@ -219,7 +220,7 @@ class VirtualLoop:
         self._ready += held
 
     def bury(self) -> None:
-        """Takes apart what never ended, without letting it do anything."""
+        """Close the coroutines that never ended, without letting them do anything."""
         self._is_over = True
         asyncio._set_running_loop(self._self)
         try:
@@ -235,9 +236,9 @@ class VirtualLoop:
             self._ready.clear()
             self._timers.clear()
 
-    # What asyncio asks of a loop --------------------------------------------------------------------------------------
+    # Interface of asyncio ---------------------------------------------------------------------------------------------
 
-    # Each new future asks for it: False, without a call of ours.
+    # Each new future asks for this. False needs no call.
     get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
@@ -250,11 +251,11 @@ class VirtualLoop:
         self.bury()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Exceptions that nobody fetched: those who waited for them are dead."""
+        """Ignore exceptions that were never retrieved: their waiters are dead."""
 
 
 def driven(coro: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that only ever yields to others: done here in one moment."""
+    """Return the result of a coroutine that only yields, driven to its end at once."""
     try:
         while True:
             coro.send(None)
@@ -264,6 +265,6 @@ def driven(coro: Coroutine[Any, Any, Any]) -> Any:
 
 def _close(coro: Generator[Any, Any, Any] | Coroutine[Any, Any, Any] | None) -> None:
     if coro is not None:
-        # What it does on its way out is of no account: a process that was killed does nothing.
+        # Its cleanup does not matter: a killed process does nothing.
         with contextlib.suppress(Exception, asyncio.CancelledError):
             coro.close()

@@ -1,6 +1,6 @@
-"""What the engine takes from its machine without asking: the monotonic clock, dice, and a log for what nobody expected.
+"""The machine that the engine uses: the monotonic clock, random numbers, and the log of unexpected errors.
 
-For the time of one run these are the simulation's. Nothing else of the process notices: no other thread runs.
+During a run these come from the simulation. Nothing else in the process is affected, because no other thread runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-# Takes from the dice when it is first imported, which must not happen within a run.
+# This module draws random numbers on its first import, which must not happen during a run.
 import numpy.random  # noqa: F401
 
 from lakelog.coordinator.leasing import closed_leases as closed
@@ -26,7 +26,7 @@ _log = logging.getLogger("lakelog")
 
 
 class _Unexpected(logging.Handler):
-    """Keeps what was logged as an error: the engine's own way to say that something cannot be."""
+    """Keeps records that were logged as errors: the engine logs unexpected states that way."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -40,7 +40,7 @@ class _Unexpected(logging.Handler):
 class Machine:
     """The machine of one run, as a context: `with Machine(loop, chance): …`.
 
-    `remembered_bytes`: so few closed leases are remembered that outcomes are forgotten also in a small run.
+    `remembered_bytes` limits the remembered closed leases, so that outcomes are forgotten even in a small run.
     """
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, remembered_bytes: int | None = None) -> None:

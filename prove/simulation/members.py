@@ -1,4 +1,5 @@
-"""Members of a cursor group: join, heartbeat, read what is theirs, commit by generation, leave; or fall silent."""
+"""Members of a cursor group: join, heartbeat, read their partitions, commit by generation, leave, or stop
+responding."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ class SimulatedMember(SimulatedClient):
         self._name = ""
         self._generation = 0
         self._read: dict[int, int] = {}
-        """Up to where it has read, by partition that it was assigned."""
+        """Next offset to read, by assigned partition."""
         self._readers: dict[int, SimulatedProcess] = {}
-        """Who reads, as the history names it: another one whenever a partition is assigned anew."""
+        """The reader's name in the history, a new one for each assignment of a partition."""
         self._given_up: list[tuple[int, int]] = []
-        """Partitions that it had, with the generation: what it says of them now is out of date."""
+        """Partitions that it has lost, with the generation: its commits for them are outdated."""
 
     async def run(self) -> None:
         while not self.world.is_draining:
@@ -76,7 +77,7 @@ class SimulatedMember(SimulatedClient):
         return True
 
     async def _heartbeat(self) -> bool:
-        """Whether it is still a member, as far as it knows."""
+        """Send a heartbeat and return whether it is still a member, as far as it knows."""
         begun = {"invoked_ns": self.facts.now_ns()}
         name, generation = self._name, self._generation
         try:
@@ -105,9 +106,9 @@ class SimulatedMember(SimulatedClient):
         return told
 
     def _hear(self, told: Membership, asked: Row) -> None:
-        """What it is to read from now on. What is no longer there is given up at once."""
+        """Apply an assignment. Partitions that are no longer in it are given up at once."""
         if told.generation < self._generation:
-            return  # An older answer that came late.
+            return  # An older response that came late.
         assigned = [*told.assigned.get(self.topic, ())]
         for partition in assigned:
             self._note(MemberEvent.ASSIGNED, partition, told.generation, asked)
@@ -139,7 +140,7 @@ class SimulatedMember(SimulatedClient):
             self._read[partition] = end
             await self._commit(partition, end, self._generation)
         if self._given_up and self.chance.random() < 0.3:
-            # Late: it belongs to somebody else, perhaps.
+            # Late: another member may own it.
             lost, generation = self.chance.choice(self._given_up)
             await self._commit(lost, end, generation)
 

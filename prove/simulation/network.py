@@ -1,7 +1,7 @@
-"""The network between clients and servers: calls that come late, twice, again much later, or not at all.
+"""The network between clients and servers: calls arrive late, twice, again much later, or not at all.
 
-A client that hears nothing gives up after a while and knows nothing. A server that dies takes the calls it was serving
-with it: their clients hear that the connection broke.
+A client without a response gives up after a while and knows nothing. A server that dies loses the calls it was serving:
+their clients see that the connection broke.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Request = Callable[[Engine], Coroutine[Any, Any, Any]]
 
 
 class CallLost(Exception):
-    """No answer: it may have happened or not."""
+    """There was no response. The call may have taken effect."""
 
 
 class Endpoint:
-    """Where calls arrive: a server's node and engine, and what it is serving."""
+    """The target of calls: a server's node and engine, and the calls it is serving."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Endpoint:
 
 
 class NetworkConditions:
-    """How the network is: shares of calls that meet each fault."""
+    """The share of calls that each network fault affects."""
 
     def __init__(self) -> None:
         self.lose_request = 0.0
@@ -44,7 +44,7 @@ class NetworkConditions:
 
 
 class SimulatedNetwork:
-    """One for all clients and servers."""
+    """The network of all clients and servers."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self._loop = loop
@@ -52,15 +52,15 @@ class SimulatedNetwork:
         self._node = Node("network")
         self.conditions = NetworkConditions()
         self.is_healed = False
-        """Nothing comes again any more."""
+        """Whether no call is repeated any more."""
         self.faults: Counter[str] = Counter()
 
     async def call(
         self, to: Endpoint, request: Request, *, seconds: float = 3.0, again: Callable[[], None] | None = None
     ) -> Any:
-        """The answer, or the refusal raised; `CallLost` if nothing was heard.
+        """Return the response, or raise the refusal; `CallLost` if there was no response.
 
-        `again` says that the request may come a second time, and is told when it does; None: never.
+        `again` means that the request may arrive a second time, and is called when it does; None: never.
         """
         loop, conditions = self._loop, self.conditions
         answer = loop.create_future()
@@ -78,7 +78,7 @@ class SimulatedNetwork:
             timer.cancel()
 
     def broken(self, to: Endpoint) -> None:
-        """The server died: whoever waits for an answer of it hears that, or nothing."""
+        """Fail the calls of a dead server: their clients see that, or get no response."""
         for answer in to.serving:
             if self._chance.random() < 0.7:
                 _give_up(answer)

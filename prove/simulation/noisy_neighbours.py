@@ -1,6 +1,7 @@
-"""A neighbour: another project on the same servers and databases, whose log or journal cannot be read, or only slowly.
+"""Another project on the same servers and databases, whose log or journal is slow or impossible to read.
 
-Nothing of it is judged. Whatever happens to it must neither hold up the groups of the run (L9) nor show there (S24).
+The neighbour itself is not judged. Its failures must neither delay the groups of the run (L9) nor be visible there
+(S24).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UNKNOWN_EVENT = 99
 
 
 class NoisyNeighbours:
-    """The neighbour's project, and what goes wrong there."""
+    """The neighbour's project, and its faults."""
 
     def __init__(self, world: SimulatedWorld, database: SimulatedDatabase) -> None:
         self._world = world
@@ -41,7 +42,7 @@ class NoisyNeighbours:
         self._pids: list[int] = []
 
     async def settle(self, engine: Engine) -> list[SimulatedClient]:
-        """Its topic, whose messages all are cold, and its workers."""
+        """Create its topic, whose messages are all cold, and return its workers."""
         self._scope = await self._database.catalog.scope_create(CANARY, "test")
         topic = await engine.topics.create(self._scope, _TOPIC, _PARTITIONS)
         for partition in range(_PARTITIONS):
@@ -54,7 +55,7 @@ class NoisyNeighbours:
         return [NoisyNeighbour(self._world, self._scope, group) for group in _GROUPS for _ in range(2)]
 
     def suffer(self, kind: str) -> None:
-        """From now on, until the run ends."""
+        """Begin a fault that lasts until the run ends."""
         files = [self._database.cold.files[pid] for pid in self._pids]
         if kind == "neighbour: segment damaged":
             for file in files[: self._world.chance.randint(1, _PARTITIONS)]:
@@ -67,7 +68,7 @@ class NoisyNeighbours:
             self._write_unknown_event()
 
     def _write_unknown_event(self) -> None:
-        """As a server of a newer version would, into the neighbour's journals."""
+        """Write an event of a newer server version into the neighbour's journals."""
         body = msgspec.msgpack.encode((1, 0, [[_UNKNOWN_EVENT, 1]]))
         for store in self._database.cells.values():
             for (_, pid), journal in store.groups._journals.items():
@@ -77,7 +78,7 @@ class NoisyNeighbours:
 
 
 class NoisyNeighbour(SimulatedClient):
-    """A worker of the neighbour: consumes, acks, fails messages for good, in a hurry."""
+    """A worker of the neighbour: consumes, acks and fails messages quickly."""
 
     role = "neighbour"
 
@@ -91,7 +92,7 @@ class NoisyNeighbour(SimulatedClient):
             try:
                 consumed: Consumed = await self.call(self._consume, seconds=6.0)
                 for lease in consumed.leases:
-                    # A server that has nothing of the message in memory.
+                    # Use a server that has nothing of the message in memory.
                     self.server = self.chance.choice(self.world.servers)
                     await self.call(partial(self._answer, lease), seconds=6.0)
             except (CallLost, LakelogError):

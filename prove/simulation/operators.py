@@ -1,4 +1,4 @@
-"""Operators: move a group, redrive its dead letters, look how far it is."""
+"""Operators: seek a group, redrive its dead letters, and sample its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a seed means: how large the installation is, what is done, and what goes wrong when."""
+"""The meaning of a seed: the size of the installation, the load, and the faults with their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prove.checker.invariant import DATABASE_CLOCK_JUMPS
 LEASE_GROUP = "billing"
 CURSOR_GROUP = "audit"
 CANARY = "rival"
-"""In a neighbour's names and paths, and in no text of the run's own project."""
+"""A word in a neighbour's names and paths that no text of the run's own project has."""
 
 FAULTS: Mapping[str, int] = {
     "server crash": 5,
@@ -35,14 +35,14 @@ DAMAGED = "segment damaged"
 """One partition of a topic cannot be read, until some seconds after everything else is healed."""
 SLOW_NEIGHBOUR = "neighbour: object store slow"
 NEIGHBOURS = ("neighbour: segment damaged", "neighbour: unknown journal event", SLOW_NEIGHBOUR)
-"""What happens to another project on the same servers, until the run ends."""
+"""Faults of another project on the same servers, until the run ends."""
 LOST_THEN_LATE = "store: commit lost, journal late"
-"""A commit of leases is written and its answer lost; the journal is read only after the lease's end."""
+"""A commit of leases is written and its response lost; the journal is read only after the lease's end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFault:
-    """One thing that goes wrong. What it hits is drawn when it comes."""
+    """One planned fault. Its target is drawn when it begins."""
 
     at: float
     kind: str
@@ -51,11 +51,11 @@ class PlannedFault:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationPlan:
-    """All that is drawn before the run begins."""
+    """Everything that is drawn before the run begins."""
 
     seed: int
     is_shuffled: bool
-    """What is ready at the same moment runs in a drawn order, not in order of arrival."""
+    """Whether callbacks that are ready at the same time run in random order instead of order of arrival."""
     cells: int
     servers: int
     topics: Mapping[str, int]
@@ -73,16 +73,16 @@ class SimulationPlan:
     redrives: int
     agents: bool
     max_count: int | None
-    """What retention keeps of a partition of the first topic."""
+    """Messages that retention keeps in a partition of the first topic."""
     seconds: float
     forgets: float = 0.0
-    """The share of consumes that a worker repeats as if the answer had been lost."""
+    """The share of consumes that a worker repeats as if the response had been lost."""
     says_late: bool = False
-    """Workers repeat what was accepted, up to minutes later."""
+    """Whether workers repeat accepted answers up to minutes later."""
     remembered_bytes: int | None = None
-    """What is remembered of closed leases in a partition, where that is less than usual."""
+    """Memory for closed leases in a partition, if less than usual."""
     neighbour: bool = False
-    """There is another project on the same servers."""
+    """Whether there is another project on the same servers."""
     faults: tuple[PlannedFault, ...] = field(default=())
 
 
@@ -122,17 +122,18 @@ def _drawn_first(seed: int) -> SimulationPlan:
 
 
 def _with_more(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
-    """Adds what came to the simulation later. It is drawn apart, so that the older draws of a seed stay the same."""
+    """Add later extensions of the simulation. They are drawn separately, so that the older draws of a seed stay the
+    same."""
     faults = list(plan.faults)
     neighbour = chance.choice(NEIGHBOURS) if chance.random() < 0.035 else None
     damages = neighbour is None and chance.random() < 0.1 and max(plan.topics.values()) > 1
-    # What these must not hold up is seen where little else goes wrong.
+    # Delays by these faults show best if few other faults occur.
     if damages:
         faults = faults[:2]
     if neighbour:
         faults = [PlannedFault(at=0.3 * plan.seconds * chance.random(), kind=neighbour, seconds=0.0)]
         if neighbour != SLOW_NEIGHBOUR:
-            # Slow commits are shared by more groups.
+            # More groups share slow commits.
             faults.append(PlannedFault(at=0.0, kind="store: slow", seconds=plan.seconds))
     if damages:
         faults.append(PlannedFault(at=plan.seconds * chance.random(), kind=DAMAGED, seconds=0.0))

@@ -1,4 +1,4 @@
-"""Producers: single messages and batches; plain, with idempotency keys, or numbered; repeated where nobody answered."""
+"""Producers: single messages and batches; plain, with idempotency keys, or numbered; repeated after a lost response."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from prove.simulation.facts import Row, hashed, identified, outcome_of
 from prove.simulation.network import CallLost
 
 _RANKS = 64
-"""A numbered batch has one number; its messages are told apart below it."""
+"""A numbered batch has one number; its messages are distinguished below it."""
 
 
 class SentBatch:
-    """Messages for one topic, as they are sent: perhaps more than once."""
+    """Messages for one topic, possibly sent more than once."""
 
     def __init__(self, topic: str, messages: Sequence[Message]) -> None:
         self.topic = topic
@@ -46,7 +46,7 @@ class SimulatedProducer(SimulatedClient):
         super().__init__(world)
         self._made = 0
         self._numbers: dict[tuple[str, int], tuple[str, int]] = {}
-        """By topic and partition: the producer's id, and the next sequence."""
+        """The producer id and the next sequence, by topic and partition."""
 
     async def run(self) -> None:
         plan = self.world.plan
@@ -81,7 +81,7 @@ class SimulatedProducer(SimulatedClient):
         return f"{self.process.name}/{partition}/{self._made}"
 
     async def _publish(self, batch: SentBatch) -> None:
-        """Until there is an answer, where a repeat is safe."""
+        """Repeat the call until there is a response, if a repeat is safe."""
         for _ in range(6):
             outcomes = await self._send(batch)
             if batch.producer is not None:
@@ -92,13 +92,13 @@ class SimulatedProducer(SimulatedClient):
                 break
             await self.rest(0.5)
         if CallOutcome.INFO in outcomes:
-            # Given up: nobody will ever know, and its number must never be another batch's.
+            # Given up: the outcome stays unknown, and no other batch may get its number.
             self._forget(batch)
         if batch.messages[0].idempotency_key is not None and self.chance.random() < 0.3:
             await self._send_again(batch)
 
     async def _send_again(self, batch: SentBatch) -> None:
-        """A key that was used before: the same message again, or another under the same key."""
+        """Send a used key again: with the same message, or with another one."""
         await self.rest(1.0)
         if self.chance.random() < 0.5:
             first = batch.messages[0]
@@ -120,7 +120,7 @@ class SimulatedProducer(SimulatedClient):
         return [CallOutcome(row["outcome"]) for row in rows]
 
     def _comes_again(self) -> None:
-        """The first attempt speaks for its repeats."""
+        """The first attempt also records its repeats."""
 
     def _invoke(self, batch: SentBatch) -> list[Row]:
         facts, rows = self.facts, []

@@ -1,4 +1,4 @@
-"""One seed: an installation, load with faults, healing, drain, the truth; everything as facts for the checks."""
+"""One seed: installation, load with faults, healing, drain, and final state, all recorded as facts for the checks."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from prove.simulation.workers import SimulatedWorker
 
 DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
-"""What was on its way to the database when the faults ended has arrived by then."""
+"""Calls that were in transit to the database when the faults ended have arrived by then."""
 SETTLED_SECONDS = 0.5
 BESIDE_SECONDS = 15.0
-"""Within this time a group is done with all other partitions, while one of them cannot be read."""
+"""Maximum time for a group to finish all other partitions while one of them cannot be read."""
 _ENDING = ("producer", "operator")
-"""Those who come to an end by themselves."""
+"""Roles that end by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """What one seed gave."""
+    """The results of one seed."""
 
     plan: SimulationPlan
     tables: Tables
     run: RunInfo
     faults: Mapping[str, int]
     unexpected: tuple[str, ...]
-    """Exceptions that the engine did not expect."""
+    """Unexpected exceptions of the engine."""
     calls: int
     digest: str
     trace: tuple[str, ...]
 
 
 def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simulated:
-    """The same for the same seed, always."""
+    """Simulate a seed. The same seed always gives the same result."""
     plan = drawn(seed)
     chance = random.Random(f"run {seed}")
     loop = VirtualLoop(random.Random(f"order {seed}").random if plan.is_shuffled else None)
@@ -107,7 +107,7 @@ class _Scenario:
         self.database.watchers["log_start_raise"] = self._cut
 
     def _cut(self, store: MemoryStore, args: tuple[Any, ...], answer: list[tuple[int, int]]) -> None:
-        """Retention did its work: what went out of reach."""
+        """Record the messages that retention removed."""
         for pid, count in answer:
             head = store._head(pid)
             if head is not None and count:
@@ -132,7 +132,7 @@ class _Scenario:
         self.database.cold.found_damaged = partial(self._lease_untold, SimulatedProcess(self.facts, "damage"))
 
     def _lease_untold(self, process: SimulatedProcess, pid: int) -> None:
-        """A message that waited for its next try may have been leased, and gone back because it could not be read."""
+        """Record that a message may have been leased and given back because it could not be read."""
         topic, group = self.facts.id(self._topics[pid >> PARTITION_BITS].name), self.facts.id(LEASE_GROUP)
         self.facts.invoke("call", process, topic=topic, group=group, owner=process.id, verb=int(OwnerVerb.CONSUME))
 
@@ -161,7 +161,7 @@ class _Scenario:
             load_ns=(self._times[0], self._times[1]),
             healed_ns=self._times[2],
             drained_ns=self._times[3],
-            # A server hears of the database's new time with its next answer only.
+            # A server learns the database's new time only with its next response.
             targets={"clock_ms": self.database.ahead_ms},
         )
 
@@ -172,7 +172,7 @@ class _Scenario:
             server.agents_every = 1.0 if plan.agents else 0.0
             world.servers.append(server)
             await server.start()
-        # No fault reaches this one.
+        # No fault affects this one.
         engine = self._observer = Engine(*self.database.connection(Node("observer"), seals=False))
         world.scope = await self.database.catalog.scope_create("shop", "test")
         for number, (name, partitions) in enumerate(plan.topics.items()):
@@ -203,7 +203,7 @@ class _Scenario:
         self.loop.call_later(0.5, client.start, context=self.loop.world.context)
 
     async def _drain(self) -> None:
-        """Until producers have ended and the groups are through."""
+        """Wait until producers have ended and the groups have finished."""
         world = self.world
         engine, asker = self._observer, SimulatedProcess(self.facts, "asker")
         world.is_draining = True
@@ -222,14 +222,14 @@ class _Scenario:
         for client in self.clients:
             if not client.is_over:
                 client.node.is_dead = True
-        # Their agents cut logs; nothing may move while the truth is told, nor arrive late.
+        # Their agents cut logs. Nothing may change or arrive while the final state is read.
         for server in world.servers:
             if server.node is not None:
                 server.node.is_dead = True
         await asyncio.sleep(SETTLED_SECONDS)
 
     async def _get_on_beside(self, topic: str, damaged: int) -> None:
-        """Looks whether the group gets on with the other partitions (L9); then the damaged one can be read again."""
+        """Check that the group finishes the other partitions (L9), then make the damaged one readable again."""
         world, until = self.world, self.loop.time() + BESIDE_SECONDS
         left: list[str] | None = None
         while left != [] and self.loop.time() < until:

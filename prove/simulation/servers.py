@@ -1,4 +1,4 @@
-"""Servers: engines with their agents, which die at any moment and come back with nothing but the database."""
+"""Servers: engines with their agents, which die at any time and restart with nothing but the database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prove.simulation.network import Endpoint, SimulatedNetwork
 
 
 class SimulatedServer(Endpoint):
-    """One place in the installation; each start is a new process."""
+    """One server of the installation. Each start is a new process."""
 
     def __init__(self, name: str, loop: VirtualLoop, database: SimulatedDatabase, network: SimulatedNetwork) -> None:
         super().__init__(name)
@@ -24,7 +24,7 @@ class SimulatedServer(Endpoint):
         self._network = network
         self._starts = 0
         self.agents_every = 0.0
-        """Seconds between passes of the agents; 0: it has none."""
+        """Seconds between passes of the agents; 0: no agents."""
 
     async def start(self) -> None:
         if self.node is None:
@@ -33,7 +33,7 @@ class SimulatedServer(Endpoint):
             await self._loop.begin(self.node, self._begin(self.node))
 
     def crash(self) -> None:
-        """All of its work stops where it is, and its memory is gone."""
+        """Stop all its work where it is, and lose its memory."""
         if self.node is not None:
             self.node.is_dead = True
             self.node = self.engine = None

@@ -1,4 +1,4 @@
-"""The truth at the end of a run, by a fresh server over an undisturbed cable: the whole log, progress, dead letters."""
+"""The final state of a run, read by a new server over an undisturbed connection: the log, progress, dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIGURES = ("leased", "waiting", "skipped", "acked", "dead", "discarded", "filte
 
 
 class SimulatedTruth:
-    """Reads all of it."""
+    """Reads the final state."""
 
     def __init__(self, world: SimulatedWorld, engine: Engine) -> None:
         self._world = world
@@ -105,7 +105,7 @@ class SimulatedTruth:
 async def progress(
     world: SimulatedWorld, engine: Engine, group: str, process: SimulatedProcess, *, final: bool
 ) -> bool:
-    """Notes how far the group is, and whether it is done with everything."""
+    """Record the group's progress, and return whether it has finished everything."""
     facts = world.facts
     begun = {"invoked_ns": facts.now_ns(), "process": process.id, "counter": process.count(), "group": facts.id(group)}
     try:

@@ -1,4 +1,4 @@
-"""Workers of a lease group: consume, and say every kind of thing about what they hold, in time, late, or wrongly."""
+"""Workers of a lease group: they consume, and send every kind of answer, in time, late, or wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECORDED = {
 
 
 _BESIDE_MS = 1000
-"""So long an answer may take while only another group is in trouble."""
+"""Maximum duration of a call while only another group has a fault."""
 
 
 def wish_of(plan: SimulationPlan) -> GroupWish:
@@ -46,9 +46,9 @@ class SimulatedWorker(SimulatedClient):
         self._topic_id, self._group_id = self.facts.id(topic), self.facts.id(LEASE_GROUP)
         self._asked = 0
         self._old: list[tuple[Answer, str]] = []
-        """What was said before, to be said again when it is stale."""
+        """Earlier answers, to be repeated when they are stale."""
         self._taken: list[Leased] = []
-        """Leases to work on, also those that came with the outcomes of answers."""
+        """Leases to work on, including those that came with the outcomes of answers."""
 
     async def run(self) -> None:
         while True:
@@ -88,19 +88,19 @@ class SimulatedWorker(SimulatedClient):
         return None
 
     def _forgets(self, found: Consumed, ask: ConsumeAsk) -> bool:
-        """Whether it goes on as if that answer had been lost. A seek or a cut may end a lease early: not then."""
+        """Return whether to act as if that response had been lost. Not if a seek or a cut may end a lease early."""
         plan = self.world.plan
         if not found.leases or ask.request_id is None or plan.seeks or plan.max_count is not None:
             return False
         return self.chance.random() < plan.forgets
 
     async def _ask_again(self, first: Consumed, ask: ConsumeAsk) -> Consumed | None:
-        """The answer to a repeat, noting how much of the first one came back (L8)."""
+        """Repeat a consume, and record how much of the first response came back (L8)."""
         await self.rest(0.1)
         in_reach = self.facts.is_in_reach()
         again = await self._consume_once(replace(ask, repeat=True))
         if again is None or not (in_reach and self.facts.is_in_reach()):
-            # A cell that does not answer keeps no repeat from what the others have.
+            # A cell that does not respond does not keep a repeat from the leases of other cells.
             return again
         now_ms = self.facts.database_ms()
         leased = [lease for lease in first.leases if lease.expires_ms > now_ms]
@@ -150,7 +150,7 @@ class SimulatedWorker(SimulatedClient):
         )
 
     def _consumed_again(self) -> None:
-        """The network repeats the call: what it leases now, nobody knows."""
+        """Record that the network repeats the call: the leases of the repeat are unknown."""
         self._call_row()
 
     def _note(self, lease: Leased, call: Row, ask: ConsumeAsk, together: int) -> None:
@@ -195,14 +195,14 @@ class SimulatedWorker(SimulatedClient):
     # Answering ----------------------------------------------------------------------------------------------------
 
     async def _work(self, lease: Leased) -> None:
-        """Says something about each of its messages, in some calls; or nothing at all."""
+        """Answer for each of its messages, in some calls, or not at all."""
         chance = self.chance
         if self.world.is_draining:
             await self._say([_answer(Verb.ACK, lease, lease.offsets)])
             return
         way = chance.random()
         if way < 0.06:
-            return  # Nothing: the lease ends by itself.
+            return  # No answer: the lease expires.
         await self.rest(self.world.plan.lease_ms / 1000 * (1.6 if way < 0.2 else 0.4))
         if way < 0.35:
             await self._say([_answer(Verb.EXTEND, lease, (), lease_ms=self.world.plan.lease_ms)])
@@ -229,7 +229,7 @@ class SimulatedWorker(SimulatedClient):
         return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
 
     async def _say(self, answers: Sequence[Answer], owner: str | None = None) -> None:
-        """And again, mostly, if nobody answered."""
+        """Send answers, and mostly repeat them if there was no response."""
         ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
         for _ in range(4):
@@ -241,7 +241,7 @@ class SimulatedWorker(SimulatedClient):
             await self.rest(0.2)
 
     def _next_ask(self, answers: Sequence[Answer]) -> ConsumeAsk:
-        """Answers may come with the next consume."""
+        """Return a consume that carries answers."""
         self._asked += 1
         return ConsumeAsk(
             topic=self.topic,
@@ -286,7 +286,7 @@ class SimulatedWorker(SimulatedClient):
         for those, reply in zip(rows, replies, strict=True):
             self._complete(those, reply)
         if has_come_again:
-            # The repeat may have come first.
+            # The repeat may have arrived first.
             self._said_again(rows)
         if self.facts.trace is not None:
             said = [f"{a.verb} {a.token} {a.ranges}: {r!r}" for a, r in zip(answers, replies, strict=True)]
@@ -294,7 +294,7 @@ class SimulatedWorker(SimulatedClient):
         return [CallOutcome(those[0]["outcome"]) for those in rows]
 
     def _taken_with(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
-        """Notes the leases that came with the outcomes of answers, to be worked on next; the outcomes."""
+        """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
         self.facts.complete(call, CallOutcome.OK)
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
@@ -304,8 +304,8 @@ class SimulatedWorker(SimulatedClient):
         return consumed.answered
 
     def _note_beside(self, begun: float, replies: Sequence[Answered | BaseException]) -> None:
-        """How a call fared beside a neighbour in trouble: how long it took while nothing else went wrong, whether it
-        failed for the neighbour's reasons (L9), and whether it told of them (S24)."""
+        """Record a call beside a neighbour with faults: its duration while there are no other faults, whether it failed
+        for the neighbour's reasons (L9), and whether it mentioned the neighbour (S24)."""
         facts, world = self.facts, self.world
         shared = {"process": self.process.id, "at_ns": facts.now_ns()}
         refusals = [each for each in replies if isinstance(each, LakelogError)]
@@ -320,8 +320,8 @@ class SimulatedWorker(SimulatedClient):
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
     def _said_again(self, rows: list[list[Row]]) -> None:
-        """A repeat of what was refused may be accepted now: so it may have happened. A repeated extend extends again,
-        and the worker never learns the later end."""
+        """Record that a repeated answer may have taken effect, although it was refused. A repeated extend extends
+        again, and the worker never learns the later end."""
         for said in rows:
             for row in said:
                 if row["outcome"] == CallOutcome.FAIL or row["verb"] == _RECORDED[Verb.EXTEND]:
@@ -360,7 +360,7 @@ class SimulatedWorker(SimulatedClient):
                 self.facts.complete(row, outcome_of(reply))
 
     async def say_late(self) -> None:
-        """Repeats answers long after they were said. What was accepted must not be refused (S9)."""
+        """Repeat answers long after they were sent. An accepted one must not be refused (S9)."""
         for _ in range(3):
             await asyncio.sleep(self.chance.choice((2.0, 20.0, 45.0)))
             if self._old:
@@ -368,11 +368,11 @@ class SimulatedWorker(SimulatedClient):
                 await self._say_once([answer], owner)
 
     async def _say_something_stale(self) -> None:
-        """Once more what was said long ago, or what another owner said: most of it is refused."""
+        """Repeat an old answer, or one of another owner. Most of these are refused."""
         if not self._old or self.chance.random() > 0.15:
             return
         answer, owner = self.chance.choice(self._old)
-        # Where little is remembered of a closed lease, its owner is not: another one hears the outcome, too.
+        # If little of a closed lease is remembered, its owner is not, so another owner gets the outcome, too.
         if self.chance.random() < 0.3 and self.world.plan.remembered_bytes is None:
             owner = f"{owner}-thief"
         await self._say_once([answer], owner)
