@@ -1,1 +1,1 @@
-"""Benchmarks: every figure that we quote can be made again from here. They test nothing and tune nothing."""
+"""Benchmarks that reproduce every figure we quote. They test nothing and tune nothing."""

@@ -1,4 +1,4 @@
-"""The command line: `scripts/bench --list`, `scripts/bench NAME [--json] [--size ci|full]`. It measures nothing."""
+"""The command line: `scripts/bench --list`, `scripts/bench NAME [--json] [--size ci|full]`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ def main() -> int:
         return 0
     benchmark = benchmarks.get(arguments.name)
     if benchmark is None:
-        to_stderr(f"bench: there is no benchmark {arguments.name!r}; scripts/bench --list names them")
+        to_stderr(f"bench: unknown benchmark {arguments.name!r}. Run scripts/bench --list")
         return 2
     if arguments.against is not None:
         return _compare(arguments)
     plan = _plan(benchmark, arguments)
-    # The corpus is ours, not the client's: a collector that walks it again and again would be measured as well.
+    # The corpus belongs to the benchmark, not to the client: scanning it in the garbage collector would be measured as
+    # well.
     to_stderr(f"{plan.size.value} size, {len(plan.corpus):,} different messages")
     gc.collect()
     gc.freeze()
@@ -70,14 +71,14 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures Lakelog and its peers in one run.")
-    parser.add_argument("name", nargs="?", help="which benchmark; see --list")
-    parser.add_argument("--list", action="store_true", help="names all benchmarks and their targets")
-    parser.add_argument("--json", action="store_true", help="prints one JSON object instead of a table")
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure Lakelog and its peers in one run.")
+    parser.add_argument("name", nargs="?", help="name of the benchmark; see --list")
+    parser.add_argument("--list", action="store_true", help="list all benchmarks and their targets")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--size", choices=[size.value for size in Size], default=Size.FULL.value)
-    parser.add_argument("--rounds", type=int, help="how often ours and the peers take turns")
-    parser.add_argument("--messages", type=int, help="messages of a leg, where a leg is counted")
-    parser.add_argument("--seconds", type=float, help="seconds of a leg, where a leg is timed")
+    parser.add_argument("--rounds", type=int, help="number of rounds of Lakelog and the peers")
+    parser.add_argument("--messages", type=int, help="messages per leg, for counted legs")
+    parser.add_argument("--seconds", type=float, help="seconds per leg, for timed legs")
     parser.add_argument("--no-peers", action="store_true", help="measure only Lakelog")
     parser.add_argument("--against", type=Path, help="another checkout: compare the CPU time per message with it")
     parser.add_argument("--flames", type=Path, help="folder for flame graphs of our legs; sampling slows them down")
@@ -118,7 +119,7 @@ def _target(benchmark: Benchmark, name: str) -> str:
 def _print(benchmark: Benchmark, report: BenchmarkReport) -> None:
     console = Console()
     table = Table(title=f"{report.name}: {benchmark.about}")
-    for column in ("", report.unit, "ours against it", "each round"):
+    for column in ("", report.unit, "Lakelog / peer", "each round"):
         table.add_column(column, justify="left" if column in ("", "each round") else "right")
     rounds = report.conditions["each_round"]
     for name, figure in {OURS: report.ours, **report.peers}.items():

@@ -1,4 +1,4 @@
-"""The leg that consume-objects and consume-arrow share: one client works off a topic as a new group."""
+"""The leg that consume-objects and consume-arrow share: one client consumes a topic as a new group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.harness import Measured
 from benchmarks.lease_consumers import Consumer, Look, fresh_group, transport_to
 
 BATCH = 8000
-"""Messages of a call: four partitions, of which a group by default has at most 2,000 each in hand."""
+"""Messages per call: four partitions with the default limit of 2,000 leased messages each."""
 
 
 def consume(url: str, topic: str, look: Look, messages: int) -> Measured:

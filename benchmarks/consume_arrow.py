@@ -1,4 +1,4 @@
-"""consume-arrow: as consume-objects, but the client makes Arrow batches of what it leased, and no objects."""
+"""consume-arrow: like consume-objects, but the client makes Arrow batches of leased messages instead of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""consume-default: a worker of the SDK with an empty async handler and no options but its group: one at a time."""
+"""consume-default: an SDK worker with an empty async handler and only its group as option: one message at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 BENCHMARK = Benchmark(
     name="consume-default",
-    about="a worker with an empty async handler and no options but its group",
+    about="a worker with an empty async handler and only its group as option",
     unit="messages/s",
     legs=_legs,
     plans={

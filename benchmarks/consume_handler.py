@@ -1,4 +1,4 @@
-"""consume-handler: a worker of the SDK with an empty async handler, 256 at a time."""
+"""consume-handler: an SDK worker with an empty async handler and concurrency 256."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 
 async def _nothing(order: Any) -> None:
-    """What the handler does."""
+    """Do nothing, as the handler."""
 
 
 def alone(handler: Callable[..., Any]) -> LegsOf:
-    """Return the leg of a worker with this handler, 256 at a time, without a peer."""
+    """Return the leg of a worker with this handler and concurrency 256, without a peer."""
 
     @contextmanager
     def legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str, Leg]]:
@@ -62,7 +62,7 @@ def alone(handler: Callable[..., Any]) -> LegsOf:
 async def worked(
     url: str, topic: str, messages: int, options: Mapping[str, Any], handler: Callable[..., Any] = _nothing
 ) -> Measured:
-    """From the start of the worker, which has joined its group by then, to the answer to the last ack."""
+    """Measure from the start of the worker, which has joined its group by then, to the response to the last ack."""
     group = fresh_group()
     async with lakelog.connect_async(url) as log:
         log.topic(topic).subscribe(handler, group=group, start_from="earliest", **options)
@@ -91,7 +91,7 @@ async def _worked_redis(port: int, corpus: Corpus, messages: int) -> Measured:
 
 
 async def _until(reached: Callable[[], bool]) -> None:
-    """Looks a hundred times a second: the worker has the rest."""
+    """Poll a hundred times a second, which leaves the processor to the worker."""
     async with asyncio.timeout(_LIMIT_SECONDS):
         while not reached():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -104,7 +104,7 @@ PLANS = {
 
 BENCHMARK = Benchmark(
     name="consume-handler",
-    about="a worker with an empty async handler, 256 at a time, one process",
+    about="a worker with an empty async handler, concurrency 256, one process",
     unit="messages/s",
     legs=_legs,
     plans=PLANS,

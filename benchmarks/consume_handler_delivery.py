@@ -1,4 +1,4 @@
-"""consume-handler-delivery: a worker of the SDK with an async handler that takes a delivery, empty, 256 at a time."""
+"""consume-handler-delivery: an SDK worker with an empty async handler that takes a delivery, and concurrency 256."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchmarks.harness import OURS, Benchmark
 
 
 async def _nothing(order: Any, delivery: Any) -> None:
-    """What the handler does."""
+    """Do nothing, as the handler."""
 
 
 BENCHMARK = Benchmark(
     name="consume-handler-delivery",
-    about="a worker with an async handler that takes a delivery, empty, 256 at a time, one process",
+    about="a worker with an empty async handler that takes a delivery, concurrency 256, one process",
     unit="messages/s",
     legs=alone(_nothing),
     plans=PLANS,

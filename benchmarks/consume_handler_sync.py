@@ -1,4 +1,4 @@
-"""consume-handler-sync: a worker of the SDK with a handler that is a plain function, empty, 256 at a time."""
+"""consume-handler-sync: an SDK worker with an empty plain function as handler, and concurrency 256."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchmarks.harness import OURS, Benchmark
 
 
 def _nothing(order: Any) -> None:
-    """What the handler does."""
+    """Do nothing, as the handler."""
 
 
 BENCHMARK = Benchmark(
     name="consume-handler-sync",
-    about="a worker with a handler that is a plain function, empty, 256 at a time, one process",
+    about="a worker with an empty plain function as handler, concurrency 256, one process",
     unit="messages/s",
     legs=alone(_nothing),
     plans=PLANS,

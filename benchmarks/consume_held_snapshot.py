@@ -1,7 +1,7 @@
-"""consume-held-snapshot: small leases, taken and acked, while another session holds a snapshot open, and without one.
+"""consume-held-snapshot: small leases and acks, with and without a snapshot that another session holds open.
 
-Every lease and every ack is a commit in a journal, whose old rows are trimmed: under a snapshot they stay. Each leg has
-a database and a server of its own, so that none inherits the other's dead rows.
+Every lease and every ack is a commit in a journal whose old rows are trimmed; under a snapshot they stay. Each leg has
+its own database and server, so that no leg inherits dead rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kit.size import Size
 OWNERS = 8
 BATCH = 25
 MESSAGES = 100_000
-"""In the topic. When a group has worked them off, the next one begins."""
+"""Messages in the topic. When a group has finished them, the next one begins."""
 WARM_SECONDS = 1.0
 
 
@@ -41,7 +41,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 
 class _Round:
-    """The owners of one group after another, until the time is over."""
+    """Owners of one group after another, until the time has passed."""
 
     def __init__(self, seconds: float) -> None:
         self.begin = perf_counter() + WARM_SECONDS
@@ -50,7 +50,7 @@ class _Round:
         self.acked = 0
 
     async def work(self, consumer: Consumer, group: str) -> None:
-        """Until the group has nothing more for this owner."""
+        """Consume until the group has nothing more for this owner."""
         while (now := perf_counter()) < self.end:
             consumed = await consumer.lease()
             if not consumed.leases:
@@ -78,7 +78,7 @@ async def _consumed(url: str, topic: str, seconds: float) -> Measured:
 
 BENCHMARK = Benchmark(
     name="consume-held-snapshot",
-    about="small leases and acks under a snapshot that another session holds, against the same without",
+    about="small leases and acks while another session holds a snapshot, compared with no snapshot",
     unit="messages/s",
     legs=_legs,
     plans={

@@ -1,4 +1,4 @@
-"""consume-objects: one client leases and acks in batches, each message an object with its value decoded, over HTTP."""
+"""consume-objects: one client leases and acks in batches over HTTP, each message an object with its value decoded."""
 
 from __future__ import annotations
 

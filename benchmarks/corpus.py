@@ -1,6 +1,6 @@
 """The messages that every benchmark sends: seeded, order-like JSON values of 200 bytes with keys of 16 bytes.
 
-The same seed gives the same bytes on every machine. It knows nothing of how they are sent.
+The same seed gives the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTITIONS = 4
 VALUE_BYTES = 200
 KEY_BYTES = 16
 DISTINCT = 100_000
-"""Different messages; longer runs go round. Far more than any batch or compression window holds."""
+"""Number of distinct messages; longer runs repeat them. It exceeds any batch or compression window by far."""
 RATIO_RANGE = (2.5, 4.0)
 
 _ACCOUNTS = 10_000
@@ -31,7 +31,7 @@ _LETTERS = string.ascii_letters + string.digits + " "
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """`objects[i]` encodes to `values[i]`, and goes with `keys[i]`."""
+    """The messages: `objects[i]` encodes to `values[i]`, with the key `keys[i]`."""
 
     keys: list[bytes]
     objects: list[dict[str, Any]]
@@ -42,12 +42,12 @@ class Corpus:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The same messages as columns."""
+        """Return the same messages as columns."""
         return pa.table({"key": pa.array(self.keys, pa.binary()), "value": pa.array(self.values, pa.binary())})
 
     @cached_property
     def ratio(self) -> float:
-        """How much zstd at level 1 makes of a batch of 1,000 values."""
+        """Return the zstd level 1 compression ratio of a batch of 1,000 values."""
         batch = b"".join(self.values[:1000])
         return len(batch) / len(pa.Codec("zstd", compression_level=1).compress(batch, asbytes=True))
 
@@ -83,7 +83,7 @@ def _order(rng: random.Random, number: int, account: str) -> dict[str, Any]:
 
 
 def _check(made: Corpus) -> None:
-    """A benchmark on another corpus would not be comparable: better none at all."""
+    """Check the corpus. A benchmark on another corpus would not be comparable."""
     assert {len(value) for value in made.values} == {VALUE_BYTES}, "a value is not of 200 bytes"
     assert {len(key) for key in made.keys} == {KEY_BYTES}, "a key is not of 16 bytes"
     low, high = RATIO_RANGE

@@ -1,6 +1,6 @@
-"""Processor time by part: the client with the processes that it starts, the servers, and PostgreSQL.
+"""Processor time by part: the client with its child processes, the servers, and PostgreSQL.
 
-On a machine that others use, processor time per message says more than a rate.
+On a shared machine, processor time per message says more than a rate.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Used:
     postgresql: float
 
     def per_message(self, before: Used, messages: float) -> Mapping[str, float]:
-        """Return what each part has used since, in microseconds per message, under the names of the notes."""
+        """Return the processor time of each part since `before`, in microseconds per message, by note name."""
         parts = ("client", "server", "postgresql")
         return {f"{part}_us": (getattr(self, part) - getattr(before, part)) * 1e6 / messages for part in parts}
 
 
 def used(servers: Iterable[Process], postgresql: Process) -> Used:
-    # A process that the client waits for adds its time to the client's; servers run on, and so add nothing.
+    # A child process adds its time to the client when it is waited for; servers keep running and add nothing.
     client = os.times()
     return Used(
         client=client.user + client.system + client.children_user + client.children_system,

@@ -1,4 +1,4 @@
-"""delivery-latency: 100 messages a second published at one server, until a worker's handler begins at another."""
+"""delivery-latency: 100 messages per second, from the publish at one server to the start of a handler at another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 
 def redis_leg(port: int, plan: BenchmarkPlan, groups: list[str], rate: float) -> Measured:
-    """The same pace through a Redis stream: one group by handlers, several in batches, as ours."""
+    """Measure the same rate through a Redis stream: one group by handlers, several in batches, as in ours."""
     by_batch = len(groups) > 1
     what = FromRedis(groups=groups, warm_seconds=WARM_SECONDS, port=port, by_batch=by_batch)
 

@@ -1,4 +1,4 @@
-"""disk: bytes on disk for a message, all of our tables with indexes and TOAST, against a plain table of rows."""
+"""disk: bytes on disk per message, all tables with indexes and TOAST, compared with a plain table of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.postgres_table import PlainTable
 from tests.kit.size import Size
 
-# Everything in the schema: hot tables, heads, producers, and the catalog's few pages.
+# Everything in the schema: hot tables, heads, producers, and the few pages of the catalog.
 _SIZE = """
 select sum(pg_total_relation_size(c.oid)) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'lakelog' and c.relkind in ('r', 'm')
@@ -51,7 +51,7 @@ def _bytes(connection: psycopg.Connection[tuple[int]]) -> int:
 
 BENCHMARK = Benchmark(
     name="disk",
-    about="bytes on disk for a message: tables, indexes, TOAST",
+    about="bytes on disk per message: tables, indexes, TOAST",
     unit="bytes/message",
     legs=_legs,
     plans={

@@ -1,6 +1,6 @@
-"""The real parts of a run: a PostgreSQL cluster of its own on a real disk, servers as processes of their own, Redis.
+"""The parts of a run: a dedicated PostgreSQL cluster on a real disk, server processes, and Redis.
 
-All of them end with the run. Nothing that happens to run on the machine is used.
+All of them end with the run. Services that already run on the machine are not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.kit.process import Process, Supervisor
 
 SETTINGS: Mapping[str, str] = {
     "shared_buffers": "512MB",
-    # Checkpoints would otherwise fall into one leg and not into the other.
+    # Otherwise checkpoints would fall into one leg and not into another.
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
 }
@@ -37,18 +37,18 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A running server on a database of its own."""
+    """A running server with its own database."""
 
     url: str
     port: int
     database: str
     process: Process
     token: str | None = None
-    """With all rights, if the server asks for tokens."""
+    """A token with all rights, if the server requires tokens."""
 
 
 class Environment:
-    """`with Stage() as environment, environment.serve() as served: …`"""
+    """`with Environment() as environment, environment.serve() as served: …`"""
 
     settings = SETTINGS
 
@@ -64,12 +64,12 @@ class Environment:
         return str(self.cluster.execute("show server_version")[0][0]).split()[0]
 
     def settle(self) -> None:
-        """What the leg before has left to write is written now, not during the next one."""
+        """Flush pending writes of the previous leg, so that they do not fall into the next one."""
         self.cluster.execute("checkpoint")
 
     @contextmanager
     def serve(self, env: Mapping[str, str] | None = None, *, authenticate: bool = False) -> Iterator[Served]:
-        """One server process on a new, migrated database; `env` has further settings."""
+        """Start one server process on a new, migrated database; `env` has further settings."""
         from lakelog.storage.postgres import migrate
 
         database = self.cluster.create_database()
@@ -84,7 +84,7 @@ class Environment:
     def serve_on(
         self, database: str, env: Mapping[str, str] | None = None, *, authenticate: bool = False
     ) -> Iterator[Served]:
-        """One server process on a database that has others, or none yet."""
+        """Start one server process on an existing database, which may have other servers."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         settings = {"LAKELOG_DATABASE_URL": database, **(env or {})}
@@ -100,7 +100,7 @@ class Environment:
 
     @contextmanager
     def peer_database(self) -> Iterator[str]:
-        """A database without anything of ours, in the same cluster."""
+        """Create a database without Lakelog in the same cluster."""
         database = self.cluster.create_database()
         try:
             yield database
@@ -109,7 +109,7 @@ class Environment:
 
     @contextmanager
     def redis(self) -> Iterator[int | None]:
-        """The port of a Redis that flushes every write; None where Redis is not installed."""
+        """Yield the port of a Redis that flushes every write; None if Redis is not installed."""
         binary = shutil.which("redis-server")
         if binary is None:
             self.notes["redis"] = "not installed"
@@ -146,11 +146,11 @@ def _make_token(database: str) -> str:
 
 
 def _disk_folder() -> str:
-    """Where temporary folders go: on a disk, for an fsync of memory costs nothing and proves nothing."""
+    """Return a temporary folder on a disk: an fsync in memory costs nothing and proves nothing."""
     for folder in (tempfile.gettempdir(), "/var/tmp"):
         if _filesystem(folder) not in _IN_MEMORY:
             return folder
-    raise RuntimeError("No temporary folder is on a disk; set TMPDIR to one that is.")
+    raise RuntimeError("No temporary folder is on a disk. Set TMPDIR to a folder on a disk.")
 
 
 def _filesystem(folder: str) -> str:

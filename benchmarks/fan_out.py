@@ -1,4 +1,4 @@
-"""fan-out: 3,000 messages a second come in, and each of five groups gets all of them."""
+"""fan-out: 3,000 messages per second are published, and each of five groups gets all of them."""
 
 from __future__ import annotations
 

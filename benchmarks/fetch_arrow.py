@@ -1,4 +1,4 @@
-"""fetch-arrow: one client reads all partitions from the earliest message on as Arrow tables, through HTTP."""
+"""fetch-arrow: one client reads all partitions from the earliest message as Arrow tables over HTTP."""
 
 from __future__ import annotations
 

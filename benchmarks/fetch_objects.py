@@ -1,4 +1,4 @@
-"""fetch-objects: one client reads all partitions from the earliest message on, each value decoded, through HTTP."""
+"""fetch-objects: one client reads all partitions from the earliest message over HTTP, each value decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's side that several benchmarks share: a fresh topic for every leg, and a topic filled for reading."""
+"""Topics for benchmarks: a new topic per leg, and a topic filled for reading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _names = itertools.count(1)
 
 @contextmanager
 def fresh_topic(served: Served) -> Iterator[Any]:
-    """An empty topic of its own client; deleted afterwards."""
+    """Yield an empty topic with its own client, and delete it afterwards."""
     with lakelog.connect(served.url, token=served.token) as log:
         topic = log.topic(f"orders-{next(_names)}")
         topic.create(partitions=PARTITIONS)
@@ -29,7 +29,7 @@ def fresh_topic(served: Served) -> Iterator[Any]:
 
 
 def produce(topic: Any, corpus: Corpus, messages: int) -> None:
-    """Sends that many objects one by one through the producer, and waits for the last answer."""
+    """Send that many objects one by one through the producer, and wait for the last response."""
     pairs = itertools.islice(itertools.cycle(zip(corpus.keys, corpus.objects, strict=True)), messages)
     with topic.producer() as producer:
         send = producer.send
@@ -39,7 +39,7 @@ def produce(topic: Any, corpus: Corpus, messages: int) -> None:
 
 @contextmanager
 def filled_topic(served: Served, corpus: Corpus, messages: int) -> Iterator[Any]:
-    """A topic that holds that many messages."""
+    """Yield a topic that holds that many messages."""
     with fresh_topic(served) as topic:
         for table in tables(corpus, messages, len(corpus)):
             topic.publish_columns(table.append_column("content_type", pa.repeat("application/json", table.num_rows)))
@@ -47,7 +47,7 @@ def filled_topic(served: Served, corpus: Corpus, messages: int) -> Iterator[Any]
 
 
 def tables(corpus: Corpus, messages: int, chunk: int) -> Iterator[pa.Table]:
-    """The corpus as columns, in chunks, going round until there are that many messages."""
+    """Yield the corpus as columns, in chunks, repeated until there are that many messages."""
     table = corpus.table
     for start in range(0, messages, chunk):
         at = start % table.num_rows

@@ -1,4 +1,4 @@
-"""Flame graphs of a leg, drawn by py-spy: one of this process with those that it starts, one of each server."""
+"""Flame graphs of a leg, drawn by py-spy: one of this process with its children, one of each server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drawn(folder: Path, benchmark: str, servers: Sequence[Process]) -> Iterator[
             sampler.send_signal(signal.SIGINT)
         for path, sampler in samplers.items():
             sampler.wait(_WRITE_SECONDS)
-            # The title names the command, with the folder that it was started from.
+            # The title contains the command with the folder that it was started from.
             path.write_text(path.read_text().replace(f"{_ROOT}/", ""))
 
 

@@ -1,6 +1,6 @@
-"""How a benchmark is run: legs alternate in one run (ours, a peer, ours, …); the median of the rounds is the figure.
+"""Runs benchmarks: legs alternate in one run (ours, a peer, ours, …), and the figure is the median of the rounds.
 
-It knows no benchmark and no server; what a leg does is its own matter.
+It does not depend on a benchmark or a server.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tests.kit.size import Size
 OURS = "ours"
 CI_DISTINCT = 10_000
 BUSY = 1.0
-"""Load that others put on the machine: on few cores, more than this decides the figures."""
+"""Load by other processes on the machine. Above this, the figures are not meaningful on few cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPlan:
-    """How much a run does. `messages` is per leg where a leg is counted, `seconds` where it is timed."""
+    """The size of a run. `messages` is per counted leg, `seconds` per timed leg."""
 
     size: Size
     rounds: int
     messages: int
     seconds: float
     flames: Path | None = None
-    """Where to write flame graphs of our legs."""
+    """Folder for flame graphs of our legs."""
     with_peers: bool = True
 
     @property
@@ -46,9 +46,9 @@ class BenchmarkPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one leg gave: the figure, and whatever else should stand in the conditions (`p99_ms`, …).
+    """The result of one leg: the figure, and notes for the conditions (`p99_ms`, …).
 
-    `messages` is how many the leg moved, where that is not the plan's number.
+    `messages` is the number that the leg moved, if it differs from the plan.
     """
 
     figure: float
@@ -62,10 +62,10 @@ Legs = Callable[[Environment, BenchmarkPlan], AbstractContextManager[Mapping[str
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """One benchmark. `legs` yields `ours` and the peers, ready to be run again and again.
+    """One benchmark. `legs` yields `ours` and the peers, which can be run repeatedly.
 
-    `targets`: for `ours` the figure, for a peer the ratio, for `a/b` the ratio of one peer to another, for `p99_ms`,
-    `client_us` and the like our note at most.
+    `targets`: for `ours` the figure, for a peer the ratio, for `a/b` the ratio of one peer to another, and for
+    `p99_ms`, `client_us` and the like the maximum of our note.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkReport:
-    """What is printed."""
+    """The report to print."""
 
     name: str
     unit: str
@@ -94,7 +94,7 @@ def run(benchmark: Benchmark, plan: BenchmarkPlan, progress: Callable[[str], Non
     with Environment() as environment:
         conditions = _conditions(plan, environment, made)
         if conditions["load_before"] > BUSY:
-            progress(f"the machine is busy (load {conditions['load_before']}): these figures are not worth quoting")
+            progress(f"the machine is busy (load {conditions['load_before']}): do not quote these figures")
         with benchmark.legs(environment, plan) as made_legs:
             legs = {name: leg for name, leg in made_legs.items() if plan.with_peers or name == OURS}
             measured: dict[str, list[Measured]] = {name: [] for name in legs}
@@ -106,13 +106,13 @@ def run(benchmark: Benchmark, plan: BenchmarkPlan, progress: Callable[[str], Non
                 measured[name].append(result)
                 figure = f"{result.figure:,.0f} {benchmark.unit} {_text(result)}"
                 progress(f"round {number} of {plan.rounds}: {name} {figure}")
-        # A peer that is not installed is known only now.
+        # Only now is it known whether a peer is installed.
         conditions |= environment.notes
     return _report(benchmark, measured, conditions)
 
 
 def _metered(leg: Leg, environment: Environment, plan: BenchmarkPlan) -> Measured:
-    """Run the leg, and note the processor time that each part used per message."""
+    """Run the leg, and note the processor time of each part per message."""
     before = cpu.used(environment.servers, environment.cluster.process)
     result = leg()
     messages = result.messages or plan.messages
@@ -149,7 +149,7 @@ def _report(
 
 
 def verdicts(benchmark: Benchmark, report: BenchmarkReport) -> dict[str, bool]:
-    """Each target, and whether this run reached it."""
+    """Return each target, and whether this run reached it."""
     reached = {}
     for name, target in benchmark.targets.items():
         if name == OURS:
@@ -186,7 +186,7 @@ def _conditions(plan: BenchmarkPlan, environment: Environment, made: Corpus) -> 
 
 
 def fsync_us(folder: Path, *, times: int = 200) -> float:
-    """The median time to make 8 KiB durable in place, as a commit does with PostgreSQL's log."""
+    """Return the median time to make 8 KiB durable in place, as a commit does with the PostgreSQL log."""
     path = folder / "fsync-probe"
     page = b"\0" * 8192
     file = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,7 +1,7 @@
-"""held-snapshot: publishing of small batches while another session holds a snapshot open, and without one.
+"""held-snapshot: publishes of small batches, with and without a snapshot that another session holds open.
 
-A snapshot keeps PostgreSQL from cleaning up: a design that updates rows in place gets slower and slower under it. Each
-leg has a database and a server of its own, so that none inherits the other's dead rows.
+A snapshot keeps PostgreSQL from vacuuming: a design that updates rows in place gets slower under it. Each leg has its
+own database and server, so that no leg inherits dead rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kit.size import Size
 
 CONNECTIONS = 8
 MESSAGES = 100
-"""In a request: a batch of 25 for each partition."""
+"""Messages per request: a batch of 25 for each partition."""
 
 
 @contextmanager
@@ -44,21 +44,21 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 @contextmanager
 def held_snapshot(database: str) -> Iterator[None]:
-    """A session that has read our tables and does not end its transaction."""
+    """Hold a session that has read our tables and keeps its transaction open."""
     with psycopg.connect(database) as connection:
         connection.execute("set idle_in_transaction_session_timeout = 0")
         connection.commit()
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("select count(*) from lakelog.head")
         yield
-        # Whoever ends it before the end of the leg spoils the figure; this fails then.
+        # Fails if the session was ended before the end of the leg, which would spoil the figure.
         connection.execute("select count(*) from lakelog.head")
         connection.rollback()
 
 
 BENCHMARK = Benchmark(
     name="held-snapshot",
-    about="small batches under a snapshot that another session holds, against the same without",
+    about="small batches while another session holds a snapshot, compared with no snapshot",
     unit="messages/s",
     legs=_legs,
     plans={

@@ -1,7 +1,7 @@
-"""The receiving side of the latency benchmarks, a process of its own: it notes how old each message is when it comes.
+"""The receiving process of the latency benchmarks, which notes the age of each message on arrival.
 
-`python -m benchmarks.latency_receiver JSON` says "ready", receives until its input ends, and prints one JSON object.
-Messages carry the time at which they were published, by the clock that all processes of a machine share.
+`python -m benchmarks.latency_receiver JSON` prints "ready", receives until its input ends, and prints one JSON object.
+Messages carry their publish time, by the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _CODEC: Codec[Any] = Codec(None)
 
 
 class Receive(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What to receive; the first so many seconds are not counted."""
+    """The kind of receiver. Messages of the first seconds are not counted."""
 
     groups: list[str]
     warm_seconds: float
 
 
 class ByHandler(Receive, frozen=True, kw_only=True):
-    """A worker of the SDK: a message has come when its handler begins."""
+    """An SDK worker: a message has arrived when its handler begins."""
 
     url: str
     topic: str
 
 
 class ByBatch(Receive, frozen=True, kw_only=True):
-    """Leases in batches: a message has come when it is decoded."""
+    """Leases in batches: a message has arrived when it is decoded."""
 
     url: str
     topic: str
 
 
 class FromRedis(Receive, frozen=True, kw_only=True):
-    """XREADGROUP: a message has come when its handler begins, or in batches when it is decoded."""
+    """XREADGROUP: a message has arrived when its handler begins, or in batches when it is decoded."""
 
     port: int
     by_batch: bool
@@ -70,7 +70,7 @@ class ReceivedLatencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiving:
-    """A receiver that runs; `outcome` ends it."""
+    """A running receiver; `outcome` ends it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -95,14 +95,14 @@ def receiving(what: AnyReceive) -> Iterator[Receiving]:
 
 
 def measured(outcome: ReceivedLatencies, expected: int, *, figure: str) -> Measured:
-    """The named figure of an outcome; nothing may be missing."""
+    """Return the named figure. No message may be missing."""
     assert outcome.count == expected, f"{outcome.count} of {expected} messages came"
     notes = {"p50_ms": outcome.p50_ms, "p99_ms": outcome.p99_ms, "max_ms": outcome.max_ms}
     return Measured(figure=notes[figure], notes=notes, messages=expected)
 
 
 class _Ages:
-    """How old messages were."""
+    """The ages of messages."""
 
     def __init__(self, warm_seconds: float) -> None:
         self._warm_ns = warm_seconds * 1e9
@@ -144,7 +144,7 @@ async def _receive(what: AnyReceive) -> ReceivedLatencies:
 
 
 async def _rested(ages: _Ages) -> None:
-    """Returns when nothing has come for half a second."""
+    """Wait until no message has arrived for half a second."""
     seen = -1
     while seen != ages.count:
         seen = ages.count

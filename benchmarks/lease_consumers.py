@@ -1,6 +1,6 @@
-"""Our side of the benchmarks about groups: leases taken and acked in batches, as the SDK carries them over HTTP.
+"""The Lakelog side of the group benchmarks: batches leased and acked over HTTP with the SDK's transport.
 
-The calls are those of the client's transport: a worker with handlers is measured by `consume-handler`.
+`consume-handler` measures a worker with handlers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CODEC: Codec[dict[str, int]] = Codec(None)
 _groups = itertools.count(1)
 
 Look = Callable[[Consumed, str], int]
-"""Does with leased messages what the benchmark is about; how many they were."""
+"""Processes leased messages as the benchmark requires, and returns their number."""
 
 
 def fresh_group() -> str:
@@ -49,7 +49,7 @@ async def transport_to(url: str) -> AsyncIterator[AsyncHttpTransport]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """One owner that takes a lease, looks at its messages, and acks them with the next take; from the earliest on."""
+    """One owner that leases from the earliest message, processes, and acks with the next lease."""
 
     transport: AsyncHttpTransport
     topic: str
@@ -59,7 +59,7 @@ class Consumer:
     owner: str = "bench"
 
     async def lease(self, done: Consumed | None = None) -> Consumed:
-        """Takes messages, and acks what is done in the same call, which then does not wait."""
+        """Lease messages and ack `done` in the same call, which then does not wait."""
         wish = ConsumeWish(
             topic=self.topic,
             group=self.group,
@@ -76,7 +76,7 @@ class Consumer:
         return consumed
 
     async def begin(self) -> None:
-        """Makes the group and its start, where it is new; gives back nothing, for there is nothing yet."""
+        """Create the group with its start position, while the topic is empty."""
         consumed = await replace(self, wait_seconds=0.0).lease()
         assert not consumed.leases, "the topic was not empty"
 
@@ -85,7 +85,7 @@ class Consumer:
         _raise_refusal(await self.transport.groups.answer(self.topic, self.group, self.owner, answers, SECONDS))
 
     async def run(self, look: Look, messages: int) -> None:
-        """Until so many were acked, no more and no less."""
+        """Consume until exactly this many messages are acked."""
         count, consumed = 0, None
         while count < messages:
             consumed = await self.lease(consumed)
@@ -110,7 +110,7 @@ def _raise_refusal(results: Sequence[Answered | LakelogError]) -> None:
 
 
 def objects(consumed: Consumed, topic: str) -> int:
-    """Every message an object, its value decoded."""
+    """Make an object of every message, with its value decoded."""
     count = total = 0
     payloads = iter(consumed.payloads)
     for lease in consumed.leases:
@@ -123,7 +123,7 @@ def objects(consumed: Consumed, topic: str) -> int:
 
 
 def columns(consumed: Consumed, topic: str) -> int:
-    """Arrow batches in the schema of a fetch, each cut to the leased messages."""
+    """Make Arrow batches in the schema of a fetch, each cut to the leased messages."""
     parts = []
     payloads = iter(consumed.payloads)
     for lease in consumed.leases:
@@ -142,6 +142,6 @@ def columns(consumed: Consumed, topic: str) -> int:
 
 
 def nothing(consumed: Consumed, topic: str) -> int:
-    """Counts them."""
+    """Count the messages."""
     ranges = (each for lease in consumed.leases for piece in lease.pieces for each in piece.offsets)
     return sum(last - first + 1 for first, last in ranges)

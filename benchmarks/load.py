@@ -1,7 +1,7 @@
-"""The load generator: a process of its own that keeps many connections busy, each with one request at a time.
+"""The load generator: a separate process that keeps many connections busy, each with one request at a time.
 
-It is light, so that on a small machine it does not measure itself: requests are encoded beforehand, and of an answer it
-reads only the status and the length. `python -m benchmarks.load JSON` prints one JSON object; `generate` does that.
+It is light, so that it does not measure itself on a small machine: requests are encoded beforehand, and only status and
+length of a response are read. `python -m benchmarks.load JSON` prints one JSON object; `generate` runs it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WARM_SECONDS = 1.0
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What to generate. Answers of the first second are not counted."""
+    """The load to generate. Responses of the first second are not counted."""
 
     connections: int
     seconds: float
 
 
 class HttpSingle(LoadSpec, frozen=True, kw_only=True):
-    """One message a request, as JSON; without a token if that is None."""
+    """One message per request, as JSON; without a token if that is None."""
 
     port: int
     topic: str
@@ -47,7 +47,7 @@ class HttpSingle(LoadSpec, frozen=True, kw_only=True):
 
 
 class HttpBatches(LoadSpec, frozen=True, kw_only=True):
-    """Small numbered batches, one for each partition in a request: what an SDK's producer sends."""
+    """Small numbered batches, one per partition in a request, as the SDK's producer sends them."""
 
     port: int
     topic: str
@@ -71,7 +71,7 @@ AnyLoad = HttpSingle | HttpBatches | RedisSingle | InsertSingle
 
 
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`requests` and `seconds` are those that are measured; `answered` has the ones before them, too."""
+    """The result. `requests` and `seconds` are of the measured time; `answered` also has the requests before it."""
 
     requests: int
     seconds: float
@@ -82,7 +82,7 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def generate(load: AnyLoad, *, messages: int = 1) -> Measured:
-    """Runs the load in a process of its own; the figure is messages a second."""
+    """Run the load in a separate process. The figure is messages per second."""
     argv = [sys.executable, "-m", "benchmarks.load", msgspec.json.encode(load).decode()]
     done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=load.seconds + 120, check=True)
     outcome = msgspec.json.decode(done.stdout, type=LoadResult)
@@ -92,7 +92,7 @@ def generate(load: AnyLoad, *, messages: int = 1) -> Measured:
 
 
 class _Tally:
-    """Latencies of what was answered within the measured time."""
+    """Latencies of requests that were answered within the measured time."""
 
     def __init__(self, seconds: float) -> None:
         self._from = perf_counter() + WARM_SECONDS
@@ -102,7 +102,7 @@ class _Tally:
         self._answered = 0
 
     def answered(self, sent: float) -> float | None:
-        """The time now, or None when it is enough."""
+        """Return the current time, or None if there are enough requests."""
         now = perf_counter()
         self._answered += 1
         if sent >= self._from:
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no asyncio.Transport by name.
+        # uvloop's transports do not inherit from asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self._send(perf_counter())
 
@@ -216,7 +216,7 @@ def _redis_requests(made: Corpus) -> list[bytes]:
 
 
 def _batch_requests(load: HttpBatches, made: Corpus, start: int) -> Iterator[bytes]:
-    """Endless: each connection is a producer that counts its batches."""
+    """Yield requests endlessly: each connection is a producer that counts its batches."""
     share = load.messages // PARTITIONS
     producer = secrets.token_bytes(16)
     payloads = []

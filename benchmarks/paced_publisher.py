@@ -1,6 +1,6 @@
-"""The publishing side of the latency benchmarks: so many messages a second, each with the time at which it was sent.
+"""The publisher of the latency benchmarks: a fixed number of messages per second, each with its send time.
 
-A message that takes long holds up none of those after it, so that a slow answer is not hidden by a late question.
+A slow message does not delay those after it, so a slow response is not hidden by a late request.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from benchmarks import redis_streams
 from benchmarks.corpus import Corpus
 
 TICK_SECONDS = 0.005
-"""Of a pace above one message a tick, so many are sent together."""
+"""Above one message per tick, several are sent together."""
 
 Send = Callable[[bytes, dict[str, object]], Awaitable[object] | None]
 
 
 def publish(url: str, topic: str, corpus: Corpus, rate: float, seconds: float) -> int:
-    """One message a request; how many were sent."""
+    """Publish one message per request, and return the number sent."""
 
     async def run() -> int:
         async with lakelog.connect_async(url) as log:
@@ -33,7 +33,7 @@ def publish(url: str, topic: str, corpus: Corpus, rate: float, seconds: float) -
 
 
 def produce(url: str, topic: str, corpus: Corpus, rate: float, seconds: float) -> int:
-    """By a producer, which gathers for 5 ms: that is part of the latency."""
+    """Publish with a producer, which gathers for 5 ms; that is part of the latency."""
 
     async def run() -> int:
         async with lakelog.connect_async(url) as log, log.topic(topic).producer() as producer:

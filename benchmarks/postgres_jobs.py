@@ -1,7 +1,7 @@
-"""What consuming is measured against in PostgreSQL itself: a table of jobs, leased by FOR UPDATE SKIP LOCKED.
+"""The PostgreSQL baseline for consuming: a table of jobs, leased with FOR UPDATE SKIP LOCKED.
 
-A lease is a row lock, an ack a DELETE, and one commit serves a batch. A lease ends with its connection; there is no
-time limit, no retry, no second group. Values are decoded where ours are. Other ways to write it were not tried.
+A lease is a row lock, an ack is a DELETE, and one commit serves a batch. A lease ends with its connection; there is no
+time limit, no retry and no second group. Values are decoded where ours are. Other designs were not tried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Look = Callable[[Rows], None]
 
 
 class Jobs:
-    """The table in a database of its own; filled anew for each leg."""
+    """The table in its own database, filled again for each leg."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
@@ -58,7 +58,7 @@ class Jobs:
         await self._connection.execute("vacuum analyze jobs")
 
     async def work(self, look: Look, batch: int) -> int:
-        """Leases and deletes until the table is empty."""
+        """Lease and delete until the table is empty."""
         lease, ack = await self._connection.prepare(_LEASE), await self._connection.prepare(_ACK)
         count = 0
         while True:
@@ -84,7 +84,7 @@ def columns(rows: Rows) -> None:
 
 
 def consume(url: str, corpus: Corpus, messages: int, look: Look, batch: int) -> Measured:
-    """A leg: the table is filled, then worked off by one connection."""
+    """Fill the table, and measure how one connection consumes it."""
 
     async def leg() -> Measured:
         async with Jobs.open(url) as jobs:
@@ -92,7 +92,7 @@ def consume(url: str, corpus: Corpus, messages: int, look: Look, batch: int) -> 
             start = perf_counter()
             count = await jobs.work(look, batch)
             seconds = perf_counter() - start
-        assert count == messages, f"worked off {count} of {messages} jobs"
+        assert count == messages, f"consumed {count} of {messages} jobs"
         return Measured(figure=count / seconds)
 
     return asyncio.run(leg())

@@ -1,7 +1,7 @@
-"""What we are measured against in PostgreSQL itself: a plain table with a row per message, without an index.
+"""The PostgreSQL baseline for publishing and reading: a plain table with one row per message, without an index.
 
-The variants here are the fastest of those tried for each job (binary COPY with given types; arrays for INSERT), so that
-a ratio does not flatter us. Values are encoded within the measured time where ours are.
+The variants are the fastest of those tried for each job (binary COPY with given types; arrays for INSERT), so that a
+ratio does not flatter us. Values are encoded within the measured time where ours are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.corpus import PARTITIONS, Corpus
 from benchmarks.harness import Measured
 
 BATCH = 10_000
-"""Rows of a commit: as many messages as a request of our producer holds at most."""
+"""Rows per commit: the maximum number of messages in a request of our producer."""
 _TABLE = 'create table if not exists plain ("partition" integer, key bytea, value bytea, "time" timestamptz)'
 _COPY_IN = "copy plain from stdin (format binary)"
 _COPY_OUT = "copy plain to stdout (format binary)"
@@ -30,7 +30,7 @@ _INSERT = "insert into plain select * from unnest(%b::int4[], %b::bytea[], %b::b
 
 
 class PlainTable:
-    """The plain table in a database of its own; `with PlainTable.open(url) as plain`."""
+    """The plain table in its own database; `with PlainTable.open(url) as plain`."""
 
     def __init__(self, connection: psycopg.Connection[Any], corpus: Corpus) -> None:
         self._connection = connection
@@ -49,20 +49,20 @@ class PlainTable:
         self._connection.commit()
 
     def copy_in(self, messages: int) -> Measured:
-        """COPY of rows from objects, a commit per batch."""
+        """Measure COPY of rows from objects, one commit per batch."""
         encode, now = msgspec.json.encode, datetime.now(UTC)
         rows = self._rows(messages)
         return self._copy((number % PARTITIONS, key, encode(order), now) for number, (key, order) in rows)
 
     def copy_in_encoded(self, messages: int) -> Measured:
-        """The same from values that are encoded already, as those of an Arrow table are."""
+        """Measure the same from encoded values, like those of an Arrow table."""
         now = datetime.now(UTC)
         pairs = cycle(zip(self._corpus.keys, self._corpus.values, strict=True))
         rows = islice(enumerate(pairs), messages)
         return self._copy((number % PARTITIONS, key, value, now) for number, (key, value) in rows)
 
     def insert(self, messages: int) -> Measured:
-        """INSERT of many rows in one statement, a commit per batch."""
+        """Measure INSERT of many rows per statement, one commit per batch."""
         self.empty()
         rows = self._rows(messages)
         now = datetime.now(UTC)
@@ -81,7 +81,7 @@ class PlainTable:
         return Measured(figure=messages / (perf_counter() - start))
 
     def copy_out_arrow(self) -> Measured:
-        """All rows by COPY, into Arrow columns."""
+        """Measure COPY of all rows into Arrow columns."""
         start = perf_counter()
         columns = list(zip(*self._rows_out(), strict=True))
         types = (pa.int32(), pa.binary(), pa.binary(), pa.timestamp("us", tz="UTC"))
@@ -89,7 +89,7 @@ class PlainTable:
         return Measured(figure=table.num_rows / (perf_counter() - start))
 
     def copy_out_objects(self) -> Measured:
-        """All rows by COPY, each value decoded."""
+        """Measure COPY of all rows, each value decoded."""
         count = 0
         start = perf_counter()
         for _, _, value, _ in self._rows_out():

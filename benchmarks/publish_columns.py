@@ -1,4 +1,4 @@
-"""publish-columns: one client, `publish_columns` of Arrow tables in chunks, through HTTP, until the last answer."""
+"""publish-columns: one client, `publish_columns` of Arrow tables in chunks, over HTTP, until the last response."""
 
 from __future__ import annotations
 

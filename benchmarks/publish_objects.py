@@ -1,4 +1,4 @@
-"""publish-objects: one client, `producer.send` of one object after another, through HTTP, until the last answer."""
+"""publish-objects: one client, `producer.send` of one object after another, over HTTP, until the last response."""
 
 from __future__ import annotations
 

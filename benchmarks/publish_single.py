@@ -1,4 +1,4 @@
-"""publish-single: 64 connections, one message a request, with a token, one server process; requests and latency."""
+"""publish-single: 64 connections, one message per request, with a token, one server process; requests and latency."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 BENCHMARK = Benchmark(
     name="publish-single",
-    about="one message a request, 64 connections, with a token, one server process",
+    about="one message per request, 64 connections, with a token, one server process",
     unit="requests/s",
     legs=_legs,
     plans={

@@ -1,7 +1,7 @@
-"""What workers and latencies are measured against: Redis Streams, by XREADGROUP and XACK.
+"""The Redis baseline for workers and latencies: Redis Streams with XREADGROUP and XACK.
 
-The client is as light as ours: commands go out without waiting, answers are parsed from the received bytes, and what
-is acked while an XACK is under way goes together in the next one. One stream, where ours has four partitions.
+The client is as light as ours: commands are pipelined, responses are parsed from the received bytes, and acks during an
+XACK form the next one. There is one stream, where ours has four partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Handler = Callable[[Any], Awaitable[None]]
 
 
 class Redis(asyncio.Protocol):
-    """One connection. Answers come in the order of the calls."""
+    """One connection. Responses arrive in the order of the calls."""
 
     def __init__(self) -> None:
         self._received = b""
@@ -72,7 +72,7 @@ class Redis(asyncio.Protocol):
 
 
 def _parse(data: bytes, at: int) -> tuple[Any, int]:
-    """The answer that begins there, and where the next one does; IndexError if it is not all there."""
+    """Return the response at this position, and the position of the next; IndexError if it is incomplete."""
     end = data.find(b"\r\n", at)
     if end < 0:
         raise IndexError
@@ -97,7 +97,7 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
 
 
 async def begin(redis: Redis, groups: Iterable[bytes]) -> None:
-    """An empty stream with these groups."""
+    """Create an empty stream with these groups."""
     await redis.call(b"DEL", STREAM)
     for group in groups:
         await redis.call(b"XGROUP", b"CREATE", STREAM, group, b"0", b"MKSTREAM")
@@ -114,26 +114,27 @@ def add(redis: Redis, key: bytes, value: bytes) -> asyncio.Future[Any]:
 
 
 async def read(redis: Redis, group: bytes, count: int) -> list[Any]:
-    """New messages for the group: pairs of an id and names and values of fields. Waits for a second."""
+    """Return new messages for the group: pairs of an id and the fields. Waits for a second."""
     words = (b"GROUP", group, b"bench", b"COUNT", count, b"BLOCK", 1000, b"STREAMS", STREAM, b">")
     found = await redis.call(b"XREADGROUP", *words)
     return found[0][1] if found else []
 
 
 async def consume(redis: Redis, group: bytes, look: Callable[[Any], None], batch: int) -> None:
-    """Reads and acks in batches, until it is cancelled."""
+    """Read and ack in batches until cancelled."""
     decode = msgspec.json.decode
     while True:
         found = await read(redis, group, batch)
         for _, fields in found:
             look(decode(fields[3]))
         if found:
-            # Not waited for: the next read goes out behind it.
+            # Not awaited: the next read follows at once.
             redis.call(b"XACK", STREAM, group, *(identity for identity, _ in found))
 
 
 class RedisWorker:
-    """Gives each message of the stream to a handler, so many at a time; a slot is free when its XACK is answered."""
+    """Gives each message of the stream to a handler with limited concurrency. A slot is free when its XACK is
+    answered."""
 
     def __init__(self, reading: Redis, acking: Redis, group: bytes, handler: Handler, concurrency: int) -> None:
         self._reading = reading
@@ -148,7 +149,7 @@ class RedisWorker:
         self.acked = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             self._freed.clear()
             if not self._room:

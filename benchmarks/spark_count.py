@@ -1,4 +1,4 @@
-"""spark-count: how long Spark takes to count cold history, through a topic and straight from its files."""
+"""spark-count: the time Spark takes to count cold history, through a topic and directly from its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
             "parquet": lambda: lake.count(lambda: lake.spark.read.parquet(*lake.files), lake.cold),
         }
         for leg in legs.values():
-            # A JVM that has not compiled yet measures itself.
+            # Warm up: otherwise the JVM's compilation would be measured.
             leg()
         yield legs
 

@@ -1,4 +1,4 @@
-"""spark-idle: what streams without new messages cost PostgreSQL, each with a group, all in one session."""
+"""spark-idle: the load of streams without new messages on PostgreSQL, each with a group, all in one session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
 
 
 def _rate(environment: Environment, served: Served, plan: BenchmarkPlan) -> float:
-    """Transactions a second in the server's database. PostgreSQL counts them a second or so late."""
+    """Return the transactions per second in the server's database. PostgreSQL counts them about a second late."""
     if plan.size is Size.FULL:
         time.sleep(SETTLE_SECONDS)
     before, start = _transactions(environment, served), time.monotonic()

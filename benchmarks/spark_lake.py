@@ -1,4 +1,4 @@
-"""What the Spark benchmarks share: a session as a user has it, and a topic whose history is partly in segments."""
+"""A Spark session like a user's, and a topic whose history is partly in segments, for all Spark benchmarks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SparkLake:
     messages: int
 
     def read(self, frame: Callable[[], DataFrame], messages: int) -> Measured:
-        """Every column of every row, thrown away. Planning is part of it."""
+        """Measure a read of every column of every row, including planning. Rows are discarded."""
         start = perf_counter()
         frame().write.format("noop").mode("overwrite").save()
         return Measured(figure=messages / (perf_counter() - start))
@@ -56,7 +56,7 @@ class SparkLake:
 
 @contextmanager
 def spark_session(environment: Environment) -> Iterator[SparkSession]:
-    """On all cores, with a JVM that compiles all it can: no savings for a quick start."""
+    """Start a session on all cores, without options that shorten the start of the JVM."""
     with local_session(_SESSION, quick=False) as spark:
         environment.notes["spark"] = f"{spark.version}, local[2]"
         yield spark

@@ -1,4 +1,4 @@
-"""spark-latency: 10 messages every 0.3 s, from the call that publishes them to the end of their micro-batch."""
+"""spark-latency: 10 messages every 0.3 s, from their publish call to the end of their micro-batch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _measure(served: Served, plan: BenchmarkPlan, *, configured: bool) -> Measur
 
 
 def _publish(topic: Any, plan: BenchmarkPlan, seconds: float) -> list[tuple[float, int]]:
-    """When each call began, by the clock that Spark uses too, and how many messages were sent with it and before."""
+    """Return when each call began, by the clock that Spark also uses, and the total number of messages sent by then."""
     values = plan.corpus.objects[:COUNT]
     calls: list[tuple[float, int]] = []
     start = time.time()
@@ -63,7 +63,7 @@ def _publish(topic: Any, plan: BenchmarkPlan, seconds: float) -> list[tuple[floa
 
 
 def latencies(calls: Sequence[tuple[float, int]], progresses: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Milliseconds of each call, until the first micro-batch that had all of it was over."""
+    """Return the milliseconds from each call to the end of the first micro-batch that has all its messages."""
     ends = [(_ended(progress), _reached(progress)) for progress in progresses]
     found = []
     for began, count in calls:
@@ -78,7 +78,7 @@ def _ended(progress: Mapping[str, Any]) -> float:
 
 
 def _reached(progress: Mapping[str, Any]) -> int:
-    """The messages of the topic that were read with this micro-batch."""
+    """Return the number of messages read up to this micro-batch."""
     end = progress["sources"][0]["endOffset"]
     return sum((end or {}).get("end", {}).values())
 

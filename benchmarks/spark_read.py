@@ -1,4 +1,4 @@
-"""spark-read: a topic in Spark against its own files, all columns. Three quarters are cold, a quarter is hot."""
+"""spark-read: a topic in Spark compared with its own files, all columns. Three quarters are cold, a quarter is hot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
     with spark_lake(environment, plan) as lake:
         legs = _made(lake)
         for leg in legs.values():
-            # A JVM that has not compiled yet measures itself.
+            # Warm up: otherwise the JVM's compilation would be measured.
             leg()
         yield legs
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of streams share: sessions with and without `configure`, and queries that throw all away."""
+"""Sessions with and without `configure`, and queries that discard all rows, for the stream benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def session(*, configured: bool) -> Iterator[SparkSession]:
-    """A session of its own JVM. It keeps the progress of every micro-batch."""
+    """Start a session with its own JVM. It keeps the progress of every micro-batch."""
     conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000", **(SETTINGS if configured else {})}
     with local_session(conf, quick=False) as spark:
         yield spark
@@ -26,7 +26,7 @@ def session(*, configured: bool) -> Iterator[SparkSession]:
 
 @contextmanager
 def streaming(spark: SparkSession, url: str, topic: str, group: str) -> Iterator[StreamingQuery]:
-    """A query of the group from now on, once its first micro-batch is over."""
+    """Start a query of the group from now on, and wait for the end of its first micro-batch."""
     with tempfile.TemporaryDirectory(prefix="lakelog-bench-stream-") as folder:
         frame = spark.readStream.format("lakelog").options(url=url, topic=topic, group=group).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", str(Path(folder) / "checkpoint"))

@@ -1,4 +1,4 @@
-"""spark-write: a DataFrame into a topic, exactly once, against the same DataFrame into Parquet files."""
+"""spark-write: a DataFrame into a topic, exactly once, compared with the same DataFrame into Parquet files."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
             "ours_without_server": lambda: into_topic(served.database),
         }
         for leg in list(legs.values()) * _WARM:
-            # A JVM that has not compiled yet measures itself.
+            # Warm up: otherwise the JVM's compilation would be measured.
             leg()
         yield legs
 
 
 def _write_source(folder: Path, plan: BenchmarkPlan) -> None:
-    """The messages as files, so that neither leg pays for making them up."""
+    """Write the messages as files, so that no leg measures their generation."""
     folder.mkdir()
     share = -(-plan.messages // _FILES)
     for number in range(_FILES):
