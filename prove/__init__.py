@@ -1,1 +1,1 @@
-"""The proof: histories of runs with faults, and the checks of what Lakelog promises. Run it with `scripts/prove`."""
+"""The proof: histories of runs with faults, and checks of Lakelog's promises. Run it with `scripts/prove`."""

@@ -21,7 +21,7 @@ _MODULES = (
 
 def main() -> int:
     commands: list[ProveCommand] = [each for name in _MODULES for each in _commands(name)]
-    parser = argparse.ArgumentParser(prog="scripts/prove", description="Proves what Lakelog promises, or refutes it.")
+    parser = argparse.ArgumentParser(prog="scripts/prove", description="Prove or refute what Lakelog promises.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in commands:
         command.arguments(subparsers.add_parser(command.name, help=command.about, description=command.about))
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _commands(module: str) -> tuple[ProveCommand, ...]:
-    """A module has one as `COMMAND`, or several as `COMMANDS`."""
+    """Return the commands of a module: its `COMMAND`, or its `COMMANDS`."""
     found = import_module(module)
     return getattr(found, "COMMANDS", None) or (found.COMMAND,)
 

@@ -1,4 +1,4 @@
-"""What a subcommand of `scripts/prove` is, and what those share that work for long in a folder of their own."""
+"""The subcommand type of `scripts/prove`, and helpers of the commands that work in a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 @dataclass(frozen=True, kw_only=True)
 class ProveCommand:
-    """A module has one as `COMMAND`. `run` returns the exit status: 0 valid, 1 invalid, 2 unknown."""
+    """A subcommand: the `COMMAND` of a module. `run` returns the exit status: 0 valid, 1 invalid, 2 unknown."""
 
     name: str
     about: str
@@ -29,26 +29,26 @@ def say(text: str) -> None:
 
 
 def seeded(asked: int | None) -> int:
-    """The seed that was asked for, or one by chance."""
+    """Return the given seed, or a random one."""
     return random.SystemRandom().randrange(1 << 31) if asked is None else asked
 
 
 def in_folder(name: str, asked: Path | None, work: Callable[[Path], int]) -> int:
-    """Works in the folder asked for, or in a new one. An interrupt ends everything that was started."""
+    """Run the work in the given folder, or in a new one. An interrupt ends all started processes."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A shell may have told its background jobs to ignore the first.
+        # A shell may have told its background jobs to ignore SIGINT.
         signal.signal(number, signal.default_int_handler)
     folder = asked or Path(tempfile.mkdtemp(prefix=f"lakelog-prove-{name}-"))
     if folder.exists() and any(folder.iterdir()):
-        say(f"{folder} is not empty; choose another folder")
+        say(f"{folder} is not empty. Choose another folder.")
         return 2
     try:
         return work(folder)
     except KeyboardInterrupt:
-        say(f"interrupted; everything is ended. What there is of it is in {folder}")
+        say(f"interrupted; all processes are stopped. Partial results are in {folder}")
         return 130
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Laid out to be read."""
+    """Write indented JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))

@@ -1,8 +1,8 @@
-"""`scripts/prove drill`: one of three servers is killed every 10 s, then PostgreSQL a few times, under a steady load.
+"""`scripts/prove drill`: kills one of three servers every 10 s, then PostgreSQL a few times, under a steady load.
 
-It is a run of the laboratory with a schedule of its own, judged like any other. Its own are two figures: how many
-publishes were ok within 5 s of their first try (L3), and how soon after each return of PostgreSQL every partition was
-published to and consumed from (L4).
+It is a run of the laboratory with its own schedule, judged like any other. It adds two figures: the share of publishes
+that succeed within 5 s of their first attempt (L3), and the time after each return of PostgreSQL until every partition
+was published to and consumed from (L4).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from prove.lab.workload import CURSOR_GROUP, ORDERS, Workload
 EVERY_SECONDS = 10.0
 RESTART = "postgres killed"
 APART_SECONDS = 25.0
-"""Between restarts of PostgreSQL: L4's limit, and as long again to see what is late."""
+"""Time between restarts of PostgreSQL: the limit of L4, and the same again to observe late calls."""
 RATE = 600.0
 
 
@@ -52,7 +52,7 @@ class PostgresReturn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What `drill.json` has."""
+    """The contents of `drill.json`."""
 
     verdict: str
     seed: int
@@ -60,16 +60,16 @@ class DrillFigures(msgspec.Struct, frozen=True, kw_only=True):
     kills: int
     publishes: int
     share: float
-    """Ok within 5 s of the first try."""
+    """Share of publishes that succeeded within 5 s of the first attempt."""
     never: int
     p99_seconds: float
-    """Of those that were ok at last, from the first try."""
+    """99th percentile of the successful publishes, from the first attempt."""
     longest_seconds: float
     returns: tuple[PostgresReturn, ...]
 
 
 class DrillWorkload(Workload):
-    """Producers, two lease groups and a cursor group on one topic: nobody who loads the machine for other reasons."""
+    """Producers, two lease groups and a cursor group on one topic, without other load on the machine."""
 
     def __init__(self, topology: Topology, size: RunSize, seed: int) -> None:
         super().__init__(topology, size, seed)
@@ -88,7 +88,7 @@ class DrillWorkload(Workload):
 
 
 def entries(seed: int, *, minutes: float, restarts: int) -> list[ScheduledFault]:
-    """Servers by chance, then the cells in turn."""
+    """Return the schedule: random servers, then the cells in turn."""
     chance = random.Random(seed)
     kills = int(60 * minutes / EVERY_SECONDS)
     found = [
@@ -108,10 +108,10 @@ def entries(seed: int, *, minutes: float, restarts: int) -> list[ScheduledFault]
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long servers are killed")
-    parser.add_argument("--restarts", type=int, default=5, help="how often PostgreSQL is killed and started after that")
-    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
-    parser.add_argument("--dir", type=Path, help="where histories, logs and figures go; else a new folder")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes in which servers are killed")
+    parser.add_argument("--restarts", type=int, default=5, help="number of kills and restarts of PostgreSQL after that")
+    parser.add_argument("--seed", type=int, help="seed of the random choices, to repeat a run (default: random)")
+    parser.add_argument("--dir", type=Path, help="folder for histories, logs and figures (default: a new one)")
 
 
 def run(asked: Namespace) -> int:
@@ -147,12 +147,12 @@ def _drilled(asked: Namespace, folder: Path) -> int:
     for note in concluded.summary.notes:
         say(f"! {note}")
     _show(figures)
-    say(f"{verdict.value}; figures: {folder / 'drill.json'}; report: {folder / 'report.html'}; again: {repeat}")
+    say(f"{verdict.value}; figures: {folder / 'drill.json'}; report: {folder / 'report.html'}; repeat with: {repeat}")
     return EXIT[verdict]
 
 
 def _size(planned: Sequence[ScheduledFault]) -> RunSize:
-    """Every fault is to be noticed but a few: a server that nobody talks to just then may die unseen."""
+    """Return the size of the run. Most faults must have an effect; an idle server may be killed without one."""
     seconds = planned[-1].at + APART_SECONDS
     return RunSize(
         name="drill",
@@ -168,11 +168,11 @@ def _size(planned: Sequence[ScheduledFault]) -> RunSize:
     )
 
 
-# What was measured ----------------------------------------------------------------------------------------------------
+# Measurements ---------------------------------------------------------------------------------------------------------
 
 
 def returned(tables: Tables, run: RunInfo) -> list[PostgresReturn]:
-    """After each restart. A call counts if it was begun after PostgreSQL was back."""
+    """Return the recovery after each restart. A call counts if it began after PostgreSQL returned."""
     return [_returned(tables, fault) for fault in run.faults if fault.kind == RESTART]
 
 
@@ -184,7 +184,8 @@ def _returned(tables: Tables, fault: FaultInterval) -> PostgresReturn:
 
 
 def _wait(rows: TableColumns, partitions: Array, since_ns: int) -> float:
-    """Seconds until the last of the partitions had its first call that was ok: each cell holds some of them."""
+    """Return the seconds until the last partition had its first successful call. Each cell holds some of the
+    partitions."""
     mine = rows.where((rows.outcome == CallOutcome.OK) & (rows.invoked_ns >= since_ns))
     served = [mine.completed_ns[mine.partition == each] for each in partitions]
     if not served or not all(len(each) for each in served):
@@ -193,7 +194,7 @@ def _wait(rows: TableColumns, partitions: Array, since_ns: int) -> float:
 
 
 def judge_returns(returns: Sequence[PostgresReturn], run: RunInfo) -> dict[str, Judgement]:
-    """L4, of publishes and of consumes alike."""
+    """Judge L4 for publishes and consumes."""
     at = [fault.ended_ns for fault in run.faults if fault.kind == RESTART]
     rows = [
         {"kind": int(SampleKind.SERVING), "at_ns": ended, "told": round(wait * SECOND) // MS}
@@ -204,7 +205,7 @@ def judge_returns(returns: Sequence[PostgresReturn], run: RunInfo) -> dict[str, 
 
 
 def _tables(folder: Path) -> tuple[Tables, RunInfo]:
-    """Publishes and deliveries on the topic: a drill is small enough for these."""
+    """Return the publishes and deliveries of the topic. A drill is small enough to load them."""
     source = open_run(folder)
     found: dict[str, list[TableColumns]] = {"attempt": [], "delivery": []}
     for path in source.files:
@@ -240,10 +241,12 @@ def _show(figures: DrillFigures) -> None:
     for column in ("figure", "measured", "asked for"):
         table.add_column(column, justify="left" if column == "figure" else "right")
     table.add_row("servers killed", f"{figures.kills}", "")
-    table.add_row("messages published meanwhile", f"{figures.publishes:,}", "")
-    table.add_row("ok within 5 s of the first try (L3)", f"{100 * figures.share:.4f} %", f">= {100 * L3_SHARE:g} %")
+    table.add_row("messages published during the drill", f"{figures.publishes:,}", "")
+    table.add_row(
+        "succeeded within 5 s of the first attempt (L3)", f"{100 * figures.share:.4f} %", f">= {100 * L3_SHARE:g} %"
+    )
     table.add_row("never ok", f"{figures.never:,}", "")
-    table.add_row("99 % were ok within", f"{figures.p99_seconds:.3f} s", "")
+    table.add_row("99 % succeeded within", f"{figures.p99_seconds:.3f} s", "")
     table.add_row("the longest took", f"{figures.longest_seconds:.3f} s", "")
     for each in figures.returns:
         name = f"{each.cell} was down {each.down:.1f} s"
@@ -255,7 +258,7 @@ def _show(figures: DrillFigures) -> None:
 
 COMMAND = ProveCommand(
     name="drill",
-    about="Kills a server every 10 s, then PostgreSQL a few times: what clients notice (L3, L4).",
+    about="Kill a server every 10 s, then PostgreSQL a few times, and measure the effect on clients (L3, L4).",
     arguments=arguments,
     run=run,
 )

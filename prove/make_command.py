@@ -1,4 +1,4 @@
-"""`scripts/prove make DIR --events N`: the history of a valid run that never was, to measure `check` with."""
+"""`scripts/prove make DIR --events N`: generates the history of a valid run, to measure `check` with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from prove.history.synthetic import ROWS_OF_A_MESSAGE, describe, make_partition
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="must not be there yet, or be empty")
-    parser.add_argument("--events", type=int, default=2_000_000, help="rows of the tables, about (default: 2000000)")
+    parser.add_argument("folder", type=Path, help="folder to write; must be missing or empty")
+    parser.add_argument(
+        "--events", type=int, default=2_000_000, help="approximate rows of the tables (default: 2000000)"
+    )
     parser.add_argument("--partitions", type=int, default=8)
 
 
@@ -35,7 +37,7 @@ def run(arguments: Namespace) -> int:
 
 COMMAND = ProveCommand(
     name="make",
-    about="Makes a large history of a run that never was, and is valid: to measure how long `check` takes.",
+    about="Generate a large valid history to measure how long `check` takes.",
     arguments=arguments,
     run=run,
 )

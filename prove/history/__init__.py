@@ -1,1 +1,1 @@
-"""What client processes attempted and were told: as files, and as the columns that the checks read."""
+"""The attempts and responses of client processes: as files, and as the columns that the checks read."""

@@ -1,4 +1,4 @@
-"""Calls under way: what the recorder hands to a caller, to be told the outcome. They write their lines, no more."""
+"""Calls in progress. The recorder hands them to callers, who report the outcome. They only write their lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSALS = (
 
 
 class Writer(Protocol):
-    """The part of the recorder that calls need."""
+    """The interface of the recorder that calls need."""
 
     def counters(self, count: int) -> int: ...
 
@@ -34,7 +34,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One message about to be published. `partition` only where the caller asks for one."""
+    """One message about to be published. `partition` is set only if the caller chooses it."""
 
     topic: str
     value: bytes
@@ -47,7 +47,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedAt:
-    """Where a message is, as the answer said."""
+    """The location of a message, from the response."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ class PublishedAt:
 
 
 class RecordedCall:
-    """What all calls share. Each is told its outcome once."""
+    """The base of all calls. The outcome of each is reported once."""
 
     def __init__(self, recorder: Writer, invoke: Line) -> None:
         self._recorder = recorder
@@ -75,7 +75,7 @@ class RecordedCall:
 
 
 class FetchCall(RecordedCall):
-    """A read under way."""
+    """A read in progress."""
 
     def ok(self, messages: Sequence[Seen], *, log_start: int, high_watermark: int) -> None:
         self.saw(
@@ -95,25 +95,27 @@ class FetchCall(RecordedCall):
         identities: Sequence[int] = (),
         bounds: tuple[int, int],
     ) -> None:
-        """The same as columns; `bounds` are log start and high watermark."""
+        """Report the same as columns; `bounds` are log start and high watermark."""
         line = Line(kind="ok", offsets=tuple(offsets), hashes=tuple(hashes), keys=_some(keys))
         self._complete(replace(line, identities=_some(identities), log_start=bounds[0], high_watermark=bounds[1]))
 
 
 class MemberCall(RecordedCall):
-    """A join, a leave or a commit under way."""
+    """A join, leave or commit in progress."""
 
     def ok(self, generation: int | None = None, partitions: Sequence[int] = ()) -> None:
         self._complete(Line(kind="ok", generation=generation, partitions=tuple(partitions)))
 
 
 class PublishCall:
-    """A publish under way; each message of it has a counter of its own, all have the same `batch`."""
+    """A publish in progress. Each of its messages has its own counter; all have the same `batch`."""
 
     def __init__(self, recorder: Writer, attempts: Sequence[Attempt]) -> None:
         topics, producers = {each.topic for each in attempts}, {each.producer for each in attempts}
         if len(topics) != 1 or len(producers) != 1:
-            raise ValueError("a publish is of at least one message, to one topic, by one producer")
+            raise ValueError(
+                "a publish needs at least one message, and all messages must have the same topic and producer"
+            )
         self._recorder = recorder
         self._count = len(attempts)
         self._first = recorder.counters(self._count)
@@ -124,9 +126,9 @@ class PublishCall:
         self.each(placed)
 
     def each(self, results: Sequence[PublishedAt | BaseException]) -> None:
-        """A result per message, as a batch answers: where it is, or the error that it got."""
+        """Report one result per message, as a batch response does: its location, or its error."""
         if len(results) != self._count:
-            raise ValueError(f"{len(results)} results for {self._count} messages; give one for each")
+            raise ValueError(f"{len(results)} results for {self._count} messages; pass one result per message")
         lines, first = [], self._first
         for _, part in groupby(results, key=_outcome):
             run = list(part)
@@ -135,14 +137,14 @@ class PublishCall:
         self._complete(lines)
 
     def placed(self, partitions: Sequence[int], offsets: Sequence[int]) -> None:
-        """All ok, and none a duplicate, as columns."""
+        """Report success of all messages as columns, with no duplicate among them."""
         if not len(partitions) == len(offsets) == self._count:
-            raise ValueError(f"{len(offsets)} places for {self._count} messages; give one for each")
+            raise ValueError(f"{len(offsets)} places for {self._count} messages; pass one place per message")
         line = Line(kind="ok", counter=self._first, partitions=tuple(partitions), offsets=tuple(offsets))
         self._complete([line])
 
     def failed(self, error: BaseException) -> None:
-        """The whole call."""
+        """Report the failure of the whole call."""
         self._complete([replace(_ended([error]), counter=self._first)])
 
     def info(self, reason: str) -> None:
@@ -174,7 +176,7 @@ def _outcome(result: PublishedAt | BaseException) -> Told:
 
 
 def _ended(results: Sequence[PublishedAt | BaseException]) -> Line:
-    """The line of messages that fared alike."""
+    """Return the line for messages with the same outcome."""
     placed = [each for each in results if isinstance(each, PublishedAt)]
     if not placed:
         first = results[0]
@@ -188,5 +190,5 @@ def _ended(results: Sequence[PublishedAt | BaseException]) -> Line:
 
 
 def _some(numbers: Sequence[int], *, nothing: int = 0) -> tuple[int, ...]:
-    """The numbers; none at all if all of them say nothing."""
+    """Return the numbers, or an empty tuple if all of them equal `nothing`."""
     return () if all(number == nothing for number in numbers) else tuple(numbers)

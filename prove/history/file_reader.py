@@ -1,6 +1,6 @@
-"""Reads one history's file: lines in, columns out, and what is missing or damaged. It judges nothing else.
+"""Reads the history file of one process into columns, and reports what is missing or damaged.
 
-It reads up to the first damage and holds no more than the calls under way, so that a file may be of any length.
+It reads up to the first damage and holds only the calls in progress, so a file may have any length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prove.history.rows import Row, rows_of
 from prove.history.tables import TABLES, TableColumns, columns, text_id
 
 CHUNK = 65_536
-"""Rows of a table that are handed out together, as soon as there are so many."""
+"""Rows of a table that are returned together."""
 _DEFAULTS: Mapping[str, Mapping[str, int]] = {
     name: {each: int(values[0]) for each, values in columns(name, [{}]).arrays.items()} for name in TABLES
 }
@@ -39,11 +39,11 @@ class FileReader:
 
     @property
     def names(self) -> dict[int, str]:
-        """The texts of topics, groups, owners and processes that were in it."""
+        """Return the texts of topics, groups, owners and processes in the file."""
         return {number: text for text, number in self._ids.items() if text}
 
     def chunks(self) -> Iterator[TableColumns]:
-        """The rows of all tables, in no particular order."""
+        """Yield the rows of all tables, in no particular order."""
         decoder = msgspec.json.Decoder(Line)
         ended = False
         number = -1
@@ -51,7 +51,7 @@ class FileReader:
             for number, raw in enumerate(lines):
                 try:
                     if not raw.endswith(b"\n") and self._crashed and not ended:
-                        # A kill may tear the last write. Who had not written that it calls has not called.
+                        # A kill may truncate the last write. A call whose invoke line is missing was not made.
                         break
                     if ended or not raw.endswith(b"\n"):
                         raise ValueError("more after the end" if ended else "the line is torn")
@@ -61,7 +61,7 @@ class FileReader:
                     break
                 yield from self._full(CHUNK)
         if not ended and not self._crashed and not self.cut:
-            self.cut.append(f"{self._path.name}: it ends before its end line")
+            self.cut.append(f"{self._path.name}: the end line is missing")
         self._give_up()
         yield from self._full(1)
 
@@ -69,7 +69,7 @@ class FileReader:
         if line.line != number or line.process != self._path.stem:
             raise ValueError(f"found line {line.line} of {line.process}")
         if line.kind == "end":
-            # The end is written by an orderly close, when no call can be under way.
+            # The end line is written by an orderly close, when no call can be in progress.
             if self._pending:
                 raise ValueError("calls without an outcome before the end")
             return True
@@ -80,7 +80,7 @@ class FileReader:
         return False
 
     def _begun(self, line: Line) -> None:
-        # Threads take their counters before they write: they rise, but not from line to line.
+        # Threads take their counters before they write, so counters rise, but not from line to line.
         count = len(line.hashes) if line.op == "publish" else 1
         if not count or not line.op or line.counter in self._pending:
             raise ValueError(f"{line.kind} of {line.op or 'nothing'} {line.counter} is out of place")
@@ -103,7 +103,7 @@ class FileReader:
             del self._pending[call]
 
     def _give_up(self) -> None:
-        """Of what is still under way nobody knows the outcome."""
+        """Add the calls that are still in progress with an unknown outcome."""
         for pending in self._pending.values():
             try:
                 self._add(pending.invoke, None, (pending.next, pending.end))
@@ -139,7 +139,7 @@ class _Pending:
 
 
 class _Table:
-    """A table that grows by calls: each column is an array of numbers, which costs 8 bytes for each."""
+    """A table that grows by calls. Each column is an array with 8 bytes per number."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -148,14 +148,15 @@ class _Table:
         self.rows = 0
 
     def add(self, count: int, row: Row) -> None:
-        """`row` has numbers that are the same for all, and sequences of `count` numbers. All of it, or nothing."""
+        """Add rows. `row` has single numbers that hold for all rows, and sequences of `count` numbers. On an error
+        nothing is added."""
         added = [_numbers(row.get(name, self._defaults[name]), count, name) for name in self._columns]
         for column, numbers in zip(self._columns.values(), added, strict=True):
             column.extend(numbers)
         self.rows += count
 
     def taken(self) -> TableColumns:
-        """What there is, and begins anew."""
+        """Return the rows so far and start again with none."""
         done, self._columns = self._columns, {name: array("q") for name in self._columns}
         self.rows = 0
         types = TABLES[self._name]

@@ -1,4 +1,4 @@
-"""Leases, and what owners say of them: between the JSON of the HTTP API and the lines of a history. It calls nobody."""
+"""Conversion of leases and answers between the JSON of the HTTP API and the lines of a history. It makes no calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SeenMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenLease:
-    """Messages of one partition in hand."""
+    """Leased messages of one partition."""
 
     partition: int
     token: int
@@ -37,7 +37,7 @@ class SeenLease:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerAnswer:
-    """One answer to give."""
+    """One answer to send."""
 
     verb: Said
     partition: int
@@ -58,7 +58,7 @@ class OwnerAnswer:
 
 
 def said_line(topic: str, group: str, owner: str, saying: OwnerAnswer) -> Line:
-    """The line before an answer is given."""
+    """Return the line that is written before an answer is sent."""
     return Line(
         kind="invoke",
         op=saying.verb,
@@ -67,21 +67,21 @@ def said_line(topic: str, group: str, owner: str, saying: OwnerAnswer) -> Line:
         owner=owner,
         partition=saying.partition,
         token=saying.token,
-        # An extend speaks for the whole lease, whatever it names.
+        # An extend applies to the whole lease, whatever it names.
         offsets=() if saying.verb == "extend" else saying.offsets,
         delay_ms=saying.delay_ms,
     )
 
 
 def outcome_lines(outcome: Told, data: Any, reason: str, count: int) -> list[Line]:
-    """The lines after many answers were given."""
+    """Return the lines that are written after answers were sent."""
     if outcome != "ok":
         return [Line(kind=outcome, reason=reason)] * count
     return [_answered(each) for each in data["results"]]
 
 
 def told_by(line: Line) -> Told:
-    """What became of one answer."""
+    """Return the outcome of one answer."""
     return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
 
 
@@ -106,7 +106,7 @@ def lease_of(told: dict[str, Any]) -> SeenLease:
 
 
 def value_of(told: dict[str, Any]) -> bytes:
-    """A message's bytes, whichever way JSON has them."""
+    """Return the bytes of a message from either JSON form."""
     return str(told["value"]).encode() if "value" in told else base64.b64decode(told["value_base64"])
 
 
@@ -121,7 +121,8 @@ def seen_of(lease: SeenLease) -> LeaseSeen:
 
 
 def progress_of(data: Any, topic: str, start: int) -> list[ProgressSeen]:
-    """Of a group's lag, asked without the topic: else a group that has not begun would be shown where it would."""
+    """Return the progress from a group's lag. The lag is requested without the topic, because it would otherwise show a
+    start position for a group that has not begun."""
     names = ProgressSeen.__struct_fields__
     return [
         ProgressSeen(**{**{name: number for name, number in part.items() if name in names}, "start": start})
@@ -131,7 +132,7 @@ def progress_of(data: Any, topic: str, start: int) -> list[ProgressSeen]:
 
 
 def is_refusal(status: int) -> bool:
-    """Whether it was refused before any write."""
+    """Return whether the status means a refusal before any write."""
     return 400 <= status < 500 and status not in (408, 429)
 
 
@@ -144,6 +145,6 @@ def _answered(result: dict[str, Any]) -> Line:
         expires = milliseconds(result["expires_at"]) if "expires_at" in result else None
         return Line(kind="ok", expires_ms=expires, dead=tuple(result.get("dead", ())))
     error = result["error"]
-    # A forgotten outcome may be that of an ack that was accepted.
+    # A forgotten outcome may belong to an accepted ack.
     refused = is_refusal(error["status"]) and error.get("code") != "outcome_forgotten"
     return Line(kind="fail" if refused else "info", reason=json.dumps(error)[:300])

@@ -1,9 +1,9 @@
-"""The lines of a history's file, and the numbers in them. It writes and judges nothing.
+"""The lines of a history file, and the numbers in them. It writes and judges nothing.
 
-One JSON-lines file per client process, which takes a new id after each crash. An `invoke` line stands before the call,
-`ok`, `fail` or `info` after it; a `note` needs no answer; `end` is written by an orderly close. A line speaks for one
-call: where that is about many messages, it carries an array for each column, which is what makes recording cheap.
-Topics, groups, owners and processes are texts; keys, values and identities are numbers (`text_id`).
+Each client process writes one JSON-lines file, and takes a new id after each crash. An `invoke` line precedes the call,
+and `ok`, `fail` or `info` follows it; a `note` needs no response; an orderly close writes `end`. A line describes one
+call. For a call with many messages it carries one array per column, which makes recording cheap. Topics, groups, owners
+and processes are texts; keys, values and identities are numbers (`text_id`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from prove.history.tables import text_id
 
 Kind = Literal["invoke", "ok", "fail", "info", "note", "end"]
 Told = Literal["ok", "fail", "info"]
-"""What a caller may be told."""
+"""The outcomes of a call."""
 Said = Literal["ack", "nack", "release", "fail", "discard", "extend"]
-"""What an owner says about a lease."""
+"""The verbs of an answer about a lease."""
 Op = Literal[
     "publish", "read", "consume", "ack", "nack", "release", "fail", "discard", "extend", "seek", "progress",
     "join", "leave", "commit", "assigned", "revoked", "sample",
@@ -41,12 +41,12 @@ Sampled = Literal[
 
 
 def value_hash(value: bytes) -> int:
-    """The content of a message as a number."""
+    """Return the content of a message as a number."""
     return text_id(value)
 
 
 def identity_of(idempotency_key: str | None = None, producer: str | None = None, sequence: int | None = None) -> int:
-    """What makes a second attempt the same message, within a topic; 0 where nothing does."""
+    """Return the number that identifies repeats of a message within a topic; 0 if the message has no identity."""
     if idempotency_key is not None:
         return text_id(f"key {idempotency_key}")
     if producer is not None and sequence is not None:
@@ -55,7 +55,7 @@ def identity_of(idempotency_key: str | None = None, producer: str | None = None,
 
 
 class Seen(Struct, frozen=True, array_like=True):
-    """One message as a reader got it."""
+    """One message as a reader received it."""
 
     offset: int
     hash: int
@@ -64,9 +64,9 @@ class Seen(Struct, frozen=True, array_like=True):
 
 
 class Got(Struct, frozen=True, array_like=True):
-    """One message of a lease: its offset, the number of this delivery, and how often it has failed.
+    """One message of a lease: its offset, the number of this delivery, and its number of failures.
 
-    `hash` and `key` where the owner has looked at the message, else 0.
+    `hash` and `key` are set if the owner read the message, else 0.
     """
 
     offset: int
@@ -77,7 +77,7 @@ class Got(Struct, frozen=True, array_like=True):
 
 
 class LeaseSeen(Struct, frozen=True, array_like=True):
-    """One lease as a consume returned it; the expiry is on the database's clock."""
+    """One lease as a consume returned it. The expiry is by the database clock."""
 
     partition: int
     token: int
@@ -87,7 +87,7 @@ class LeaseSeen(Struct, frozen=True, array_like=True):
 
 
 class ProgressSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How far the group was in one partition, as it was told."""
+    """The reported progress of a group in one partition."""
 
     partition: int
     epoch: int
@@ -111,11 +111,11 @@ class ProgressSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line of a file. `line` counts them from 0, so that a missing one shows; the recorder stamps it.
+    """One line of a file. `line` counts from 0, so a missing line is detected; the recorder sets it.
 
-    A publish of n messages takes n counters from `counter` on. Its outcome may be several lines, in order, where
-    messages of one call fared differently: each then begins at its own `counter`, speaks for `count` messages, and
-    names the call by `batch`.
+    A publish of n messages takes n counters from `counter` on. If its messages have different outcomes, the outcome has
+    several lines, in order: each begins at its own `counter`, describes `count` messages, and names the call by
+    `batch`.
     """
 
     kind: Kind
@@ -129,25 +129,25 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     partition: int | None = None
     offset: int | None = None
     reason: str = ""
-    # Messages, an item for each; an empty array stands for nothing but zeros.
+    # Messages, one item each. An empty array means all zeros.
     offsets: tuple[int, ...] = ()
     hashes: tuple[int, ...] = ()
     keys: tuple[int, ...] = ()
     identities: tuple[int, ...] = ()
     partitions: tuple[int, ...] = ()
-    """Asked for by a publish (-1: not), answered to it, or assigned to a member."""
+    """Requested by a publish (-1: none), returned to it, or assigned to a member."""
     # Publishes.
     batch: int | None = None
     count: int | None = None
     producer: str | None = None
     sequences: tuple[int, ...] = ()
     duplicates: tuple[int, ...] = ()
-    """Which offsets were the first attempt's: 1 for each."""
+    """1 for each offset that belongs to an earlier attempt."""
     # Reads.
     reader: ReadBy = "fetch"
     log_start: int | None = None
     high_watermark: int | None = None
-    # Leases, and members, whose name stands in `owner`.
+    # Leases, and members, whose name is in `owner`.
     group: str = ""
     owner: str = ""
     generation: int | None = None

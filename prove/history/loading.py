@@ -1,6 +1,6 @@
 """Loads a run: `DIR/run.json`, `DIR/history/<process>.jsonl` and `DIR/truth/<table>-<part>.parquet`.
 
-Whatever is missing, damaged or out of place is told in `cut`, never passed over: nothing may be called valid then.
+Everything that is missing, damaged or inconsistent is reported in `cut`. Such a run is never called valid.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["History", "RunFiles", "load", "load_files", "load_run", "open_run", 
 
 HISTORY = "history"
 ROW_BYTES = 40
-"""What a row takes in a file, about."""
+"""Approximate size of a row in a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """All facts of a run, and what is missing of them."""
+    """All facts of a run, and what is missing from them."""
 
     tables: Tables
     run: RunInfo
@@ -38,7 +38,7 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """What there is to be read of a run; `cut` is what is known to be missing before anything was read."""
+    """The files of a run. `cut` lists what is known to be missing before any file is read."""
 
     run: RunInfo
     files: tuple[Path, ...]
@@ -48,18 +48,18 @@ class RunFiles:
 
     @property
     def size(self) -> int:
-        """About how many rows there are."""
+        """Return the approximate number of rows."""
         return sum(path.stat().st_size for path in self.files) // ROW_BYTES + sum(part.rows for part in self.parts)
 
 
 def open_run(folder: Path) -> RunFiles:
-    """Looks what is there, and reads none of it but `run.json`."""
+    """Find the files of a run. Only `run.json` is read."""
     files = tuple(sorted((folder / HISTORY).glob("*.jsonl")))
     try:
         described = load_run(folder)
     except (OSError, ValueError) as exc:
-        cut = (f"no whole run.json: {type(exc).__name__}: {exc}",)
-        # Any of them may have been killed: without run.json nobody knows.
+        cut = (f"no complete run.json: {type(exc).__name__}: {exc}",)
+        # Any process may have been killed: without run.json it is unknown.
         crashed = frozenset(path.stem for path in files)
         return RunFiles(run=RunInfo(), files=files, crashed=crashed, parts=(), cut=cut)
     parts, cut_truth = _truth(folder, described)
@@ -67,15 +67,15 @@ def open_run(folder: Path) -> RunFiles:
     strange = {path.stem for path in files} - described.processes
     cut = (
         *(f"{name}: its history is missing" for name in sorted(missing)),
-        *(f"{name}: run.json does not know its history" for name in sorted(strange)),
-        *(("run.json names no history",) if not described.processes else ()),
+        *(f"{name}: run.json does not list its history" for name in sorted(strange)),
+        *(("run.json lists no history",) if not described.processes else ()),
         *cut_truth,
     )
     return RunFiles(run=described.run, files=files, crashed=described.crashed, parts=parts, cut=cut)
 
 
 def load(folder: Path) -> History:
-    """The whole run."""
+    """Return the whole run."""
     source = open_run(folder)
     found, cut, names = _histories(source.files, source.crashed)
     found += map(truth.read_part, source.parts)
@@ -84,7 +84,7 @@ def load(folder: Path) -> History:
 
 
 def load_files(folder: Path, *, crashed: Collection[str] = (), run: RunInfo | None = None) -> History:
-    """Only the histories of a folder, of a run that nobody described. `crashed` may lack their end."""
+    """Load only the histories of a folder, without run.json. `crashed` processes may lack their end line."""
     files = sorted(folder.glob("*.jsonl"))
     found, cut, names = _histories(files, frozenset(crashed))
     if not files:
@@ -117,7 +117,7 @@ def _truth(folder: Path, described: RunDescription) -> tuple[tuple[TruthPart, ..
         if counts.get(name) != described.truth.get(name)
     ]
     if not described.truth:
-        cut.append("no truth: nobody has asked the servers when all was done")
+        cut.append("no truth: the final state was never read from the servers")
     return parts, cut
 
 

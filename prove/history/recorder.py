@@ -1,8 +1,9 @@
-"""The recorder: each client process of a run writes its history with one, so that a crash of it loses nothing.
+"""The recorder with which each client process of a run writes its history, so that a crash loses nothing.
 
-An `invoke` line is with the operating system before the call is made; `ok`, `fail` or `info` follows. Only a definite
-refusal of ours is `fail`; whatever else went wrong is `info`: it may have happened. A client that retries by itself
-must not turn an unknown first try into a refusal of the second; the recorder cannot see that, the checks do (S2).
+The operating system has the `invoke` line before the call is made; `ok`, `fail` or `info` follows. Only a definite
+refusal is `fail`; every other error is `info`, because the call may have taken effect. A client with its own retries
+must not turn an unknown first attempt into a refusal of the second. The recorder cannot detect that, but the checks do
+(S2).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["REFUSALS", "Attempt", "HistoryRecorder", "PublishedAt"]
 
 
 class HistoryRecorder:
-    """Writes the history of one client process; safe for threads, not to be carried over a fork."""
+    """Writes the history of one client process. It is thread-safe, but must not be used across a fork."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class HistoryRecorder:
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.process = process
-        # A process id is used once: a second history under it would hide what the first one attempted.
+        # A process id is used once: a second history with the same id would hide the attempts of the first.
         self._file = (folder / f"{process}.jsonl").open("xb", buffering=0)
         self._clock, self._wall = clock, wall
         self._guard = threading.Lock()
@@ -44,12 +45,12 @@ class HistoryRecorder:
     # Publishes and reads ----------------------------------------------------------------------------------------------
 
     def value(self, size: int = 0) -> bytes:
-        """A value that nobody else publishes: `<process>-<counter>`, filled up to `size`."""
+        """Return a unique value, `<process>-<counter>`, padded to `size`."""
         return f"{self.process}-v{self.counters(1)}".encode().ljust(size, b".")
 
     @contextmanager
     def publish(self, *attempts: Attempt) -> Iterator[PublishCall]:
-        """One call that publishes one message or a batch; tell its outcome by `call.ok(…)`, or let the error out."""
+        """Record a publish of messages. Report its outcome with `call.ok(…)`, or let the error propagate."""
         call = PublishCall(self, attempts)
         with self._recorded(call):
             yield call
@@ -58,7 +59,7 @@ class HistoryRecorder:
     def fetch(
         self, topic: str, partition: int, offset: int, *, reader: ReadBy = "fetch", group: str = ""
     ) -> Iterator[FetchCall]:
-        """One read, of whatever reader; tell its outcome by `call.ok(…)` or `call.saw(…)`, or let the error out."""
+        """Record a read. Report its outcome with `call.ok(…)` or `call.saw(…)`, or let the error propagate."""
         line = Line(
             kind="invoke", op="read", topic=topic, partition=partition, offset=offset, reader=reader, group=group
         )
@@ -69,20 +70,20 @@ class HistoryRecorder:
     # Leases -----------------------------------------------------------------------------------------------------------
 
     def invoke(self, *lines: Line) -> int:
-        """Before the call: what it asks for. Returns the counter of the first."""
+        """Write the lines before a call and return the counter of the first."""
         first = self.counters(len(lines))
         self.write([replace(line, kind="invoke", counter=first + number) for number, line in enumerate(lines)])
         return first
 
     def complete(self, first: int, *lines: Line) -> None:
-        """After its answer: what became of each."""
+        """Write the outcome lines after the response."""
         self.write([replace(line, counter=first + number) for number, line in enumerate(lines)])
 
     # Members ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def join(self, topic: str, group: str, member: str) -> Iterator[MemberCall]:
-        """A member joins; `call.ok(generation, partitions)` says what it was given at once."""
+        """Record a join. `call.ok(generation, partitions)` reports the first assignment."""
         call = MemberCall(self, Line(kind="invoke", op="join", topic=topic, group=group, owner=member))
         with self._recorded(call):
             yield call
@@ -96,7 +97,7 @@ class HistoryRecorder:
 
     @contextmanager
     def commit(self, place: tuple[str, str], member: str, generation: int, partition: int) -> Iterator[MemberCall]:
-        """A call that names its generation: `place` is topic and group."""
+        """Record a commit that names its generation; `place` is topic and group."""
         line = Line(
             kind="invoke", op="commit", topic=place[0], group=place[1], owner=member, generation=generation,
             partition=partition,
@@ -106,11 +107,11 @@ class HistoryRecorder:
             yield call
 
     def assigned(self, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]) -> None:
-        """The member was told that it owns these from now on."""
+        """Record that the member now owns these partitions."""
         self._membership(True, place, member, generation, partitions)
 
     def revoked(self, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]) -> None:
-        """The member was told, or said, that it owns these no more."""
+        """Record that the member no longer owns these partitions."""
         self._membership(False, place, member, generation, partitions)
 
     # Samples ----------------------------------------------------------------------------------------------------------
@@ -118,14 +119,14 @@ class HistoryRecorder:
     def sample(
         self, kind: Sampled, told: int, truth: int = 0, *, topic: str = "", group: str = "", stale: bool = False
     ) -> None:
-        """A figure as it was told, beside what it truly was."""
+        """Record a reported figure with its true value."""
         line = Line(kind="note", op="sample", sample=kind, told=told, truth=truth, stale=stale)
         self.write([replace(line, counter=self.counters(1), topic=topic, group=group)])
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes that the history is whole; a crash leaves this out."""
+        """Write the end line, which shows that the history is complete. A crash omits it."""
         self.write([Line(kind="end", counter=self.counters(1))])
         self._file.close()
 
@@ -142,7 +143,7 @@ class HistoryRecorder:
             return first
 
     def write(self, entries: Sequence[Line]) -> None:
-        """One write to the operating system for all lines: what it took survives a kill -9."""
+        """Write all lines in one system call. Lines that were written survive a kill -9."""
         with self._guard:
             data = bytearray()
             stamps = {"process": self.process, "time_ns": self._clock(), "wall_ns": self._wall()}
@@ -151,7 +152,7 @@ class HistoryRecorder:
                 self._lines += 1
             written = self._file.write(data)
             if written != len(data):
-                raise OSError(f"wrote {written} of {len(data)} bytes to {self._file.name}; is the disk full?")
+                raise OSError(f"wrote {written} of {len(data)} bytes to {self._file.name}; the disk may be full")
 
     def _membership(
         self, given: bool, place: tuple[str, str], member: str, generation: int, partitions: Sequence[int]
@@ -171,7 +172,7 @@ class HistoryRecorder:
                 call.failed(exc)
             raise
         if not call.done:
-            call.info("no outcome was told")
+            call.info("no outcome was reported")
 
 
-"""An owner's history is written by the same recorder."""
+"""Owners write their history with the same recorder."""

@@ -1,7 +1,7 @@
-"""What a line means: the rows of the tables that a call, with its outcome, is.
+"""The meaning of lines: converts a call with its outcome to rows of the tables.
 
-A row's value is one number for all messages of the call, or a sequence with one for each; a column that is left out has
-the number that stands for nothing.
+A row's value is one number for all messages of the call, or a sequence with one per message. A missing column has its
+default value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prove.history.tables import CallOutcome, MemberEvent, OwnerVerb, ReaderKind
 
 Row = Mapping[str, int | Sequence[int]]
 Rows = Iterator[tuple[str, int, Row]]
-"""The table, how many rows, and what they are."""
+"""The table, the number of rows, and their values."""
 Ids = Callable[[str], int]
 
 _OUTCOMES = {
@@ -25,7 +25,7 @@ _OUTCOMES = {
 _READERS = {each.name.lower(): int(each) for each in ReaderKind}
 _VERBS = {each.name.lower(): int(each) for each in OwnerVerb}
 _SAMPLES = {each.name.lower(): int(each) for each in SampleKind}
-# A consume is a call first; one that names a generation is a member's, too.
+# Every consume is a call. A consume that names a generation is also a member event.
 _MEMBERSHIPS = {each.name.lower(): int(each) for each in MemberEvent if each is not MemberEvent.CONSUME}
 _MS = 1_000_000
 _PROGRESS = (
@@ -35,7 +35,7 @@ _PROGRESS = (
 
 
 def rows_of(invoke: Line, outcome: Line | None, counters: tuple[int, int], ids: Ids) -> Rows:
-    """All rows of a call, or of those messages of a publish that have these counters; no outcome: nobody knows."""
+    """Yield all rows of a call, or of the messages of a publish with these counters. No outcome means unknown."""
     row = {
         "process": ids(invoke.process),
         "counter": invoke.counter,
@@ -151,10 +151,10 @@ def _consume(invoke: Line, told: Line | None, row: dict[str, int]) -> Rows:
 
 def _answer(invoke: Line, told: Line | None, row: dict[str, int]) -> Rows:
     if not invoke.offsets and invoke.op != "extend":
-        raise ValueError(f"operation {invoke.counter} answers for no message")
+        raise ValueError(f"operation {invoke.counter} answers no message")
     _put(row, "partition", invoke.partition)
     _put(row, "token", invoke.token)
-    # No delay asked for is not the delay 0: the group's policy then says how long.
+    # No requested delay differs from the delay 0: the group's retry policy then sets the delay.
     row["delay_ms"] = -1 if invoke.delay_ms is None else invoke.delay_ms
     if told is not None:
         _put(row, "expires_ms", told.expires_ms)

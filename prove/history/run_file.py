@@ -1,4 +1,4 @@
-"""`run.json`: what the laboratory knows of its own run, and what must be there for a verdict. It judges nothing."""
+"""`run.json`: the laboratory's description of its run, and the files that a verdict requires."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunDescription:
 
 
 def save_run(folder: Path, run: RunInfo, *, processes: Collection[str]) -> None:
-    """Written last, when all histories and the truth are there. `processes` are all that have made a history."""
+    """Write run.json, last, when all histories and the truth exist. `processes` are all that wrote a history."""
     crashed = sorted(name for name in processes if text_id(name) in run.crashed)
     file = _RunFile(
         processes=tuple(sorted(processes)),
@@ -83,7 +83,7 @@ def save_run(folder: Path, run: RunInfo, *, processes: Collection[str]) -> None:
 
 
 def load_run(folder: Path) -> RunDescription:
-    """Raises OSError or ValueError where there is none, or no whole one."""
+    """Read run.json. Raises OSError or ValueError if it is missing or incomplete."""
     file = msgspec.json.decode((folder / FILE).read_bytes(), type=_RunFile)
     rules = {
         (each.topic, each.group): GroupRules(retries=_meant(each.retries), order=each.order) for each in file.rules

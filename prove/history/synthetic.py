@@ -1,7 +1,7 @@
-"""Makes the history of a run that never was, large and valid: to measure how long judging takes.
+"""Generates a large and valid history without a run, to measure how long judging takes.
 
-Each partition is a small simulation with a clock of its own: batches are published, leased and acked; a few messages
-are given back, a few leases expire, and of a few calls nobody learns the outcome. Faults have no part in it.
+Each partition is a small simulation with its own clock: batches are published, leased and acked; a few messages are
+given back, a few leases expire, and a few calls have an unknown outcome. There are no faults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prove.history.tables import ReaderKind, TableColumns, columns, text_id
 
 TOPIC, GROUP = "made", "workers"
 ROWS_OF_A_MESSAGE = 5
-"""An attempt, a delivery and what it showed, an answer, and its place in the final read."""
+"""An attempt, a delivery with its observation, an answer, and its row in the final read."""
 _BATCH, _LEASE_MS, _RETRY_MS = 100, 5000, 1000
 _MS = 1_000_000
 _WALL_MS = 1_700_000_000_000
@@ -30,7 +30,7 @@ _BEGAN_NS = 1_000_000_000
 
 @dataclass(frozen=True, order=True)
 class Back:
-    """A message that comes back when it is due."""
+    """A message that is delivered again when it is due."""
 
     due_ns: int
     offset: int
@@ -39,7 +39,7 @@ class Back:
 
 
 class SyntheticPartition:
-    """One partition, its producers, its owners and one who reads along."""
+    """One partition with its producers, its owners and one reader."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self._number = number
@@ -59,7 +59,7 @@ class SyntheticPartition:
         return [each.process for each in (*self._producers, *self._owners, self._reader)]
 
     def run(self, messages: int) -> int:
-        """Until so many are published and all is drained; the time when it was."""
+        """Publish this many messages, drain, and return the time of the end."""
         while len(self._hashes) < messages:
             self._turn += 1
             first = len(self._hashes)
@@ -79,7 +79,7 @@ class SyntheticPartition:
             recorder.close()
         return self._now_ns
 
-    # What clients do --------------------------------------------------------------------------------------------------
+    # Clients ----------------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         recorder = self._producers[self._turn % len(self._producers)]
@@ -92,7 +92,7 @@ class SyntheticPartition:
         if self._turn % 50 == 0:
             with recorder.publish(*attempts) as call:
                 self._pass(2)
-                call.info("the answer was lost")
+                call.info("the response was lost")
             places = [PublishedAt(partition=each.partition, offset=each.offset, duplicate=True) for each in places]
         if self._turn % 70 == 0:
             with recorder.publish(self._attempt(recorder, -1)) as call:
@@ -104,7 +104,7 @@ class SyntheticPartition:
 
     def _attempt(self, recorder: HistoryRecorder, number: int) -> Attempt:
         value = recorder.value()
-        # Every second one has a key that comes again and again; only the others are ever given back.
+        # Every second message has a frequent key; only the others are ever given back.
         key = f"k{number}" if number % 2 else None
         return Attempt(topic=TOPIC, value=value, key=key, idempotency_key=value.decode())
 
@@ -167,7 +167,7 @@ class SyntheticPartition:
             frontier=end, high_watermark=end, acked=self._acked, waiting=nacked, leased=len(self._waiting) - nacked,
         )  # fmt: skip
 
-    # What is true at the end ------------------------------------------------------------------------------------------
+    # Final state ------------------------------------------------------------------------------------------------------
 
     def truth(self) -> list[TableColumns]:
         end = len(self._hashes)
@@ -207,7 +207,7 @@ class SyntheticPartition:
 
 
 def make_partition(folder: Path, number: int, messages: int) -> tuple[list[str], int]:
-    """Writes what one partition left; its processes, and the time when it was drained."""
+    """Write the history of one partition. Return its processes and the time when it was drained."""
     partition = SyntheticPartition(folder / HISTORY, number)
     drained_ns = partition.run(messages)
     for table in partition.truth():
@@ -216,7 +216,7 @@ def make_partition(folder: Path, number: int, messages: int) -> tuple[list[str],
 
 
 def describe(folder: Path, processes: list[str], drained_ns: int) -> None:
-    """Writes run.json, when all partitions are there."""
+    """Write run.json after all partitions are written."""
     rules = GroupRules(retries=Fixed(max=3, seconds=_RETRY_MS / 1000))
     run = RunInfo(
         names={text_id(name): name for name in (TOPIC, GROUP)},

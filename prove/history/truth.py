@@ -1,4 +1,4 @@
-"""What the servers themselves say when all is done, as files of the tables: `truth/<table>-<part>.parquet`."""
+"""The final state that the servers report, as files of the tables: `truth/<table>-<part>.parquet`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prove.history.tables import TABLES, TableColumns
 
 FOLDER = "truth"
 _ROWS = 1_000_000
-"""Of a row group: so much is read and judged at once."""
+"""Rows of a row group, which is read and judged at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class TruthPart:
 
 
 def write_truth(folder: Path, columns: TableColumns) -> Path:
-    """Adds to the truth of a run; a table may be written in several parts."""
+    """Add rows to the truth of a run. A table may be written in several parts."""
     where = folder / FOLDER
     where.mkdir(parents=True, exist_ok=True)
-    # Several processes may write: the name is taken before it is written to.
+    # Several processes may write, so reserve the name before writing.
     for number in itertools.count():
         path = where / f"{columns.name}-{number:04}.parquet"
         try:
@@ -45,16 +45,16 @@ def write_truth(folder: Path, columns: TableColumns) -> Path:
         except FileExistsError:
             continue
         return path
-    raise AssertionError("numbers have an end")
+    raise AssertionError("unreachable")
 
 
 def table_of(path: Path) -> str:
-    """The table that a file is of."""
+    """Return the table of a file."""
     return path.stem.partition("-")[0]
 
 
 def parts(folder: Path) -> Iterator[TruthPart]:
-    """All row groups of all files; a file that cannot be read raises."""
+    """Yield all row groups of all files. An unreadable file raises."""
     for path in sorted((folder / FOLDER).glob("*.parquet")):
         metadata = pq.read_metadata(path)
         for group in range(metadata.num_row_groups):
@@ -62,7 +62,7 @@ def parts(folder: Path) -> Iterator[TruthPart]:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """The rows of each table; a table that was written empty has 0."""
+    """Return the number of rows of each table. A table that was written empty has 0."""
     found: Counter[str] = Counter()
     for path in sorted((folder / FOLDER).glob("*.parquet")):
         found[table_of(path)] += pq.read_metadata(path).num_rows
@@ -74,7 +74,7 @@ def read_part(part: TruthPart) -> TableColumns:
 
 
 def to_arrow(columns: TableColumns) -> pa.Table:
-    """The columns as they are; a table may have been narrowed to some of its own."""
+    """Return the columns as an Arrow table. Some columns of the table may be missing."""
     return pa.table({name: pa.array(array) for name, array in columns.arrays.items()})
 
 

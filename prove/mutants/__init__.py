@@ -1,1 +1,1 @@
-"""Bugs that others had, as patches of our own code: a proof that does not find them proves nothing."""
+"""Known bugs of other systems as patches of our own code. A proof that does not find them proves nothing."""

@@ -1,4 +1,4 @@
-"""The seeded bugs: each a patch, the invariant that has to find it, and what has to be there for it to show."""
+"""The seeded bugs: each has a patch, the invariant that must find it, and the PostgreSQL settings that it needs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PATCHES = Path(__file__).parent / "patches"
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One bug. `found_by` is the invariant of its line; others may find it, too."""
+    """One bug. `found_by` is the invariant that must find it; others may find it, too."""
 
     name: str
     says: str
     found_by: str
     postgres: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the clusters under it."""
+    """Settings of its PostgreSQL clusters."""
 
     @property
     def patch(self) -> Path:
@@ -27,20 +27,24 @@ class Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="synchronous-commit-off",
-        says="PostgreSQL answers before its log is on disk, and the refusal to start so is switched off",
+        says="PostgreSQL responds before its log is on disk, and the startup check against that is disabled",
         found_by="S1",
-        # Its log is written every ten seconds only, so that whichever moment it is killed at shows it.
+        # The log is written only every ten seconds, so a kill at any moment shows the bug.
         postgres={"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"},
     ),
     Mutant(
         name="offsets-from-a-sequence",
-        says="offsets are taken in one transaction, the messages written in the next, and readers take what is there",
+        says="offsets are taken in one transaction, messages are written in the next, and readers take what they find",
         found_by="S6",
     ),
-    Mutant(name="ack-without-the-token", says="an answer is good for whoever has the message now", found_by="S9"),
+    Mutant(
+        name="ack-without-the-token",
+        says="an answer applies to the current lease, whatever token it names",
+        found_by="S9",
+    ),
     Mutant(
         name="expiry-by-the-servers-clock",
-        says="a server decides by its own clock whether a lease is over",
+        says="a server decides by its own clock whether a lease has expired",
         found_by="S8",
     ),
     Mutant(
@@ -55,12 +59,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="hot-delete-before-the-cold-commit",
-        says="hot tables go when segments are registered, before anybody has read the files again",
+        says="hot tables are dropped when segments are registered, before the files are verified",
         found_by="S20",
     ),
     Mutant(
         name="highest-ack-committed",
-        says="the committed offset is behind the highest acked message, whatever is open below",
+        says="the committed offset follows the highest acked message, even if lower ones are open",
         found_by="S16",
     ),
     Mutant(
@@ -70,12 +74,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="files-deleted-on-a-commit-error",
-        says="files are deleted when an error answers the commit that makes them count, which may have happened",
+        says="files are deleted when their commit returns an error, although the commit may have succeeded",
         found_by="S21",
     ),
     Mutant(
         name="retention-without-counting",
-        says="what retention cuts from a group is not counted",
+        says="messages that retention cuts from a group are not counted",
         found_by="S23",
     ),
     Mutant(

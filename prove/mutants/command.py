@@ -1,6 +1,7 @@
-"""`scripts/prove mutants`: every seeded bug in the laboratory, under one load; each has to be found, and none in none.
+"""`scripts/prove mutants`: runs every seeded bug in the laboratory. Each must be found, and the unchanged code must
+pass.
 
-All runs have the same load and the same kinds of faults, so that a bug is found by what is always looked for.
+All runs have the same load and the same kinds of faults, so a bug is found by the usual checks.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ BY_NAME: dict[str, Mutant | None] = {NONE: None, **{mutant.name: mutant for muta
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--only", choices=list(BY_NAME), nargs="+", help="only these; `none` is the code as it is")
-    parser.add_argument("--seeds", type=int, default=3, help="so many runs of each (default: 3)")
-    parser.add_argument("--first", type=int, default=1, help="the first seed; the others follow (default: 1)")
-    parser.add_argument("--minutes", type=float, help="no run takes longer: everything is cut in proportion")
-    parser.add_argument("--out", type=Path, help="where runs and mutants.json go; else a new folder")
+    parser.add_argument(
+        "--only", choices=list(BY_NAME), nargs="+", help="run only these bugs; `none` is the unchanged code"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs per bug (default: 3)")
+    parser.add_argument("--first", type=int, default=1, help="first seed (default: 1)")
+    parser.add_argument("--minutes", type=float, help="maximum duration of a run; the load is reduced in proportion")
+    parser.add_argument("--out", type=Path, help="folder for the runs and mutants.json (default: a new one)")
 
 
 def run(asked: Namespace) -> int:
     if library() is None:
-        say("libfaketime is not installed; run scripts/install")
+        say("libfaketime is not installed. Run scripts/install.")
         return 2
     return in_folder("mutants", asked.out, lambda folder: _tried(asked, folder))
 
@@ -60,17 +63,17 @@ def _run_all(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
     for number, (name, seed) in enumerate(wanted, 1):
         say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
         trials.append(stage.run(BY_NAME[name], seed))
-        say(f"  {'as it should be' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
-        # After each: a long work that is interrupted is not for nothing.
+        say(f"  {'as expected' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
+        # After each run, so that an interrupt does not lose the results.
         write_json(folder / RESULT, trials)
     show(trials)
     say(f"{folder / RESULT}; all of it took {time.monotonic() - began:.0f} s")
 
 
 def show(trials: Sequence[Trial], console: Console | None = None) -> None:
-    """A row for each bug, a column for each seed; below it, why anything is not as it should be."""
+    """Print one row per bug and one column per seed, then the reasons for unexpected results."""
     shown = console or Console()
-    table = Table(title="Seeded bugs: seconds of load until it was found, of those of the whole run")
+    table = Table(title="Seeded bugs: seconds of load until found, and duration of the run")
     seeds = sorted({trial.seed for trial in trials})
     for column in ("bug", "found by", *(f"seed {seed}" for seed in seeds)):
         table.add_column(column, no_wrap=True)
@@ -107,7 +110,7 @@ def _told(trial: Trial) -> str:
 
 COMMAND = ProveCommand(
     name="mutants",
-    about="Puts each of twelve known bugs into the code, and shows that the laboratory finds it.",
+    about="Apply each of twelve known bugs to the code and check that the laboratory finds it.",
     arguments=arguments,
     run=run,
 )

@@ -1,4 +1,4 @@
-"""A copy of the code with a patch in it, beside the real one, which is never touched."""
+"""A copy of the code with a patch applied. The real code is never changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class PatchRefused(Exception):
-    """A patch no longer fits the code."""
+    """A patch no longer applies to the code."""
 
 
 def mutated(mutant: Mutant, folder: Path) -> Path:
-    """The folder to put in front of `PYTHONPATH`: processes that have it there run the bug."""
+    """Return the folder to put first in `PYTHONPATH`. Processes that have it there run the bug."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         ["git", "apply", "--unsafe-paths", "--directory", str(folder), str(mutant.patch)],
@@ -26,5 +26,5 @@ def mutated(mutant: Mutant, folder: Path) -> Path:
         check=False,
     )
     if done.returncode != 0:
-        raise PatchRefused(f"{mutant.patch.name} no longer fits the code; make it anew: {done.stderr.strip()}")
+        raise PatchRefused(f"{mutant.patch.name} no longer applies to the code. Recreate it: {done.stderr.strip()}")
     return folder / "src"

@@ -1,4 +1,4 @@
-"""One seeded bug, or none, in the laboratory with one seed: what was found, and after how long."""
+"""One seeded bug, or none, in the laboratory with one seed: the findings, and the time they took."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prove.mutants.catalog import Mutant
 from prove.mutants.patched_tree import mutated
 
 NONE = "none"
-"""The code as it is."""
+"""The unchanged code."""
 FAULT_ORDER: tuple[tuple[str, ...], ...] = (
     ("answer dropped after the commit",),
     ("answer dropped after the commit",),
@@ -38,34 +38,34 @@ LAST: tuple[tuple[str, ...], ...] = (
     ("verification's answer lost",),
     ("stored as other bytes",),
 )
-"""When there is something to tier."""
+"""Last, when there are messages to tier."""
 KINDS = tuple(sorted({kind for act in (*FAULT_ORDER, *LAST) for kind in act}))
-"""Under these every bug shows. All of them have the same, in an order that the seed chooses."""
+"""All bugs show under these kinds of faults. Every run has all of them, in an order that the seed chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What became of one run."""
+    """The result of one run."""
 
     bug: str
     seed: int
     verdict: str
     found: Mapping[str, float | None] = field(default_factory=dict)
-    """Violated invariants, and how many seconds of load it took; None where no call shows it, but the end does."""
+    """Violated invariants with the seconds of load until the violation; None if only the final state shows it."""
     what: Mapping[str, str] = field(default_factory=dict)
-    """The first counter-example of each."""
+    """The first counter-example of each violated invariant."""
     seconds: float
-    """Of the whole run."""
+    """Duration of the whole run."""
     notes: tuple[str, ...] = ()
 
     def passes(self, mutant: Mutant | None) -> bool:
-        """A bug has to be found by its own invariant, and no bug by none."""
+        """Return whether the bug was found by its own invariant, or whether the unchanged code is valid."""
         return self.verdict == CheckVerdict.VALID.value if mutant is None else mutant.found_by in self.found
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRunner:
-    """What all trials share."""
+    """Runs trials with the same size and folder."""
 
     size: RunSize
     folder: Path
@@ -89,7 +89,7 @@ class TrialRunner:
         try:
             concluded = conclude(Laboratory(request).run(), self.size, seed, repeat)
         except Exception:
-            # A bug may break the run itself, which proves nothing; the others are still to come.
+            # A bug may break the run itself, which proves nothing. Continue with the others.
             lost = (traceback.format_exc(limit=-3),)
             return Trial(bug=name, seed=seed, verdict="unknown", seconds=time.monotonic() - began, notes=lost)
         return trial_of(concluded, name, seed, time.monotonic() - began)

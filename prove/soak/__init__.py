@@ -1,1 +1,1 @@
-"""A long run without faults: whether memory, dead tuples, disk, waits and lag stay where they are."""
+"""A long run without faults that checks whether memory, dead tuples, disk, latency and lag stay bounded."""

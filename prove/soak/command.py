@@ -1,7 +1,7 @@
 """`scripts/prove soak`: an hour at half of the peak, five groups on one topic, tiering and retention on, no faults.
 
-The peak is what the slowest group keeps up with when producers do not wait: more would only measure how a backlog
-grows. Everything passes the laboratory's proxies, so that it is no benchmark.
+The peak is the rate of the slowest group while producers run at full speed: a higher rate would only measure how a
+backlog grows. All traffic passes the laboratory's proxies, so this is not a benchmark.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from prove.soak.workload import LEASE_GROUPS, SoakWorkload
 
 EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
 MOST = 2.0
-"""Times what was asked for, however much of the machine is taken away."""
+"""Maximum duration as a multiple of the requested one, however long the machine stalls."""
 PEAK_SECONDS, PEAK_WARM_SECONDS, PEAK_MOST_SECONDS = 60.0, 20.0, 240.0
 UNTHROTTLED = 1e9
 KEPT_SHARE = 0.1
 LEAST_KEPT_SECONDS = 90.0
-"""Of messages: a tenth of the run, so that whatever grows for longer than that shows."""
+"""Minimum retention of messages: a tenth of the run, so that anything that grows for longer shows."""
 SETTINGS = {"max_wal_size": f"{MAX_WAL >> 20}MB"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoakRequest:
-    """What to run."""
+    """The parameters of a soak."""
 
     minutes: float
     seed: int
@@ -52,11 +52,11 @@ class SoakRequest:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long, after the peak was measured")
-    parser.add_argument("--rate", type=float, help="messages a second, instead of half of the measured peak")
-    parser.add_argument("--servers", type=int, default=SERVERS, help="fewer where the machine is small")
-    parser.add_argument("--seed", type=int, help="repeats the choices of another run; else by chance")
-    parser.add_argument("--dir", type=Path, help="where histories, logs and the report go; else a new folder")
+    parser.add_argument("--minutes", type=float, default=60.0, help="duration after the peak is measured")
+    parser.add_argument("--rate", type=float, help="messages per second (default: half of the measured peak)")
+    parser.add_argument("--servers", type=int, default=SERVERS, help="number of servers; use fewer on a small machine")
+    parser.add_argument("--seed", type=int, help="seed of the random choices, to repeat a run (default: random)")
+    parser.add_argument("--dir", type=Path, help="folder for histories, logs and the report (default: a new one)")
 
 
 def run(asked: Namespace) -> int:
@@ -85,7 +85,7 @@ def soak(request: SoakRequest) -> Soaked:
         workload.start()
         peak = _peak(topology, workload, stalls) if request.rate is None else None
         rate = request.rate or max(1.0, (peak or 0.0) / 2)
-        say(f"soaking at {rate:,.0f} messages a second for {request.minutes:g} minutes; {request.folder}")
+        say(f"soaking at {rate:,.0f} messages per second for {request.minutes:g} minutes; {request.folder}")
         workload.publish("producer", rate)
         began_ns = time.monotonic_ns()
         taken = _watch(topology, stalls, began_ns, 60 * request.minutes)
@@ -117,12 +117,12 @@ def soak(request: SoakRequest) -> Soaked:
 
 
 def _away(stalls: StallMonitor, began_ns: int, at: float) -> float:
-    """Seconds until that one in which there was no machine."""
+    """Return the seconds up to that time in which the machine stalled."""
     return stalls.seconds(began_ns, began_ns + int(at * 1e9))
 
 
 def _speed(stalls: StallMonitor, began_ns: int, at: float) -> float:
-    """Around that second; 0: not known."""
+    """Return the processor speed around that second; 0 if unknown."""
     middle, around = began_ns + int(at * 1e9), int(EVERY_SECONDS * 1e9)
     return stalls.speed(middle - around, middle + around) or 0.0
 
@@ -145,10 +145,9 @@ def _size() -> RunSize:
 
 
 def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: float) -> list[GaugeReading]:
-    """A look every 10 s, until the machine was there for that long, or a client broke.
+    """Take a reading every 10 s until the machine was available for that time, or a client failed.
 
-    Half of the peak is more than half where there is less of the machine: while it is taken away producers hold, and
-    the clock stands still, though not for ever.
+    When the machine stalls, half of the peak is too much. Producers then pause and the clock stops, up to a limit.
     """
     taken: list[GaugeReading] = []
     while not (taken and topology.clients.broken):
@@ -165,8 +164,8 @@ def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: flo
 
 
 def _peak(topology: Topology, workload: SoakWorkload, stalls: StallMonitor) -> float:
-    """Producers do as much as they can, held back only where a group falls behind. Seconds in which the machine was
-    taken away do not count."""
+    """Measure the peak: producers publish as fast as they can, throttled only if a group falls behind. Seconds in which
+    the machine stalled do not count."""
     say(f"measuring the peak for {PEAK_SECONDS:g} s")
     workload.publish("peak", UNTHROTTLED)
     began = time.monotonic()
@@ -186,8 +185,8 @@ def _peak(topology: Topology, workload: SoakWorkload, stalls: StallMonitor) -> f
     while max(lags(topology).values(), default=0) > 0 and time.monotonic() < late:
         time.sleep(HOLD_SECONDS)
     if not counted:
-        raise SystemExit(f"no peak in {PEAK_MOST_SECONDS:g} s: is the machine taken away? Say --rate, or try later")
-    say(f"peak: {counted / seconds:,.0f} messages a second")
+        raise SystemExit(f"no peak in {PEAK_MOST_SECONDS:g} s: the machine may be stalled. Pass --rate, or retry later")
+    say(f"peak: {counted / seconds:,.0f} messages per second")
     return counted / seconds
 
 
@@ -197,30 +196,30 @@ def _tell(taken: list[GaugeReading], away: float) -> None:
     say(
         f"{now.at:5.0f} s  {rate:>7,.0f} a second  memory {sum(now.memory.values()) >> 20:,} MiB  dead {now.dead:,}  "
         f"database {now.database >> 20:,} MiB  WAL {now.wal >> 20:,} MiB  store {now.store / 2**20:,.1f} MiB  "
-        f"lag {max(now.lag.values(), default=0):,}" + (f"  machine taken away for {away:.0f} s" if away else "")
+        f"lag {max(now.lag.values(), default=0):,}" + (f"  machine stalled for {away:.0f} s" if away else "")
     )
 
 
 def _show(soaked: Soaked) -> None:
     table = Table(title=f"soak: {'valid' if soaked.holds else 'invalid'}")
-    for column in ("", "verdict", "measured", "asked for"):
+    for column in ("", "verdict", "measured", "required"):
         table.add_column(column, overflow="fold")
     for each in soaked.verdicts:
         table.add_row(each.name, "holds" if each.holds else "does not hold", each.measured, each.asked)
     Console().print(table)
     if soaked.taken_away:
         away = sum(ended - began for began, ended in soaked.taken_away)
-        say(f"the machine was taken away for {away:.0f} s: producers held, and these waits are not in the percentiles")
+        say(f"the machine stalled for {away:.0f} s: producers paused, and these waits are not in the percentiles")
     sixth = max(1, len(soaked.speed) // 6)
     first, last = (median(share for _, share in part) for part in (soaked.speed[:sixth], soaked.speed[-sixth:]))
-    say(f"processors had {first:.0%} of their best speed in the first sixth, and {last:.0%} in the last")
+    say(f"processors ran at {first:.0%} of their best speed in the first sixth, and at {last:.0%} in the last")
     for broken in soaked.broken:
-        say(f"! a client broke: {broken}")
+        say(f"! a client failed: {broken}")
 
 
 COMMAND = ProveCommand(
     name="soak",
-    about="An hour at half of the peak without faults: memory, dead tuples, disk and waits must stay bounded.",
+    about="Run an hour at half of the peak without faults. Memory, dead tuples, disk and latency must stay bounded.",
     arguments=arguments,
     run=run,
 )

@@ -1,4 +1,4 @@
-"""What is looked at every 10 s: memory of servers, dead tuples, disk, the object store, and lags."""
+"""The gauges that are read every 10 s: memory of servers, dead tuples, disk, object store, and lags."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from prove.lab.shared_progress import ProgressField
 from prove.lab.topology import Topology
 
 MAX_WAL = 256 << 20
-"""Of each cell. By default PostgreSQL lets its log grow to a gigabyte before it uses the space again."""
+"""Maximum WAL of each cell. By default PostgreSQL lets its WAL grow to a gigabyte before it reuses space."""
 LARGEST = 5
-"""Tables that are named, by their dead tuples."""
+"""Number of tables to list, by their dead tuples."""
 
 
 class GaugeReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One look. Sizes are bytes, of all cells together."""
+    """One reading. Sizes are bytes, of all cells together."""
 
     at: float
-    """Seconds of the soak."""
+    """Seconds since the start of the soak."""
     memory: dict[str, int]
-    """Resident, by server."""
+    """Resident bytes, by server."""
     dead: int
     dead_by_table: dict[str, int]
     database: int
@@ -57,7 +57,7 @@ def take(topology: Topology, at: float) -> GaugeReading:
 
 
 def lags(topology: Topology) -> dict[str, int]:
-    """Of each group, past all proxies; a group that cannot be asked now is left out."""
+    """Return the lag of each group, bypassing all proxies. A group that cannot be reached is left out."""
     found = {}
     for _, group in topology.workload.all_groups:
         with contextlib.suppress(OSError, RuntimeError, http.client.HTTPException):
@@ -66,7 +66,7 @@ def lags(topology: Topology) -> dict[str, int]:
 
 
 def finished(topology: Topology) -> int | None:
-    """Messages that the slowest group is done with; None where not all can be asked."""
+    """Return the messages that the slowest group has finished; None if a group cannot be reached."""
     done: list[int] = []
     for topic, group in topology.workload.all_groups:
         try:

@@ -1,7 +1,7 @@
-"""How long publishes took, and messages from there to an owner: out of the histories, when all is done.
+"""Latencies of publishes and deliveries, computed from the histories at the end.
 
-Offsets of a partition are dense, so that an array by offset says when each message was sent. What waited while the
-machine was taken away, or just after, when everybody makes up for it, is left out.
+Offsets of a partition are dense, so an array by offset has the send time of each message. Waits during a stall of the
+machine, or just after it while clients catch up, are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Stretches = Sequence[tuple[int, int]]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds of what ended in these 10 s; -1 for nothing."""
+    """Latencies in milliseconds of the calls that ended in these 10 s; -1 for none."""
 
     at: float
     publish_p50: float
@@ -34,7 +34,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """When each ended, in seconds of the soak, and the milliseconds that it took."""
+    """The end of each wait in seconds of the soak, and its milliseconds."""
 
     at: Array
     took: Array
@@ -48,7 +48,7 @@ class Waits:
 class Latency:
     publish: Waits
     delivery: Waits
-    """From the call that published a message to the answer that brought it first, in each lease group."""
+    """From the publish call of a message to its first delivery, in each lease group."""
 
     def windows(self, seconds: float) -> list[Window]:
         return [
@@ -65,7 +65,7 @@ class Latency:
 def measure(
     folder: Path, roles: tuple[tuple[str, ...], tuple[str, ...]], began_ns: int, taken_away: Stretches = ()
 ) -> Latency:
-    """Of the histories of these producers and owners, by their roles."""
+    """Compute the latencies from the histories of these producers and owners, by role."""
     producers, owners = roles
     attempts = list(_ok(folder, producers, "attempt"))
     sent = _sent(attempts)
@@ -82,13 +82,13 @@ def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[TableColumns
 
 
 def _needed(rows: TableColumns) -> TableColumns:
-    """Of an hour there are millions."""
+    """Keep only the needed columns: an hour has millions of rows."""
     kept = ("partition", "offset", "invoked_ns", "completed_ns", "number")
     return TableColumns(rows.name, {name: rows.arrays[name] for name in kept if name in rows.arrays})
 
 
 def _sent(attempts: Iterable[TableColumns]) -> dict[int, Array]:
-    """By partition and offset; 0 for what nobody knows of."""
+    """Return the send time by partition and offset; 0 if unknown."""
     rows = list(attempts)
     found: dict[int, Array] = {}
     for partition in {int(each) for part in rows for each in np.unique(part.partition)}:
@@ -119,7 +119,7 @@ def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int, taken_away: Stre
 
 
 def _untouched(ended: Array, took: Array, taken_away: Stretches) -> Array:
-    """Which of these waits have nothing in common with any of the intervals."""
+    """Return which of these waits overlap none of the intervals."""
     kept = np.ones(len(ended), np.bool_)
     for begin, end in taken_away:
         kept &= (ended < begin) | (ended - took > end + RECOVERY_NS)

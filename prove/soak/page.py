@@ -1,4 +1,4 @@
-"""A soak as one page of HTML: what was asked for and measured, and drawings of it over time."""
+"""The soak report as one page of HTML: requirements, measurements, and charts over time."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from prove.soak.verdicts import SoakVerdict
 WIDTH, LEFT, RIGHT, HEIGHT = 1150, 210, 30, 150
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626")
 Lines = Mapping[str, Sequence[tuple[float, float]]]
-"""Points by the name of their line: seconds, and how much."""
+"""Points by the name of their line: seconds and value."""
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, as `soak.json` has it."""
+    """All results, as written to `soak.json`."""
 
     seed: int
     minutes: float
     servers: int
     peak: float | None
-    """Messages a second, by the slowest group; none where the rate was given."""
+    """Messages per second of the slowest group; None if the rate was given."""
     rate: float
     keep_seconds: float
     verdicts: list[SoakVerdict]
     broken: list[str]
-    """Clients that ended as none should."""
+    """Clients that failed."""
     taken_away: list[tuple[float, float]]
-    """From and to, in seconds, the hypervisor gave the processors to others."""
+    """Start and end in seconds of intervals in which the hypervisor took the processors away."""
     speed: list[tuple[float, float]]
-    """Of the processors, as a share of the best they had: at each second that was looked at."""
+    """Processor speed as a share of the best, at each reading."""
     taken: list[GaugeReading]
     windows: list[Window]
 
@@ -47,7 +47,7 @@ def page(soaked: Soaked) -> str:
     word = "valid" if soaked.holds else "invalid"
     peak = "" if soaked.peak is None else f", half of a peak of {soaked.peak:,.0f}"
     about = (
-        f"{soaked.minutes:g} minutes, {soaked.servers} servers, {soaked.rate:,.0f} messages a second{peak}; "
+        f"{soaked.minutes:g} minutes, {soaked.servers} servers, {soaked.rate:,.0f} messages per second{peak}; "
         f"messages are kept for {soaked.keep_seconds:g} s"
     )
     parts = [f"<h1>Soak <span class='{word}'>{word}</span></h1>", f"<p class='dim'>{escape(about)}</p>"]
@@ -63,7 +63,7 @@ def _table(shown: Sequence[SoakVerdict]) -> str:
         f"<td class='n'>{escape(each.measured)}</td></tr>"
         for each in shown
     )
-    head = "<tr><th></th><th>verdict</th><th>asked for</th><th class='n'>measured</th></tr>"
+    head = "<tr><th></th><th>verdict</th><th>required</th><th class='n'>measured</th></tr>"
     return f"<table>{head}{rows}</table>"
 
 
@@ -93,7 +93,7 @@ def _charts(soaked: Soaked) -> list[tuple[str, Lines]]:
 
 
 def chart(lines: Lines) -> str:
-    """An SVG element: time to the right, from nothing upwards."""
+    """Return an SVG chart with time on the x axis and a y axis that starts at 0."""
     seconds = max([1.0, *(at for points in lines.values() for at, _ in points)])
     most = max([1.0, *(much for points in lines.values() for _, much in points)])
     across, up = (WIDTH - LEFT - RIGHT) / seconds, (HEIGHT - 34) / most

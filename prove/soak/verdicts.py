@@ -1,4 +1,4 @@
-"""What a soak has to show, from its figures alone. A run of less than an hour is judged by the same shares of it."""
+"""The requirements of a soak, judged from its figures. Shorter runs are judged by the same shares of their duration."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ HOUR = 3600.0
 GROWTH = 0.10
 FACTOR = 1.5
 FEW_DEAD = 120_000
-"""Dead tuples that no vacuum comes for yet: 50,000 in the journal of each cell, and what is added until it comes."""
+"""Dead tuples that do not trigger a vacuum yet: 50,000 in the journal of each cell, and those added until it runs."""
 FEW_MIB = 100.0
-"""Databases with nothing in them have some 20 MiB; a table that was vacuumed keeps its size."""
+"""Empty databases have about 20 MiB; a vacuumed table keeps its size."""
 LAG_SECONDS = 5.0
-"""A group so far behind is at the end: leases and commits go by batches."""
+"""A group with less lag is at the end of the log: leases and commits go by batches."""
 LEAST_MS = 5.0
-"""Below that a wait is the machine's noise."""
+"""Shorter waits are noise of the machine."""
 
 
 class SoakVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was asked for."""
+    """The verdict on one requirement."""
 
     name: str
     asked: str
@@ -47,9 +47,9 @@ def verdicts(taken: Sequence[GaugeReading], latency: Latency, rate: float) -> li
 
 
 def undisturbed(seconds: float, asked: float) -> SoakVerdict:
-    """Else it is no soak of that length."""
+    """Require the requested duration without stalls."""
     return SoakVerdict(
-        name="minutes in which the machine was not taken away",
+        name="minutes in which the machine did not stall",
         asked=f"{asked / 60:g}",
         measured=f"{seconds / 60:.1f}",
         holds=seconds >= asked - 1,
@@ -61,7 +61,7 @@ def _lag(group: str) -> Callable[[GaugeReading], float]:
 
 
 def memory(taken: Sequence[GaugeReading]) -> SoakVerdict:
-    """Of all servers together: the last two minutes against the minutes 10 to 12."""
+    """Require bounded memory of all servers: the last two minutes against the minutes 10 to 12."""
     seconds = taken[-1].at
     share = min(1.0, seconds / HOUR)
     first = _mean(taken, 600 * share, 720 * share)
@@ -78,7 +78,7 @@ def memory(taken: Sequence[GaugeReading]) -> SoakVerdict:
 def bounded(
     name: str, taken: Sequence[GaugeReading], of: Callable[[GaugeReading], float], *, least: float = 0.0
 ) -> SoakVerdict:
-    """The most of the second half against the most of the second quarter; what is below `least` is bounded anyway."""
+    """Require a maximum in the second half not above that of the second quarter. Values below `least` pass."""
     seconds = taken[-1].at
     early = max((of(each) for each in taken if seconds / 4 <= each.at < seconds / 2), default=0.0)
     late = max(of(each) for each in taken if each.at >= seconds / 2)
@@ -92,7 +92,7 @@ def bounded(
 
 
 def tiered(taken: Sequence[GaugeReading]) -> SoakVerdict:
-    """Else the run says nothing about tiering. Files that retention has passed are deleted a day later."""
+    """Require that tiering happened. Files below the retention limit are deleted a day later."""
     half = next(each.store for each in taken if each.at >= taken[-1].at / 2)
     last = taken[-1].store
     return SoakVerdict(
@@ -104,10 +104,10 @@ def tiered(taken: Sequence[GaugeReading]) -> SoakVerdict:
 
 
 def steady(name: str, waits: Waits, seconds: float) -> SoakVerdict:
-    """The last sixth against the first one after a twelfth of warm-up."""
+    """Require that the last sixth is not slower than the first sixth after a twelfth of warm-up."""
     early = waits.quantile(0.99, seconds / 12, seconds / 4)
     late = waits.quantile(0.99, 5 * seconds / 6, seconds)
-    # Nothing in the last sixth: it stands still, and that is not steady.
+    # No call in the last sixth means that the system stalled, which is not steady.
     return SoakVerdict(
         name=name,
         asked=f"last sixth <= {FACTOR:g} x first sixth after warm-up",
@@ -117,7 +117,7 @@ def steady(name: str, waits: Waits, seconds: float) -> SoakVerdict:
 
 
 def _mean(taken: Sequence[GaugeReading], begin: float, end: float) -> float:
-    """Of the looks in that time, or of the one next to it."""
+    """Return the mean of the readings in that time, or the nearest reading."""
     chosen = [each for each in taken if begin <= each.at <= end]
     chosen = chosen or [min(taken, key=lambda each: abs(each.at - (begin + end) / 2))]
     return sum(sum(each.memory.values()) for each in chosen) / len(chosen)

@@ -1,4 +1,4 @@
-"""Who works in a soak: one topic that forgets, three lease groups, two cursor groups, and tiering."""
+"""The workload of a soak: one topic with retention, three lease groups, two cursor groups, and tiering."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETRIES = Exponential(max=3, base_seconds=0.2, max_seconds=1.0)
 
 
 class SoakWorkload(Workload):
-    """Nothing of the load stays for ever: no dead letters, and no idempotency keys, which are remembered for a day."""
+    """A workload that keeps nothing for long: no dead letters, and no idempotency keys."""
 
     def __init__(self, topology: Topology, size: RunSize, seed: int, *, keep_seconds: float) -> None:
         super().__init__(topology, size, seed)
@@ -51,7 +51,7 @@ class SoakWorkload(Workload):
         self._topology.request("POST", "/v1/topics", body)
 
     def start(self) -> None:
-        """All but producers."""
+        """Start all clients except producers."""
         clients, size = self._topology.clients, self._size
         self._start_drivers(1, within=120.0)
         for group in self.groups:
@@ -60,14 +60,15 @@ class SoakWorkload(Workload):
             clients.start_role(name, "member", size.members, self._cursor(name))
 
     def publish(self, role: str, rate: float) -> None:
-        """Producers of that role, so many messages a second together."""
+        """Start producers of that role with this total rate in messages per second."""
         size = self._size
         calm = {"numbered": True, "bad": 0.0, "discard": 0.001}
         make = self._producer(role, ORDERS, rate / size.producers, **calm)
         self._topology.clients.start_role(role, "producer", size.producers, make)
 
     def _driver(self, name: str, slot: int, after: str) -> plans.ClientPlan:
-        """Well before retention takes them: what is young must be read from tables, what is older from files."""
+        """Return the plan of a tiering driver. It tiers well before retention, so that young messages are read from
+        tables and older ones from files."""
         age = self._keep_seconds / 4
         usual = super()._driver(name, slot, after)
         return replace(usual, topics=[ORDERS], segment_bytes=1 << 20, min_age=age, every=age / 4)

@@ -22,7 +22,7 @@ def _signals() -> Iterator[None]:
 def test_a_folder_with_anything_in_it_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("dear")
     assert in_folder("ci", tmp_path, lambda folder: pytest.fail("it worked there")) == 2
-    assert "choose another folder" in capsys.readouterr().out
+    assert "Choose another folder" in capsys.readouterr().out
 
 
 def test_it_works_in_an_empty_one_one_that_is_to_be_made_and_a_new_one(tmp_path: Path) -> None:

@@ -140,10 +140,10 @@ MISSING: dict[str, tuple[Callable[[Path], object], str]] = {
     "half of run.json": (lambda folder: (folder / "run.json").write_bytes(b'{"processes":'), "run.json"),
     "a history": (lambda folder: (folder / HISTORY / "p0.jsonl").unlink(), "p0: its history is missing"),
     "a killed one's history": (lambda folder: (folder / HISTORY / "p1.jsonl").unlink(), "p1: its history is missing"),
-    "a process in run.json": (lambda folder: write(folder / HISTORY, "p2"), "p2: run.json does not know"),
+    "a process in run.json": (lambda folder: write(folder / HISTORY, "p2"), "p2: run.json does not list"),
     "the end of a history": (
         lambda folder: change(folder / HISTORY / "p0.jsonl", DAMAGES["end gone"]),
-        "p0.jsonl: it ends before",
+        "p0.jsonl: the end line is missing",
     ),
     "a file of truth": (lambda folder: (folder / "truth" / "seen-0001.parquet").unlink(), "'seen': 1 rows of 2"),
     "an empty file of truth": (lambda folder: (folder / "truth" / "dead-0000.parquet").unlink(), "'dead': 0 rows"),

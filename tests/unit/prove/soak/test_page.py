@@ -53,4 +53,4 @@ def test_lines_stay_within_the_picture() -> None:
 def test_a_run_that_ended_at_its_first_look_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     _show(soaked(broken=("worker-1",)))
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "90% of their best speed" in said and "taken away for 3 s" in said
+    assert "90% of their best speed" in said and "stalled for 3 s" in said
