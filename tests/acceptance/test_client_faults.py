@@ -210,16 +210,16 @@ def test_a_forked_child_sends_nothing_of_its_parent(http_server: ThreadServer) -
         producer = topic.producer(linger=3600)
         topic.publish(b"1")
         producer.send(b"2")
-        parent_lane, parent_single = producer._lane.producer, topic._state.lanes.take()
-        topic._state.lanes.give(parent_single)
+        parent_lane, parent_single = producer._session.producer, topic._state.sessions.take()
+        topic._state.sessions.give(parent_single)
 
         def child() -> None:
             assert producer.buffered == 0
-            assert producer._lane.producer != parent_lane
+            assert producer._session.producer != parent_lane
             producer.send(b"10")
             producer.flush()
             topic.publish(b"11")
-            assert topic._state.lanes.take().producer != parent_single.producer
+            assert topic._state.sessions.take().producer != parent_single.producer
             producer.close()
 
         assert forked(child) == 0

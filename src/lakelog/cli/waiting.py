@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lakelog.cli.output import clean, say
-from lakelog.client.retrying.backoff import RetryPolicy, is_outage
+from lakelog.client.retrying.backoff import CallRetryPolicy, is_outage
 from lakelog.client.retrying.outage import logger
 from lakelog.errors import LakelogError
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 PATIENCE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
-_TRY_SECONDS = RetryPolicy().try_seconds
+_TRY_SECONDS = CallRetryPolicy().try_seconds
 _PARTS = ("groups", "pipelines", "lake", "writes")
 
 

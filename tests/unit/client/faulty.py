@@ -11,7 +11,7 @@ from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.values import Run
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message
@@ -20,7 +20,7 @@ from lakelog.wire.frames import PublishFrame
 
 R = TypeVar("R")
 
-QUICK = RetryPolicy(limit_seconds=5.0, try_seconds=2.0, first_pause_seconds=0.0005, longest_pause_seconds=0.001)
+QUICK = CallRetryPolicy(limit_seconds=5.0, try_seconds=2.0, first_pause_seconds=0.0005, longest_pause_seconds=0.001)
 
 
 class Fault(Enum):
@@ -96,5 +96,5 @@ class FaultyTransport(AsyncEmbeddedTransport):
         return answer
 
 
-def client_of(transport: FaultyTransport, policy: RetryPolicy = QUICK) -> AsyncLakelog:
+def client_of(transport: FaultyTransport, policy: CallRetryPolicy = QUICK) -> AsyncLakelog:
     return AsyncLakelog(transport, policy)

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.client._async.connection import HttpResponse as HttpAnswer
+from lakelog.client._async.connection import HttpResponse
 from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.group_transport import AsyncGroupTransport
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.group_values import Answered, Consumed, ConsumeWish, HttpResponse
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
@@ -42,12 +42,12 @@ class Server:
     """So many calls are served, and their responses are lost."""
     targets: list[str] = field(default_factory=list)
 
-    async def get(self, target: str, seconds: float) -> HttpAnswer:
+    async def get(self, target: str, seconds: float) -> HttpResponse:
         raise NotImplementedError
 
     async def send(
         self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         self.targets.append(target)
         sent: dict[str, Any] = msgspec.json.decode(body)
         if "answers" in sent and target.startswith("/v1/consume"):
@@ -63,7 +63,7 @@ class Server:
         if self.lose:
             self.lose -= 1
             raise OutcomeUnknown("lost")
-        return HttpAnswer(reply.status, dict(reply.headers), reply.body)
+        return HttpResponse(reply.status, dict(reply.headers), reply.body)
 
 
 @asynccontextmanager
@@ -74,21 +74,21 @@ async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpGroups
         yield AsyncHttpGroups(server), server
 
 
-async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[HttpResponse, ...]:
+async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[Answer, ...]:
     found = await groups.consume(replace(WISH, **more), SECONDS)
     return acks_of(found)
 
 
-def acks_of(found: Consumed) -> tuple[HttpResponse, ...]:
+def acks_of(found: Consumed) -> tuple[Answer, ...]:
     return tuple(
-        HttpResponse(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
         for lease in found.leases
     )
 
 
 async def round_of(groups: AsyncGroupTransport) -> None:
     """Two messages are acked, and the next two taken, in one call of the transport."""
-    lost = HttpResponse(verb="ack", partition=0, token=1, offsets=(0,))
+    lost = Answer(verb="ack", partition=0, token=1, offsets=(0,))
     answers = (*await acks(groups), lost)
     found = await groups.consume(replace(WISH, request_id="r-2", answers=answers, wait_seconds=20.0), SECONDS)
     done, refused = found.answered
@@ -127,8 +127,8 @@ async def test_an_older_server_is_tried_again_later(monkeypatch: pytest.MonkeyPa
         assert server.targets == ["/v1/consume"]
 
 
-def _any() -> HttpResponse:
-    return HttpResponse(verb="ack", partition=0, token=1, offsets=(0,))
+def _any() -> Answer:
+    return Answer(verb="ack", partition=0, token=1, offsets=(0,))
 
 
 @pytest.mark.parametrize("how", [{}, {"old": True}])
@@ -152,7 +152,7 @@ async def test_a_response_with_too_few_outcomes_is_no_answer() -> None:
         answers = await acks(groups)
         send = server.send
 
-        async def short(*args: Any, **more: Any) -> HttpAnswer:
+        async def short(*args: Any, **more: Any) -> HttpResponse:
             reply = await send(*args, **more)
             return replace(reply, body=reply.body.replace(b'"answered":[{"ok":true}]', b'"answered":[           ]'))
 
@@ -164,7 +164,7 @@ async def test_a_response_with_too_few_outcomes_is_no_answer() -> None:
 async def test_other_refusals_are_raised() -> None:
     async with serving(2) as (groups, server):
 
-        async def away(*_: Any, **__: Any) -> HttpAnswer:
+        async def away(*_: Any, **__: Any) -> HttpResponse:
             raise Unavailable()
 
         server.send = away  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._runtime import async_sleep
-from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy, is_outage, is_passing, may_be_written
 from lakelog.client.retrying.outage import Outage
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown
 from lakelog.model.structs import Request, checked
@@ -27,7 +27,7 @@ class AsyncFinishable(Protocol):
 class AsyncCalls:
     """A transport and how patiently it is used, until the client is closed."""
 
-    def __init__(self, transport: AsyncTransport, policy: RetryPolicy, place: str = "") -> None:
+    def __init__(self, transport: AsyncTransport, policy: CallRetryPolicy, place: str = "") -> None:
         self._transport = transport
         self.place = place
         """The URL, as it is shown: without any secret."""
@@ -56,20 +56,20 @@ class AsyncCalls:
 
     async def run(self, call: Callable[[float], Awaitable[Found]], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
-        tries = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
+        attempts = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
         unknown = False
         while True:
             try:
-                found = await call(tries.seconds(wait_seconds))
+                found = await call(attempts.seconds(wait_seconds))
             except LakelogError as error:
                 unknown = unknown or may_be_written(error)
-                pause = await self.pause(tries, error) if is_passing(error) and (safe or not unknown) else False
+                pause = await self.pause(attempts, error) if is_passing(error) and (safe or not unknown) else False
                 if pause:
                     continue
                 if unknown and not may_be_written(error):
                     raise OutcomeUnknown.after(error) from error
                 raise
-            self.worked(tries)
+            self.worked(attempts)
             return found
 
     async def call(
@@ -93,18 +93,18 @@ class AsyncCalls:
         transport = self.transport
         return await self.run(lambda left: transport.call(operation, asked, left), safe=safe, wait_seconds=wait_seconds)
 
-    async def pause(self, tries: Attempts, error: LakelogError) -> bool:
+    async def pause(self, attempts: Attempts, error: LakelogError) -> bool:
         """Wait until it is time for another try. Return False, at once, if there is no time for one."""
-        seconds = tries.pause(error)
+        seconds = attempts.pause(error)
         if seconds is None or self._closed:
             self._outage.given_up()
             return False
         if is_outage(error):
-            self._outage.failed(error, tries.left)
+            self._outage.failed(error, attempts.left)
         await async_sleep(seconds)
         return True
 
-    def worked(self, tries: Attempts) -> None:
+    def worked(self, attempts: Attempts) -> None:
         """Note that a call has its result, for the log: it may have failed before."""
-        if tries.failed:
+        if attempts.failed:
             self._outage.ended()

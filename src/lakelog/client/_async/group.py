@@ -108,10 +108,10 @@ class AsyncGroup:
                 same leases again.
         """
         groups = self._calls.transport.groups
-        tries = itertools.count()
+        attempts = itertools.count()
 
         async def call(left: float) -> Consumed:
-            return await groups.consume(replace(wish, repeat=wish.repeat or next(tries) > 0), left)
+            return await groups.consume(replace(wish, repeat=wish.repeat or next(attempts) > 0), left)
 
         return await self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
 

@@ -18,12 +18,12 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.values import TopicInfo
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
-from lakelog.client.worker.running import AsyncWorkerRunner, async_default_workshop
+from lakelog.client.worker.running import AsyncWorkerRunner, async_default_worker_settings
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -36,11 +36,15 @@ class AsyncLakelog:
     """A client, made by `connect_async`. It connects when it is first needed; `async with` closes it."""
 
     def __init__(
-        self, transport: AsyncTransport, policy: RetryPolicy, workshop: WorkerSettings | None = None, place: str = ""
+        self,
+        transport: AsyncTransport,
+        policy: CallRetryPolicy,
+        settings: WorkerSettings | None = None,
+        place: str = "",
     ) -> None:
         self._calls = AsyncCalls(transport, policy, place)
-        self._crew = WorkerPool(workshop or async_default_workshop(transport), policy)
-        self._workers = AsyncWorkerRunner(self._crew)
+        self._pool = WorkerPool(settings or async_default_worker_settings(transport), policy)
+        self._workers = AsyncWorkerRunner(self._pool)
         self._states: dict[str, AsyncTopicState] = {}
         self._closed = False
         processes.before_exit(self)
@@ -90,7 +94,7 @@ class AsyncLakelog:
         """
         self._calls.check_open()
         check_name("topic", name)
-        state = self._states.setdefault(name, AsyncTopicState(name, self._calls, self._crew))
+        state = self._states.setdefault(name, AsyncTopicState(name, self._calls, self._pool))
         return AsyncTopic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 
     async def topics(self) -> list[TopicInfo]:
@@ -153,12 +157,12 @@ class AsyncLakelog:
     @property
     def subscriptions(self) -> Sequence[Subscription]:
         """The subscriptions of this client, which `run` and `start` run."""
-        return tuple(self._crew.subscriptions)
+        return tuple(self._pool.subscriptions)
 
     @property
     def counts(self) -> Mapping[str, WorkerCounts]:
         """Counts of messages since the workers started, by "topic/group"."""
-        return self._crew.counts
+        return self._pool.counts
 
     async def run(self) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.

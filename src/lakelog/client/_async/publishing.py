@@ -36,12 +36,12 @@ _FRESH_SECONDS = 30.0
 class AsyncTopicState:
     """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
 
-    def __init__(self, name: str, calls: AsyncCalls, crew: WorkerPool) -> None:
+    def __init__(self, name: str, calls: AsyncCalls, pool: WorkerPool) -> None:
         self.name = name
         self.calls = calls
-        self.crew = crew
-        self.lanes = SessionPool()
-        self.spread = KeylessPartitioner()
+        self.pool = pool
+        self.sessions = SessionPool()
+        self.partitioner = KeylessPartitioner()
         self._info: TopicInfo | None = None
         self._fresh_until = 0.0
         self._database_time = DatabaseTime()
@@ -62,7 +62,7 @@ class AsyncTopicState:
         known = self._info
         if known is not None and (info is None or info.incarnation != known.incarnation):
             # The lanes' sequences belong to partitions that are no more.
-            self.lanes.clear()
+            self.sessions.clear()
         self._info = info
         if info is not None and info.now is not None:
             self._database_time.heard(info.now)
@@ -79,7 +79,7 @@ class AsyncTopicState:
             return message.partition
         if message.key is not None:
             return partition_of(message.key, info.partitions)
-        return self.spread.one(info.partitions)
+        return self.partitioner.one(info.partitions)
 
 
 async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
@@ -90,25 +90,25 @@ async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
             return only(await state.calls.transport.publish_messages(state.name, [message], None, None, left))
 
         return await state.calls.run(once, safe=True)
-    lane = state.lanes.take()
+    session = state.sessions.take()
     try:
-        receipt = await AsyncMessagePublish(state, message, lane).run()
+        receipt = await AsyncMessagePublish(state, message, session).run()
     except LakelogError as error:
         # After an unknown outcome, as after a cancellation, nobody knows where the lane's count stands.
         if not may_be_written(error):
-            state.lanes.give(lane)
+            state.sessions.give(session)
         raise
-    state.lanes.give(lane)
+    state.sessions.give(session)
     return receipt
 
 
 class AsyncMessagePublish:
     """The tries to publish one message in a lane."""
 
-    def __init__(self, state: AsyncTopicState, message: Message, lane: ProducerSession) -> None:
+    def __init__(self, state: AsyncTopicState, message: Message, session: ProducerSession) -> None:
         self._state = state
         self._message = message
-        self._lane = lane
+        self._session = session
         self._placed: Message | None = None
         self._epoch = 0
         self._unknown = False
@@ -117,21 +117,21 @@ class AsyncMessagePublish:
 
     async def run(self) -> Receipt:
         calls = self._state.calls
-        tries = Attempts(calls.policy)
+        attempts = Attempts(calls.policy)
         while True:
             try:
-                receipt = await self._try(tries)
+                receipt = await self._try(attempts)
             except LakelogError as error:
-                if not self._may_repeat(error) or not await calls.pause(tries, error):
+                if not self._may_repeat(error) or not await calls.pause(attempts, error):
                     if self._unknown and not may_be_written(error):
                         raise OutcomeUnknown.after(error) from error
                     raise
             else:
-                calls.worked(tries)
+                calls.worked(attempts)
                 return receipt
 
-    async def _try(self, tries: Attempts) -> Receipt:
-        state, lane = self._state, self._lane
+    async def _try(self, attempts: Attempts) -> Receipt:
+        state, session = self._state, self._session
         if self._placed is None or self._changed:
             info = await state.info(fresh=self._changed)
             self._changed = False
@@ -139,10 +139,10 @@ class AsyncMessagePublish:
             self._placed = replace(self._message, partition=state.choose(info, self._message))
         placed = self._placed
         partition = placed.partition or 0
-        number = (lane.producer, lane.sequence(partition))
+        number = (session.producer, session.sequence(partition))
         transport = state.calls.transport
-        receipt = only(await transport.publish_messages(state.name, [placed], number, self._epoch, tries.seconds()))
-        lane.written(partition, number[1])
+        receipt = only(await transport.publish_messages(state.name, [placed], number, self._epoch, attempts.seconds()))
+        session.written(partition, number[1])
         known = state.known
         if known is not None and parse_message_id(receipt.id)[0] != known.incarnation:
             state.remember(None)
@@ -156,7 +156,7 @@ class AsyncMessagePublish:
             return True
         if isinstance(error, SequenceRefused) and not self._unknown and not self._renewed:
             self._renewed = self._changed = True
-            self._lane.renew()
+            self._session.renew()
             return True
         if isinstance(error, NotFound):
             self._state.remember(None)
@@ -174,110 +174,110 @@ def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
 class AsyncBatchPublish:
     """The tries to publish the pieces of one batch, until each has its result."""
 
-    def __init__(self, state: AsyncTopicState, lane: ProducerSession, limit_seconds: float | None = None) -> None:
+    def __init__(self, state: AsyncTopicState, session: ProducerSession, limit_seconds: float | None = None) -> None:
         self._state = state
-        self._lane = lane
-        self._tries = Attempts(state.calls.policy, limit_seconds=limit_seconds)
+        self._session = session
+        self._attempts = Attempts(state.calls.policy, limit_seconds=limit_seconds)
         self._renew = self._renewed = self._changed = False
 
-    async def run(self, pieces: Sequence[PartitionBatch]) -> list[PartitionBatch]:
+    async def run(self, parts: Sequence[PartitionBatch]) -> list[PartitionBatch]:
         """The pieces with their results, as they were cut in the end."""
         settled: list[PartitionBatch] = []
-        pending = list(pieces)
+        pending = list(parts)
         while pending:
             failure = await self._round(pending)
             if failure is not None:
                 pending = await self._again(pending, failure)
-            settled += [piece for piece in pending if piece.result is not None]
-            pending = [piece for piece in pending if piece.result is None]
-        if not any(isinstance(piece.result, LakelogError) for piece in settled):
-            self._state.calls.worked(self._tries)
+            settled += [part for part in pending if part.result is not None]
+            pending = [part for part in pending if part.result is None]
+        if not any(isinstance(part.result, LakelogError) for part in settled):
+            self._state.calls.worked(self._attempts)
         return settled
 
     async def _round(self, pending: Sequence[PartitionBatch]) -> LakelogError | None:
         """One request with the first piece of each partition; the error to wait for, if any has to be repeated."""
-        firsts = list({piece.partition: piece for piece in reversed(pending)}.values())
-        for piece in firsts:
-            piece.number = piece.number or (self._lane.producer, self._lane.sequence(piece.partition))
-        frames = [_frame(piece) for piece in firsts]
+        firsts = list({part.partition: part for part in reversed(pending)}.values())
+        for part in firsts:
+            part.number = part.number or (self._session.producer, self._session.sequence(part.partition))
+        frames = [_frame(part) for part in firsts]
         answers: Sequence[Run | LakelogError]
         try:
             transport = self._state.calls.transport
-            answers = await transport.publish_frames(self._state.name, frames, self._tries.seconds())
+            answers = await transport.publish_frames(self._state.name, frames, self._attempts.seconds())
         except LakelogError as error:
             answers = [error] * len(firsts)
         failure: LakelogError | None = None
-        for piece, answer in zip(firsts, answers, strict=True):
+        for part, answer in zip(firsts, answers, strict=True):
             if isinstance(answer, Run):
-                self._written(piece, answer)
-            elif self._may_repeat(piece, answer):
+                self._written(part, answer)
+            elif self._may_repeat(part, answer):
                 failure = answer
             else:
-                piece.result = OutcomeUnknown.after(answer) if piece.unknown and not may_be_written(answer) else answer
+                part.result = OutcomeUnknown.after(answer) if part.unknown and not may_be_written(answer) else answer
         return failure
 
-    def _written(self, piece: PartitionBatch, run: Run) -> None:
-        piece.result = run.offset
-        assert piece.number is not None
-        if piece.number[0] == self._lane.producer:
-            self._lane.written(piece.partition, piece.number[1])
+    def _written(self, part: PartitionBatch, run: Run) -> None:
+        part.result = run.offset
+        assert part.number is not None
+        if part.number[0] == self._session.producer:
+            self._session.written(part.partition, part.number[1])
 
-    def _may_repeat(self, piece: PartitionBatch, error: LakelogError) -> bool:
+    def _may_repeat(self, part: PartitionBatch, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
             # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
-            self._changed, piece.unknown = True, False
+            self._changed, part.unknown = True, False
             return True
-        if isinstance(error, SequenceRefused) and not piece.unknown and not self._renewed:
+        if isinstance(error, SequenceRefused) and not part.unknown and not self._renewed:
             # Perhaps the topic is another one now.
             self._renew = self._changed = True
             return True
         if isinstance(error, NotFound):
             self._state.remember(None)
-        piece.unknown = piece.unknown or may_be_written(error)
+        part.unknown = part.unknown or may_be_written(error)
         return is_passing(error)
 
-    async def _again(self, pieces: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
+    async def _again(self, parts: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
         """Makes ready for the next try, or gives up what has no result yet."""
         from lakelog.client.publishing.columns import moved
 
-        pinned = [piece for piece in pieces if piece.unknown or piece.result is not None]
-        free = [piece for piece in pieces if not piece.unknown and piece.result is None]
+        pinned = [part for part in parts if part.unknown or part.result is not None]
+        free = [part for part in parts if not part.unknown and part.result is None]
         if self._renew:
             # What may have been written keeps its number; only what is cut anew counts as a new producer.
             self._renew, self._renewed = False, True
-            self._lane.renew()
-        if not await self._state.calls.pause(self._tries, failure):
-            _give_up(pieces, failure)
+            self._session.renew()
+        if not await self._state.calls.pause(self._attempts, failure):
+            _give_up(parts, failure)
         elif self._changed:
             self._changed = False
             try:
                 info = await self._state.info(fresh=True)
             except LakelogError as error:
-                _give_up(pieces, error)
-                return list(pieces)
-            return pinned + (await async_offload(moved, free, info, self._state.spread) if free else [])
-        return list(pieces)
+                _give_up(parts, error)
+                return list(parts)
+            return pinned + (await async_offload(moved, free, info, self._state.partitioner) if free else [])
+        return list(parts)
 
 
-def lane_is_sound(pieces: Sequence[PartitionBatch]) -> bool:
+def session_is_sound(parts: Sequence[PartitionBatch]) -> bool:
     """Whether the count of each partition is known."""
-    return not any(piece.unknown and isinstance(piece.result, LakelogError) for piece in pieces)
+    return not any(part.unknown and isinstance(part.result, LakelogError) for part in parts)
 
 
-def _frame(piece: PartitionBatch) -> PublishFrame:
-    assert piece.number is not None
-    producer, sequence = piece.number
+def _frame(part: PartitionBatch) -> PublishFrame:
+    assert part.number is not None
+    producer, sequence = part.number
     return PublishFrame(
-        partition=piece.partition,
-        epoch=piece.epoch,
-        count=piece.count,
+        partition=part.partition,
+        epoch=part.epoch,
+        count=part.count,
         sequence=sequence,
         producer=producer,
-        payload=piece.payload,
+        payload=part.payload,
     )
 
 
-def _give_up(pieces: Sequence[PartitionBatch], error: LakelogError) -> None:
-    for piece in pieces:
-        if piece.result is None:
-            piece.result = OutcomeUnknown.after(error) if piece.unknown else error
+def _give_up(parts: Sequence[PartitionBatch], error: LakelogError) -> None:
+    for part in parts:
+        if part.result is None:
+            part.result = OutcomeUnknown.after(error) if part.unknown else error

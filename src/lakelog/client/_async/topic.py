@@ -24,9 +24,9 @@ _KEEP: Any = object()
 class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
-    def __init__(self, state: AsyncTopicState, maker: MessageBuilder[T]) -> None:
+    def __init__(self, state: AsyncTopicState, builder: MessageBuilder[T]) -> None:
         self._state = state
-        self._maker = maker
+        self._builder = builder
 
     @property
     def name(self) -> str:
@@ -139,6 +139,6 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
         return await self._state.calls.run(lambda left: transport.purge_topic(self.name, left), safe=False)
 
     def __repr__(self) -> str:
-        kind = self._maker.codec.kind
+        kind = self._builder.codec.kind
         typed = "" if kind is None else f", type={getattr(kind, '__name__', kind)}"
         return f"AsyncTopic({self.name!r}{typed}, url={self._state.calls.place!r})"

@@ -27,7 +27,7 @@ class AsyncTopicGroups(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     def subscribe(
         self,
@@ -131,7 +131,7 @@ class AsyncTopicGroups(Generic[T]):
             heartbeat=heartbeat,
         )
 
-        subscribe = Subscribe(self._state.crew, self._state.name, group, self._maker.codec, options)
+        subscribe = Subscribe(self._state.pool, self._state.name, group, self._builder.codec, options)
         if handler is not None:
             subscribe(handler)
         return subscribe

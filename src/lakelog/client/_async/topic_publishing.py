@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
-from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, lane_is_sound, publish_one
+from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, publish_one, session_is_sound
 from lakelog.client._runtime import AsyncComputation
 from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
@@ -37,7 +37,7 @@ class AsyncTopicPublishing(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     async def publish(
         self,
@@ -92,7 +92,7 @@ class AsyncTopicPublishing(Generic[T]):
             expires=expires,
         )
         receipt = await publish_one(self._state, await self._made(outgoing))
-        self._maker.published([receipt])
+        self._builder.published([receipt])
         return receipt
 
     async def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
@@ -127,7 +127,7 @@ class AsyncTopicPublishing(Generic[T]):
             result.of_message(index) if isinstance(result, LakelogError) else result
             for index, result in sorted(results.items())
         ]
-        self._maker.published(result for result in ordered if isinstance(result, Receipt))
+        self._builder.published(result for result in ordered if isinstance(result, Receipt))
         failed = [result for result in ordered if isinstance(result, LakelogError)]
         if failed:
             raise PartlyPublished(
@@ -151,19 +151,19 @@ class AsyncTopicPublishing(Generic[T]):
 
         runs: list[Run] = []
         failed: list[LakelogError] = []
-        lane = self._state.lanes.take()
-        parts = rows_of_table(table)
+        session = self._state.sessions.take()
+        row_groups = rows_of_table(table)
         info = await self._state.info()
-        ahead = AsyncComputation(_next_pieces, parts, info, self._state)
-        while (pieces := await _pieces(ahead, failed)) is not None:
+        ahead = AsyncComputation(_next_parts, row_groups, info, self._state)
+        while (parts := await _parts(ahead, failed)) is not None:
             # The next part is encoded while this one is sent.
-            ahead = AsyncComputation(_next_pieces, parts, self._state.known or info, self._state)
-            settled = await AsyncBatchPublish(self._state, lane).run(pieces)
-            if not lane_is_sound(settled):
-                lane.renew()
+            ahead = AsyncComputation(_next_parts, row_groups, self._state.known or info, self._state)
+            settled = await AsyncBatchPublish(self._state, session).run(parts)
+            if not session_is_sound(settled):
+                session.renew()
             runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
             failed += [p.result for p in settled if isinstance(p.result, LakelogError)]
-        self._state.lanes.give(lane)
+        self._state.sessions.give(session)
         if failed and not runs:
             raise failed[0]
         if failed:
@@ -206,37 +206,37 @@ class AsyncTopicPublishing(Generic[T]):
             give_up_seconds=check_positive_seconds("give_up_after", give_up_after),
             on_error=on_error,
         )
-        return AsyncProducer(self._state, self._maker, settings)
+        return AsyncProducer(self._state, self._builder, settings)
 
     async def _made(self, outgoing: Outgoing[T], index: int | None = None) -> Message:
         info = self._state.known or await self._state.info()
         try:
-            return self._maker.make(outgoing, info.key_field)
+            return self._builder.make(outgoing, info.key_field)
         except LakelogError as error:
             if index is None:
                 raise
             raise error.of_message(index) from error
 
     async def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        from lakelog.client.publishing.columns import pieces_of, rows_of_messages
+        from lakelog.client.publishing.columns import parts_of, rows_of_messages
 
         state = self._state
         info = await state.info()
         dated = [await self._dated(message) for message in messages]
-        lane = state.lanes.take()
-        pieces = await AsyncBatchPublish(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
-        if lane_is_sound(pieces):
-            state.lanes.give(lane)
+        session = state.sessions.take()
+        parts = await AsyncBatchPublish(state, session).run(parts_of(rows_of_messages(dated), info, state.partitioner))
+        if session_is_sound(parts):
+            state.sessions.give(session)
         incarnation = (state.known or info).incarnation
         results: dict[int, Receipt | LakelogError] = {}
-        for piece in pieces:
-            for place, index in enumerate(piece.messages_at()):
-                if isinstance(piece.result, int):
-                    offset = piece.result + place
-                    mark = message_id(incarnation, piece.partition, offset)
-                    results[index] = Receipt(id=mark, partition=piece.partition, offset=offset)
+        for part in parts:
+            for place, index in enumerate(part.messages_at()):
+                if isinstance(part.result, int):
+                    offset = part.result + place
+                    mark = message_id(incarnation, part.partition, offset)
+                    results[index] = Receipt(id=mark, partition=part.partition, offset=offset)
                 else:
-                    results[index] = piece.result or LakelogError()
+                    results[index] = part.result or LakelogError()
         return [results[index] for index in range(len(messages))]
 
     async def _dated(self, message: Message) -> Message:
@@ -249,7 +249,7 @@ class AsyncTopicPublishing(Generic[T]):
     async def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
         """By idempotency keys: what has no definite answer is repeated."""
         calls = self._state.calls
-        tries = Attempts(calls.policy)
+        attempts = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
         unknown: set[int] = set()
         pending = list(range(len(messages)))
@@ -257,7 +257,7 @@ class AsyncTopicPublishing(Generic[T]):
             answers: Sequence[Receipt | LakelogError]
             try:
                 answers = await calls.transport.publish_messages(
-                    self._state.name, [messages[index] for index in pending], None, None, tries.seconds()
+                    self._state.name, [messages[index] for index in pending], None, None, attempts.seconds()
                 )
             except LakelogError as error:
                 answers = [error] * len(pending)
@@ -267,8 +267,8 @@ class AsyncTopicPublishing(Generic[T]):
             again = [index for index in pending if _is_open(results[index])]
             reasons = [reason for index in again if isinstance(reason := results[index], LakelogError)]
             if not reasons:
-                calls.worked(tries)
-            if not reasons or not await calls.pause(tries, reasons[0]):
+                calls.worked(attempts)
+            if not reasons or not await calls.pause(attempts, reasons[0]):
                 break
             pending = again
         return [results[index] for index in range(len(messages))]
@@ -286,21 +286,23 @@ def _is_open(result: Receipt | LakelogError) -> bool:
     return isinstance(result, LakelogError) and is_passing(result)
 
 
-async def _pieces(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
+async def _parts(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
     """None at the end, and after a part that cannot be published: parts before it are published already."""
     try:
-        pieces: list[PartitionBatch] | None = await work.result()
-        return pieces
+        parts: list[PartitionBatch] | None = await work.result()
+        return parts
     except LakelogError as error:
         failed.append(error)
         return None
 
 
-def _next_pieces(parts: Iterator[PublishRows], info: TopicInfo, state: AsyncTopicState) -> list[PartitionBatch] | None:
-    from lakelog.client.publishing.columns import pieces_of
+def _next_parts(
+    row_groups: Iterator[PublishRows], info: TopicInfo, state: AsyncTopicState
+) -> list[PartitionBatch] | None:
+    from lakelog.client.publishing.columns import parts_of
 
-    rows = next(parts, None)
-    return None if rows is None else pieces_of(rows, info, state.spread)
+    rows = next(row_groups, None)
+    return None if rows is None else parts_of(rows, info, state.partitioner)
 
 
 def _chunks(messages: Sequence[Message], indexes: Sequence[int], max_bytes: int) -> Iterator[list[int]]:

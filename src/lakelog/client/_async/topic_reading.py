@@ -27,7 +27,7 @@ class AsyncTopicReading(Generic[T]):
     """A part of `AsyncTopic`."""
 
     _state: AsyncTopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     async def fetch(
         self,
@@ -57,7 +57,7 @@ class AsyncTopicReading(Generic[T]):
         from lakelog.client.reading.decoding import result_of
 
         chunk = await self._fetch(partition, position_of(offset, time, last), limit, wait)
-        return result_of(chunk, self._state.name, self._maker.codec)
+        return result_of(chunk, self._state.name, self._builder.codec)
 
     async def fetch_arrow(
         self,
@@ -93,7 +93,7 @@ class AsyncTopicReading(Generic[T]):
             follow: Wait for further messages at the end. Default: False, which stops at the messages that exist when
                 reading begins.
         """
-        source = FetchSource(state=self._state, codec=self._maker.codec)
+        source = FetchSource(state=self._state, codec=self._builder.codec)
         return read_on(source, from_) if follow else read_to_end(source, from_)
 
     def tail(self, *, from_: Start = "latest", follow: bool = True) -> AsyncIterator[ReceivedMessage[T]]:

@@ -109,10 +109,10 @@ class Group:
                 same leases again.
         """
         groups = self._calls.transport.groups
-        tries = itertools.count()
+        attempts = itertools.count()
 
         def call(left: float) -> Consumed:
-            return groups.consume(replace(wish, repeat=wish.repeat or next(tries) > 0), left)
+            return groups.consume(replace(wish, repeat=wish.repeat or next(attempts) > 0), left)
 
         return self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
 

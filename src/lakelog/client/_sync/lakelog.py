@@ -19,12 +19,12 @@ from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.values import TopicInfo
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
-from lakelog.client.worker.running import WorkerRunner, default_workshop
+from lakelog.client.worker.running import WorkerRunner, default_worker_settings
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -37,11 +37,15 @@ class Lakelog:
     """A client, made by `connect`. It connects when it is first needed; `with` closes it."""
 
     def __init__(
-        self, transport: Transport, policy: RetryPolicy, workshop: WorkerSettings | None = None, place: str = ""
+        self,
+        transport: Transport,
+        policy: CallRetryPolicy,
+        settings: WorkerSettings | None = None,
+        place: str = "",
     ) -> None:
         self._calls = Calls(transport, policy, place)
-        self._crew = WorkerPool(workshop or default_workshop(transport), policy)
-        self._workers = WorkerRunner(self._crew)
+        self._pool = WorkerPool(settings or default_worker_settings(transport), policy)
+        self._workers = WorkerRunner(self._pool)
         self._states: dict[str, TopicState] = {}
         self._closed = False
         processes.before_exit(self)
@@ -91,7 +95,7 @@ class Lakelog:
         """
         self._calls.check_open()
         check_name("topic", name)
-        state = self._states.setdefault(name, TopicState(name, self._calls, self._crew))
+        state = self._states.setdefault(name, TopicState(name, self._calls, self._pool))
         return Topic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 
     def topics(self) -> list[TopicInfo]:
@@ -154,12 +158,12 @@ class Lakelog:
     @property
     def subscriptions(self) -> Sequence[Subscription]:
         """The subscriptions of this client, which `run` and `start` run."""
-        return tuple(self._crew.subscriptions)
+        return tuple(self._pool.subscriptions)
 
     @property
     def counts(self) -> Mapping[str, WorkerCounts]:
         """Counts of messages since the workers started, by "topic/group"."""
-        return self._crew.counts
+        return self._pool.counts
 
     def run(self) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.

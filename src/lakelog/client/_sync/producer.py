@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 from lakelog.batches import to_messages
 from lakelog.client import processes
 from lakelog.client._runtime import BackgroundTask, Condition, Mutex, offload, wait_at_exit
-from lakelog.client._sync.publishing import BatchPublish, TopicState, lane_is_sound
+from lakelog.client._sync.publishing import BatchPublish, TopicState, session_is_sound
 from lakelog.client.publishing.codec import Encoded, Key, MessageBuilder, encode_any, key_bytes
-from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, pieces_of
+from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, parts_of
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import ProducerSettings, check_size, extras_of
 from lakelog.client.publishing.sessions import ProducerSession
@@ -42,7 +42,7 @@ class _SealedBatch:
     """A batch on its way to the sender."""
 
     columns: ColumnBuffer
-    pieces: list[PartitionBatch]
+    parts: list[PartitionBatch]
     error: LakelogError | None = None
 
 
@@ -52,15 +52,15 @@ class Producer(Generic[T]):
     Threads and tasks may share it.
     """
 
-    def __init__(self, state: TopicState, maker: MessageBuilder[T], settings: ProducerSettings) -> None:
+    def __init__(self, state: TopicState, builder: MessageBuilder[T], settings: ProducerSettings) -> None:
         self._state = state
-        self._maker = maker
+        self._builder = builder
         self._settings = settings
         self._closing = False
         self._learnt = False
         self._key_field: str | None = None
-        self._is_plain = maker.codec.kind is None
-        self._to_bytes: Callable[[T], Encoded] = encode_any if self._is_plain else maker.codec.encode
+        self._is_plain = builder.codec.kind is None
+        self._to_bytes: Callable[[T], Encoded] = encode_any if self._is_plain else builder.codec.encode
         self._max_batch = settings.max_batch
         self._used = self._sealed_count = self._settled = 0
         self._ended = self._warned = False
@@ -97,9 +97,9 @@ class Producer(Generic[T]):
             PartlyPublished: Messages taken before were not published. Its `results` has an error for each.
             Closed: The producer or its client is closed.
         """
-        maker = self._maker
-        if maker.validate is not None:
-            maker.check(value)
+        builder = self._builder
+        if builder.validate is not None:
+            builder.check(value)
         raw: bytes | None
         kind: str | None
         if type(value) is bytes and self._is_plain:
@@ -109,7 +109,7 @@ class Producer(Generic[T]):
         if type(key) is not bytes:
             if not self._learnt:
                 self._learn()
-            key = key_bytes(key) if key is not None else maker.key_of(value, None, self._key_field)
+            key = key_bytes(key) if key is not None else builder.key_of(value, None, self._key_field)
         size = MESSAGE_OVERHEAD + (len(raw) if raw is not None else 0) + (len(key) if key is not None else 0)
         if size > limits.MAX_KEY_BYTES:
             check_size(raw, key)
@@ -212,7 +212,7 @@ class Producer(Generic[T]):
         self._used = self._sealed_count = self._settled = 0
         self._unasked = _ASK
         self._failures: list[LakelogError] = []
-        self._lane = ProducerSession()
+        self._session = ProducerSession()
         self._ended = self._warned = False
         self._tasks: list[BackgroundTask] = []
 
@@ -290,8 +290,8 @@ class Producer(Generic[T]):
         try:
             # However old: were partitions added since, the sender is told so.
             info = self._state.known or self._state.info()
-            pieces = offload(lambda: pieces_of(columns.batch(), info, self._state.spread))
-            return _SealedBatch(columns, pieces)
+            parts = offload(lambda: parts_of(columns.batch(), info, self._state.partitioner))
+            return _SealedBatch(columns, parts)
         except LakelogError as error:
             return _SealedBatch(columns, [], error)
         except Exception as exc:
@@ -309,13 +309,13 @@ class Producer(Generic[T]):
         if ready.error is not None:
             return []
         try:
-            pieces = BatchPublish(self._state, self._lane, self._settings.give_up_seconds).run(ready.pieces)
+            parts = BatchPublish(self._state, self._session, self._settings.give_up_seconds).run(ready.parts)
         except Exception as exc:
             ready.error = OutcomeUnknown(f"Sending failed in an unexpected way: {exc!r}.")
-            pieces = []
-        if ready.error is not None or not lane_is_sound(pieces):
-            self._lane.renew()
-        return pieces
+            parts = []
+        if ready.error is not None or not session_is_sound(parts):
+            self._session.renew()
+        return parts
 
     def _next_ready(self) -> _SealedBatch | None:
         with self._mutex:
@@ -327,16 +327,16 @@ class Producer(Generic[T]):
             self._room.notify_all()
             return ready
 
-    def _settle(self, ready: _SealedBatch, pieces: Sequence[PartitionBatch]) -> None:
+    def _settle(self, ready: _SealedBatch, parts: Sequence[PartitionBatch]) -> None:
         failures: list[LakelogError] = []
         if ready.error is not None:
             failures += [ready.error] * len(ready.columns)
             self._report(ready.error, ready.columns.messages())
         else:
-            for piece in pieces:
-                if isinstance(piece.result, LakelogError):
-                    failures += [piece.result] * piece.count
-                    self._report(piece.result, to_messages(piece.rows.batch))
+            for part in parts:
+                if isinstance(part.result, LakelogError):
+                    failures += [part.result] * part.count
+                    self._report(part.result, to_messages(part.rows.batch))
         with self._mutex:
             if failures:
                 self._failures += failures

@@ -25,9 +25,9 @@ _KEEP: Any = object()
 class Topic(TopicPublishing[T], TopicReading[T], TopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
-    def __init__(self, state: TopicState, maker: MessageBuilder[T]) -> None:
+    def __init__(self, state: TopicState, builder: MessageBuilder[T]) -> None:
         self._state = state
-        self._maker = maker
+        self._builder = builder
 
     @property
     def name(self) -> str:
@@ -140,6 +140,6 @@ class Topic(TopicPublishing[T], TopicReading[T], TopicGroups[T]):
         return self._state.calls.run(lambda left: transport.purge_topic(self.name, left), safe=False)
 
     def __repr__(self) -> str:
-        kind = self._maker.codec.kind
+        kind = self._builder.codec.kind
         typed = "" if kind is None else f", type={getattr(kind, '__name__', kind)}"
         return f"Topic({self.name!r}{typed}, url={self._state.calls.place!r})"

@@ -28,7 +28,7 @@ class TopicGroups(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     def subscribe(
         self,
@@ -132,7 +132,7 @@ class TopicGroups(Generic[T]):
             heartbeat=heartbeat,
         )
 
-        subscribe = Subscribe(self._state.crew, self._state.name, group, self._maker.codec, options)
+        subscribe = Subscribe(self._state.pool, self._state.name, group, self._builder.codec, options)
         if handler is not None:
             subscribe(handler)
         return subscribe

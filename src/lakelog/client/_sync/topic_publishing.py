@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from lakelog.client._runtime import Computation
-from lakelog.client._sync.publishing import BatchPublish, TopicState, lane_is_sound, publish_one
+from lakelog.client._sync.publishing import BatchPublish, TopicState, publish_one, session_is_sound
 from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
@@ -38,7 +38,7 @@ class TopicPublishing(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     def publish(
         self,
@@ -93,7 +93,7 @@ class TopicPublishing(Generic[T]):
             expires=expires,
         )
         receipt = publish_one(self._state, self._made(outgoing))
-        self._maker.published([receipt])
+        self._builder.published([receipt])
         return receipt
 
     def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
@@ -128,7 +128,7 @@ class TopicPublishing(Generic[T]):
             result.of_message(index) if isinstance(result, LakelogError) else result
             for index, result in sorted(results.items())
         ]
-        self._maker.published(result for result in ordered if isinstance(result, Receipt))
+        self._builder.published(result for result in ordered if isinstance(result, Receipt))
         failed = [result for result in ordered if isinstance(result, LakelogError)]
         if failed:
             raise PartlyPublished(
@@ -152,19 +152,19 @@ class TopicPublishing(Generic[T]):
 
         runs: list[Run] = []
         failed: list[LakelogError] = []
-        lane = self._state.lanes.take()
-        parts = rows_of_table(table)
+        session = self._state.sessions.take()
+        row_groups = rows_of_table(table)
         info = self._state.info()
-        ahead = Computation(_next_pieces, parts, info, self._state)
-        while (pieces := _pieces(ahead, failed)) is not None:
+        ahead = Computation(_next_parts, row_groups, info, self._state)
+        while (parts := _parts(ahead, failed)) is not None:
             # The next part is encoded while this one is sent.
-            ahead = Computation(_next_pieces, parts, self._state.known or info, self._state)
-            settled = BatchPublish(self._state, lane).run(pieces)
-            if not lane_is_sound(settled):
-                lane.renew()
+            ahead = Computation(_next_parts, row_groups, self._state.known or info, self._state)
+            settled = BatchPublish(self._state, session).run(parts)
+            if not session_is_sound(settled):
+                session.renew()
             runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
             failed += [p.result for p in settled if isinstance(p.result, LakelogError)]
-        self._state.lanes.give(lane)
+        self._state.sessions.give(session)
         if failed and not runs:
             raise failed[0]
         if failed:
@@ -207,37 +207,37 @@ class TopicPublishing(Generic[T]):
             give_up_seconds=check_positive_seconds("give_up_after", give_up_after),
             on_error=on_error,
         )
-        return Producer(self._state, self._maker, settings)
+        return Producer(self._state, self._builder, settings)
 
     def _made(self, outgoing: Outgoing[T], index: int | None = None) -> Message:
         info = self._state.known or self._state.info()
         try:
-            return self._maker.make(outgoing, info.key_field)
+            return self._builder.make(outgoing, info.key_field)
         except LakelogError as error:
             if index is None:
                 raise
             raise error.of_message(index) from error
 
     def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        from lakelog.client.publishing.columns import pieces_of, rows_of_messages
+        from lakelog.client.publishing.columns import parts_of, rows_of_messages
 
         state = self._state
         info = state.info()
         dated = [self._dated(message) for message in messages]
-        lane = state.lanes.take()
-        pieces = BatchPublish(state, lane).run(pieces_of(rows_of_messages(dated), info, state.spread))
-        if lane_is_sound(pieces):
-            state.lanes.give(lane)
+        session = state.sessions.take()
+        parts = BatchPublish(state, session).run(parts_of(rows_of_messages(dated), info, state.partitioner))
+        if session_is_sound(parts):
+            state.sessions.give(session)
         incarnation = (state.known or info).incarnation
         results: dict[int, Receipt | LakelogError] = {}
-        for piece in pieces:
-            for place, index in enumerate(piece.messages_at()):
-                if isinstance(piece.result, int):
-                    offset = piece.result + place
-                    mark = message_id(incarnation, piece.partition, offset)
-                    results[index] = Receipt(id=mark, partition=piece.partition, offset=offset)
+        for part in parts:
+            for place, index in enumerate(part.messages_at()):
+                if isinstance(part.result, int):
+                    offset = part.result + place
+                    mark = message_id(incarnation, part.partition, offset)
+                    results[index] = Receipt(id=mark, partition=part.partition, offset=offset)
                 else:
-                    results[index] = piece.result or LakelogError()
+                    results[index] = part.result or LakelogError()
         return [results[index] for index in range(len(messages))]
 
     def _dated(self, message: Message) -> Message:
@@ -250,7 +250,7 @@ class TopicPublishing(Generic[T]):
     def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
         """By idempotency keys: what has no definite answer is repeated."""
         calls = self._state.calls
-        tries = Attempts(calls.policy)
+        attempts = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
         unknown: set[int] = set()
         pending = list(range(len(messages)))
@@ -258,7 +258,7 @@ class TopicPublishing(Generic[T]):
             answers: Sequence[Receipt | LakelogError]
             try:
                 answers = calls.transport.publish_messages(
-                    self._state.name, [messages[index] for index in pending], None, None, tries.seconds()
+                    self._state.name, [messages[index] for index in pending], None, None, attempts.seconds()
                 )
             except LakelogError as error:
                 answers = [error] * len(pending)
@@ -268,8 +268,8 @@ class TopicPublishing(Generic[T]):
             again = [index for index in pending if _is_open(results[index])]
             reasons = [reason for index in again if isinstance(reason := results[index], LakelogError)]
             if not reasons:
-                calls.worked(tries)
-            if not reasons or not calls.pause(tries, reasons[0]):
+                calls.worked(attempts)
+            if not reasons or not calls.pause(attempts, reasons[0]):
                 break
             pending = again
         return [results[index] for index in range(len(messages))]
@@ -287,21 +287,21 @@ def _is_open(result: Receipt | LakelogError) -> bool:
     return isinstance(result, LakelogError) and is_passing(result)
 
 
-def _pieces(work: Computation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
+def _parts(work: Computation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
     """None at the end, and after a part that cannot be published: parts before it are published already."""
     try:
-        pieces: list[PartitionBatch] | None = work.result()
-        return pieces
+        parts: list[PartitionBatch] | None = work.result()
+        return parts
     except LakelogError as error:
         failed.append(error)
         return None
 
 
-def _next_pieces(parts: Iterator[PublishRows], info: TopicInfo, state: TopicState) -> list[PartitionBatch] | None:
-    from lakelog.client.publishing.columns import pieces_of
+def _next_parts(row_groups: Iterator[PublishRows], info: TopicInfo, state: TopicState) -> list[PartitionBatch] | None:
+    from lakelog.client.publishing.columns import parts_of
 
-    rows = next(parts, None)
-    return None if rows is None else pieces_of(rows, info, state.spread)
+    rows = next(row_groups, None)
+    return None if rows is None else parts_of(rows, info, state.partitioner)
 
 
 def _chunks(messages: Sequence[Message], indexes: Sequence[int], max_bytes: int) -> Iterator[list[int]]:

@@ -28,7 +28,7 @@ class TopicReading(Generic[T]):
     """A part of `Topic`."""
 
     _state: TopicState
-    _maker: MessageBuilder[T]
+    _builder: MessageBuilder[T]
 
     def fetch(
         self,
@@ -58,7 +58,7 @@ class TopicReading(Generic[T]):
         from lakelog.client.reading.decoding import result_of
 
         chunk = self._fetch(partition, position_of(offset, time, last), limit, wait)
-        return result_of(chunk, self._state.name, self._maker.codec)
+        return result_of(chunk, self._state.name, self._builder.codec)
 
     def fetch_arrow(
         self,
@@ -94,7 +94,7 @@ class TopicReading(Generic[T]):
             follow: Wait for further messages at the end. Default: False, which stops at the messages that exist when
                 reading begins.
         """
-        source = FetchSource(state=self._state, codec=self._maker.codec)
+        source = FetchSource(state=self._state, codec=self._builder.codec)
         return read_on(source, from_) if follow else read_to_end(source, from_)
 
     def tail(self, *, from_: Start = "latest", follow: bool = True) -> Iterator[ReceivedMessage[T]]:

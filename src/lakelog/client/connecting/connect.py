@@ -13,7 +13,7 @@ from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.urls import servers_of
 from lakelog.client.group_values import Answer, Answered
 from lakelog.client.processes import log
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerSettings
@@ -99,12 +99,12 @@ def connect(
         from lakelog.client._sync.http import HttpTransport
 
         servers = servers_of(found.url)
-        workshop = WorkerSettings(
+        worker_settings = WorkerSettings(
             transport=lambda: _async_http(found),
             keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
             owns_transport=True,
         )
-        return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), workshop, found.place)
+        return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), worker_settings, found.place)
 
     from lakelog.client._sync.embedded import EmbeddedTransport
     from lakelog.client.embedding.engine import EmbeddedSettings
@@ -118,12 +118,12 @@ def connect(
     )
     host = EngineHost(settings, project, environment, own_thread=True)
     embedded = EmbeddedTransport(host)
-    workshop = WorkerSettings(
+    worker_settings = WorkerSettings(
         transport=lambda: _async_embedded(host),
         keeper=_embedded_keeper(host, target.for_keeper(settings)),
         owns_transport=False,
     )
-    return Lakelog(embedded, policy_of(timeout), workshop, found.place)
+    return Lakelog(embedded, policy_of(timeout), worker_settings, found.place)
 
 
 def connect_async(
@@ -168,12 +168,12 @@ def connect_async(
     found = target.found
     if found.is_http:
         transport = _async_http(found)
-        workshop = WorkerSettings(
+        worker_settings = WorkerSettings(
             transport=lambda: transport,
             keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
             owns_transport=False,
         )
-        return AsyncLakelog(transport, policy_of(timeout), workshop, found.place)
+        return AsyncLakelog(transport, policy_of(timeout), worker_settings, found.place)
 
     from lakelog.client._async.embedded import AsyncEmbeddedTransport
     from lakelog.client.embedding.engine import EmbeddedSettings
@@ -187,12 +187,12 @@ def connect_async(
     )
     host = EngineHost(settings, project, environment, own_thread=False)
     embedded = AsyncEmbeddedTransport(host)
-    workshop = WorkerSettings(
+    worker_settings = WorkerSettings(
         transport=lambda: embedded,
         keeper=_embedded_keeper(host, target.for_keeper(settings)),
         owns_transport=False,
     )
-    return AsyncLakelog(embedded, policy_of(timeout), workshop, found.place)
+    return AsyncLakelog(embedded, policy_of(timeout), worker_settings, found.place)
 
 
 def _async_http(target: Target) -> AsyncTransport:
@@ -267,7 +267,7 @@ def _check(target: Target) -> None:
         )
 
 
-def policy_of(timeout: timedelta | float) -> RetryPolicy:
+def policy_of(timeout: timedelta | float) -> CallRetryPolicy:
     """Return how patient a client with that timeout is."""
     seconds = check_positive_seconds("timeout", timeout)
-    return RetryPolicy(limit_seconds=seconds, try_seconds=min(10.0, seconds))
+    return CallRetryPolicy(limit_seconds=seconds, try_seconds=min(10.0, seconds))

@@ -140,36 +140,36 @@ class PartitionBatch:
         return range(self.count) if self.positions is None else self.positions.tolist()
 
 
-def pieces_of(rows: PublishRows, topic: TopicInfo, spread: KeylessPartitioner) -> list[PartitionBatch]:
+def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
     """One encoded piece per partition, each in the order of the whole."""
     batch = rows.batch
-    partitions = _partitions(rows, topic.partitions, spread)
+    partitions = _partitions(rows, topic.partitions, partitioner)
     lowest, highest = int(partitions.min()), int(partitions.max())
     if lowest == highest:
-        return [_piece(lowest, topic.epoch, rows, None)]
-    pieces = []
+        return [_part(lowest, topic.epoch, rows, None)]
+    parts = []
     for partition, part in split(batch, partitions, max(topic.partitions, highest + 1)):
         positions = np.flatnonzero(partitions == partition)
         chosen = None if rows.chosen is None else rows.chosen[positions]
-        pieces.append(_piece(partition, topic.epoch, PublishRows(batch=part, chosen=chosen), positions))
-    return pieces
+        parts.append(_part(partition, topic.epoch, PublishRows(batch=part, chosen=chosen), positions))
+    return parts
 
 
-def moved(pieces: Sequence[PartitionBatch], topic: TopicInfo, spread: KeylessPartitioner) -> list[PartitionBatch]:
+def moved(parts: Sequence[PartitionBatch], topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
     """The messages of these pieces, none of which was written, with their partitions chosen anew."""
-    batch = concat([piece.rows.batch for piece in pieces])
+    batch = concat([part.rows.batch for part in parts])
     chosen = None
-    if any(piece.rows.chosen is not None for piece in pieces):
+    if any(part.rows.chosen is not None for part in parts):
         chosen = np.concatenate(
             [
-                np.full(piece.count, _NO_PARTITION, np.int32) if piece.rows.chosen is None else piece.rows.chosen
-                for piece in pieces
+                np.full(part.count, _NO_PARTITION, np.int32) if part.rows.chosen is None else part.rows.chosen
+                for part in parts
             ]
         )
-    places = np.concatenate([np.asarray(piece.messages_at(), np.int64) for piece in pieces])
-    again = pieces_of(PublishRows(batch=batch, chosen=chosen), topic, spread)
-    for piece in again:
-        piece.positions = places if piece.positions is None else places[piece.positions]
+    places = np.concatenate([np.asarray(part.messages_at(), np.int64) for part in parts])
+    again = parts_of(PublishRows(batch=batch, chosen=chosen), topic, partitioner)
+    for part in again:
+        part.positions = places if part.positions is None else places[part.positions]
     return again
 
 
@@ -224,7 +224,7 @@ def _fitting(part: pa.Table) -> Iterator[PublishRows]:
     yield PublishRows(batch=batch, chosen=chosen)
 
 
-def _partitions(rows: PublishRows, count: int, spread: KeylessPartitioner) -> Partitions:
+def _partitions(rows: PublishRows, count: int, partitioner: KeylessPartitioner) -> Partitions:
     batch = rows.batch
     if count == 1 and rows.chosen is None:
         return np.zeros(batch.num_rows, np.int32)
@@ -237,11 +237,11 @@ def _partitions(rows: PublishRows, count: int, spread: KeylessPartitioner) -> Pa
         partitions = np.where(rows.chosen >= 0, rows.chosen, partitions).astype(np.int32)
     keyless = np.flatnonzero(partitions < 0)
     if len(keyless):
-        partitions[keyless] = spread.many(len(keyless), count)
+        partitions[keyless] = partitioner.many(len(keyless), count)
     return partitions
 
 
-def _piece(partition: int, epoch: int, rows: PublishRows, positions: npt.NDArray[np.int64] | None) -> PartitionBatch:
+def _part(partition: int, epoch: int, rows: PublishRows, positions: npt.NDArray[np.int64] | None) -> PartitionBatch:
     return PartitionBatch(partition, epoch, rows, positions, encoded(rows.batch))
 
 

@@ -49,17 +49,17 @@ class SessionPool:
 
     def take(self) -> ProducerSession:
         try:
-            lane = self._idle.pop()
+            session = self._idle.pop()
         except IndexError:
             return ProducerSession()
-        if time.monotonic() - lane.used_at > IDLE_SECONDS:
+        if time.monotonic() - session.used_at > IDLE_SECONDS:
             self._idle.clear()
             return ProducerSession()
-        return lane
+        return session
 
-    def give(self, lane: ProducerSession) -> None:
-        lane.used_at = time.monotonic()
-        self._idle.append(lane)
+    def give(self, session: ProducerSession) -> None:
+        session.used_at = time.monotonic()
+        self._idle.append(session)
 
     def clear(self) -> None:
         self._idle.clear()

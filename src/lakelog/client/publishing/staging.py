@@ -35,7 +35,7 @@ class StagingEncoder:
 
     def __init__(self, topic: TopicInfo, *, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._topic = topic
-        self._spread = KeylessPartitioner()
+        self._partitioner = KeylessPartitioner()
         self._gathered: list[pa.RecordBatch] = []
         self._size = 0
         self._limit = gathered_bytes
@@ -58,12 +58,12 @@ class StagingEncoder:
         self._gathered, self._size = [], 0
         share: list[StagePiece] = []
         size = 0
-        for piece in self._pieces(table):
-            if share and size + len(piece.payload) > REQUEST_BYTES:
+        for part in self._pieces(table):
+            if share and size + len(part.payload) > REQUEST_BYTES:
                 yield share
                 share, size = [], 0
-            share.append(piece)
-            size += len(piece.payload)
+            share.append(part)
+            size += len(part.payload)
         yield share
 
     def _pieces(self, table: pa.Table) -> Iterator[StagePiece]:
@@ -88,7 +88,7 @@ class StagingEncoder:
             partitions = np.where(chosen >= 0, chosen, partitions).astype(np.int32)
         keyless = np.flatnonzero(partitions < 0)
         if len(keyless):
-            partitions[keyless] = self._spread.many(len(keyless), count)
+            partitions[keyless] = self._partitioner.many(len(keyless), count)
         return partitions
 
 
@@ -109,8 +109,8 @@ def _rows_of(table: pa.Table) -> tuple[pa.RecordBatch, Partitions | None]:
 
 def _runs(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """In pieces of about equal size that a server takes as one batch."""
-    pieces = max(-(-part.num_rows // MAX_BATCH_MESSAGES), -(-part.nbytes // MAX_BATCH_BYTES))
-    step = -(-part.num_rows // min(pieces, part.num_rows))
+    parts = max(-(-part.num_rows // MAX_BATCH_MESSAGES), -(-part.nbytes // MAX_BATCH_BYTES))
+    step = -(-part.num_rows // min(parts, part.num_rows))
     for start in range(0, part.num_rows, step):
         run = part.slice(start, step)
         if run.nbytes > MAX_BATCH_BYTES and run.num_rows > 1:

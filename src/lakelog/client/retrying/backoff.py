@@ -15,7 +15,7 @@ from lakelog.errors import LakelogError, OutcomeUnknown, Overloaded, Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class CallRetryPolicy:
     """A call takes at most `limit_seconds`, and one try of it at most `try_seconds`."""
 
     limit_seconds: float = 30.0
@@ -53,7 +53,7 @@ class Attempts:
 
     def __init__(
         self,
-        policy: RetryPolicy,
+        policy: CallRetryPolicy,
         *,
         limit_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,

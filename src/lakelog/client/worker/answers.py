@@ -1,7 +1,7 @@
 """What a worker has to say about its leases, sent in as few calls as the server's pace allows.
 
 One call is under way at a time; what is said during it goes together in the next. While answers are held, they go with
-the worker's next call for messages instead (see `rounds`). What has no definite answer is said again, until it has one:
+the worker's next call for messages instead (see `poller`). What has no definite answer is said again, until it has one:
 tokens make that safe.
 """
 
@@ -41,8 +41,8 @@ class AnswerBatch:
     """Answers for one call, and who waits for the result of each."""
 
     answers: list[Answer]
-    sayings: list[list[_PendingAnswer]]
-    ends: int
+    waiting: list[list[_PendingAnswer]]
+    finished: int
     """How many messages are done with these answers."""
 
 
@@ -52,42 +52,42 @@ class AnswerSender:
     def __init__(self, send: SendAnswers, changed: Callable[[], None] = lambda: None) -> None:
         self._send = send
         self._changed = changed
-        self._said: list[_PendingAnswer] = []
-        self._ends = 0
+        self._pending: list[_PendingAnswer] = []
+        self._finished = 0
         self._calls = 0
-        self._is_held = False
+        self._is_holding = False
         self._news = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._give_up_at = float("inf")
 
     @property
-    def ends(self) -> int:
+    def finished(self) -> int:
         """How many messages are done with the answers that `collect` would return."""
-        return 0 if self._is_sending else self._ends
+        return 0 if self._is_sending else self._finished
 
-    def say(self, answer: Answer, ends: int = 0) -> asyncio.Future[Answered]:
-        """Ends when the server has answered: with an error if it refused. `ends` messages are done then."""
+    def submit(self, answer: Answer, finished: int = 0) -> asyncio.Future[Answered]:
+        """Ends when the server has answered: with an error if it refused. `finished` messages are done then."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._said.append(_PendingAnswer(answer, future))
-        self._ends += ends
+        self._pending.append(_PendingAnswer(answer, future))
+        self._finished += finished
         self._news.set()
-        if self._is_held:
+        if self._is_holding:
             self._changed()
         else:
-            self.send_alone()
+            self.send_pending()
         return future
 
     def hold(self) -> None:
         """From now on the worker's calls for messages take what is said, by `collect`."""
-        self._is_held = True
+        self._is_holding = True
 
-    def let_go(self) -> None:
+    def send_directly(self) -> None:
         """From now on what is said is sent in calls of its own, also what was held."""
-        self._is_held = False
-        self.send_alone()
+        self._is_holding = False
+        self.send_pending()
 
-    def send_alone(self) -> None:
-        if self._said and not self._is_sending:
+    def send_pending(self) -> None:
+        if self._pending and not self._is_sending:
             self._sending = asyncio.create_task(self._send_all(), name="lakelog-answers")
             self._sending.add_done_callback(lambda _: self._changed())
 
@@ -96,19 +96,19 @@ class AnswerSender:
 
         None while answers are sent in a call of their own: some of them may wait for a database that is away.
         """
-        return None if self._is_sending or not self._said else self._next()
+        return None if self._is_sending or not self._pending else self._next()
 
-    def settle(self, said: AnswerBatch, results: Sequence[Answered | LakelogError]) -> None:
+    def settle(self, batch: AnswerBatch, results: Sequence[Answered | LakelogError]) -> None:
         """Pass the results on. What has none is said again, in a call of its own."""
-        again = _resolve(said.sayings, [None if is_undecided(each) else each for each in results])
-        self._said[:0] = again
+        again = _resolve(batch.waiting, [None if is_undecided(each) else each for each in results])
+        self._pending[:0] = again
         if again:
-            self.send_alone()
+            self.send_pending()
 
-    def put_back(self, said: AnswerBatch) -> None:
+    def put_back(self, batch: AnswerBatch) -> None:
         """The call did not reach the server, or its outcome is unknown: say it again, in a call of its own."""
-        self._said[:0] = [saying for each in said.sayings for saying in each]
-        self.send_alone()
+        self._pending[:0] = [pending for each in batch.waiting for pending in each]
+        self.send_pending()
 
     def give_up_after(self, seconds: float) -> None:
         """The worker ends: what has no answer by then is left to the lease's end."""
@@ -121,13 +121,13 @@ class AnswerSender:
 
     def _next(self) -> AnswerBatch:
         """What goes into the next call."""
-        count = fitting([saying.answer for saying in self._said[:MAX_ANSWERS]])
-        said, self._said = self._said[:count], self._said[count:]
-        ends, self._ends = self._ends, 0
-        merged = AnswerBatch(*_merged(said), ends)
+        count = fitting([pending.answer for pending in self._pending[:MAX_ANSWERS]])
+        batch, self._pending = self._pending[:count], self._pending[count:]
+        finished, self._finished = self._finished, 0
+        merged = AnswerBatch(*_merged(batch), finished)
         self._calls += 1
-        for saying in said:
-            saying.call = saying.call or self._calls
+        for pending in batch:
+            pending.call = pending.call or self._calls
         return merged
 
     async def flush(self) -> None:
@@ -137,40 +137,39 @@ class AnswerSender:
     async def _send_all(self) -> None:
         # A turn of the loop: handlers that end together are answered together.
         await asyncio.sleep(0)
-        pauses = Backoff()
+        backoff = Backoff()
         try:
-            while self._said:
-                await self._send_some(pauses)
-                if self._is_held and not pauses.failed:
+            while self._pending:
+                await self._send_some(backoff)
+                if self._is_holding and not backoff.failed:
                     break
         except BaseException as error:
-            said, self._said = self._said, []
-            _resolve([said], [LakelogError(repr(error))])
+            batch, self._pending = self._pending, []
+            _resolve([batch], [LakelogError(repr(error))])
             raise
 
-    async def _send_some(self, pauses: Backoff) -> None:
-        said = self._next()
-        answers, sayings = said.answers, said.sayings
+    async def _send_some(self, backoff: Backoff) -> None:
+        batch = self._next()
         results: Sequence[Answered | LakelogError]
         try:
-            results = await self._send(answers)
+            results = await self._send(batch.answers)
         except LakelogError as error:
-            results = [error] * len(answers)
+            results = [error] * len(batch.answers)
         except BaseException as error:
-            _resolve(sayings, [LakelogError(repr(error))] * len(answers))
+            _resolve(batch.waiting, [LakelogError(repr(error))] * len(batch.answers))
             if not isinstance(error, Exception):
                 raise
             return
-        waiting = [each for each in results if is_undecided(each)]
-        if not waiting:
-            pauses.reset()
-        pause = pauses.next(waiting[0]) if waiting else 0.0
-        if not waiting or time.monotonic() + pause > self._give_up_at:
-            _resolve(sayings, results)
+        undecided = [each for each in results if is_undecided(each)]
+        if not undecided:
+            backoff.reset()
+        pause = backoff.next(undecided[0]) if undecided else 0.0
+        if not undecided or time.monotonic() + pause > self._give_up_at:
+            _resolve(batch.waiting, results)
             return
-        if pauses.failed == 3:
-            processes.log.warning("%d acks are not sent yet: %s Retrying.", len(waiting), waiting[0].detail)
-        self._said[:0] = _resolve(sayings, [None if is_undecided(each) else each for each in results])
+        if backoff.failed == 3:
+            processes.log.warning("%d acks are not sent yet: %s Retrying.", len(undecided), undecided[0].detail)
+        self._pending[:0] = _resolve(batch.waiting, [None if is_undecided(each) else each for each in results])
         await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
@@ -192,7 +191,7 @@ def fitting(answers: Sequence[Answer]) -> int:
     return min(len(answers), MAX_ANSWERS)
 
 
-def _merged(said: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_PendingAnswer]]]:
+def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_PendingAnswer]]]:
     """Acks of one lease as one answer, and so what is given back without a word; everything else by itself.
 
     What was sent before is merged only with what was sent with it: if the lease has ended since, the server recognises
@@ -200,35 +199,35 @@ def _merged(said: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_Pe
     """
     answers: list[Answer] = []
     offsets: list[list[int]] = []
-    sayings: list[list[_PendingAnswer]] = []
+    waiting: list[list[_PendingAnswer]] = []
     places: dict[object, int] = {}
-    for saying in said:
-        answer = saying.answer
-        alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason, saying.call)
+    for pending in batch:
+        answer = pending.answer
+        alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason, pending.call)
         place = places.get(alike) if answer.verb in ("ack", "release") else None
         if place is None:
             places[alike] = len(answers)
             answers.append(answer)
             offsets.append([*answer.offsets])
-            sayings.append([saying])
+            waiting.append([pending])
         else:
             offsets[place] += answer.offsets
-            sayings[place].append(saying)
+            waiting[place].append(pending)
     merged = [replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in zip(answers, offsets, strict=True)]
-    return merged, sayings
+    return merged, waiting
 
 
 def _resolve(
-    sayings: Sequence[Sequence[_PendingAnswer]], results: Sequence[Answered | LakelogError | None]
+    waiting: Sequence[Sequence[_PendingAnswer]], results: Sequence[Answered | LakelogError | None]
 ) -> list[_PendingAnswer]:
     """Those who have no result are returned."""
     again: list[_PendingAnswer] = []
-    for each, result in zip(sayings, results, strict=True):
+    for each, result in zip(waiting, results, strict=True):
         if result is None:
             again += each
             continue
-        for saying in each:
-            future = saying.result
+        for pending in each:
+            future = pending.result
             if future.done():
                 continue
             if isinstance(result, Answered):

@@ -52,24 +52,24 @@ class MessageCompleter:
         self._options = subscription.options
         self._threads = threads
 
-    async def ended(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
+    async def ended(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         """Settle a message whose handler has ended. Return as `settle`."""
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
-        if held.verb is not None:
+        if leased.verb is not None:
             # What the handler said itself stands, whatever became of it later.
             if error is not None:
-                what = f"the handler failed after its {held.verb}"
-                self.failure_log.write(logging.WARNING, held, what, reason_of(error), error)
-            return await self.settle(held, held.verb, held.reason, held.error)
+                what = f"the handler failed after its {leased.verb}"
+                self.failure_log.write(logging.WARNING, leased, what, reason_of(error), error)
+            return await self.settle(leased, leased.verb, leased.reason, leased.error)
         if error is not None:
-            return await self.settle(held, "nack", reason_of(error), error)
+            return await self.settle(leased, "nack", reason_of(error), error)
         if self._options.ack == "manual":
-            return await self.settle(held, "nack", _NO_ANSWER, None)
-        return await self.settle(held, "ack", "", None)
+            return await self.settle(leased, "nack", _NO_ANSWER, None)
+        return await self.settle(leased, "ack", "", None)
 
     async def settle(
         self,
-        held: LeasedMessage,
+        leased: LeasedMessage,
         verb: Verb,
         reason: str,
         error: BaseException | None,
@@ -77,46 +77,46 @@ class MessageCompleter:
     ) -> bool:
         """Return whether the key's next message may run: this one was finished, and the server knows."""
         try:
-            answered = await held.settle(verb, reason=reason, delay_seconds=delay_seconds, error=error)
+            answered = await leased.settle(verb, reason=reason, delay_seconds=delay_seconds, error=error)
         except LakelogError as refusal:
             if verb in _FAILURES:
-                what = f"attempt {held.failures + 1} failed"
-                self.failure_log.write(logging.WARNING, held, what, reason, error)
-            self.refused(held, refusal)
+                what = f"attempt {leased.failures + 1} failed"
+                self.failure_log.write(logging.WARNING, leased, what, reason, error)
+            self.refused(leased, refusal)
             return False
-        held.over = True
+        leased.is_done = True
         self._count(verb)
         if verb in _FAILURES:
-            self.failure_log.failed(held, verb, answered, error)
+            self.failure_log.failed(leased, verb, answered, error)
         if answered.dead or (verb == "ack" and self._options.on_ack is not None):
-            await self._tell(held, verb, answered, error)
+            await self._tell(leased, verb, answered, error)
         return verb in ("ack", "discard") or bool(answered.dead)
 
-    def refused(self, held: LeasedMessage, error: LakelogError) -> None:
+    def refused(self, leased: LeasedMessage, error: LakelogError) -> None:
         """Count and log an answer that the server refused."""
-        held.over = True
+        leased.is_done = True
         if isinstance(error, _LOST):
             self.counts.lost += 1
-            held.hand.lost = held.hand.lost or isinstance(error, LeaseLost)
-        where, verb = self.failure_log.where(held), held.verb or "extend"
+            leased.lease.lost = leased.lease.lost or isinstance(error, LeaseLost)
+        where, verb = self.failure_log.where(leased), leased.verb or "extend"
         log.warning("%s: the server refused the answer %s: %s", where, verb, error.detail)
 
     def _count(self, verb: Verb) -> None:
         name = {"ack": "acked", "discard": "discarded", "release": "released"}.get(verb, "failed")
         setattr(self.counts, name, getattr(self.counts, name) + 1)
 
-    async def _tell(self, held: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
+    async def _tell(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
         if verb == "ack" and self._options.on_ack is not None:
-            await self._hook(self._options.on_ack, held)
+            await self._hook(self._options.on_ack, leased)
         if answered.dead:
             self.counts.dead += 1
             if self._options.on_dead is not None:
-                reason = error if isinstance(error, Exception) else LakelogError(held.reason)
-                await self._hook(self._options.on_dead, held, reason)
+                reason = error if isinstance(error, Exception) else LakelogError(leased.reason)
+                await self._hook(self._options.on_dead, leased, reason)
 
-    async def _hook(self, hook: Any, held: LeasedMessage, *args: object) -> None:
+    async def _hook(self, hook: Any, leased: LeasedMessage, *args: object) -> None:
         try:
-            await begin_hook(hook, held, args, self._threads)
+            await begin_hook(hook, leased, args, self._threads)
         except Exception as error:
             text = f"the hook {name_of(hook)} failed: {reason_of(error)}"
-            log.error("%s: %s", self.failure_log.where(held), text, exc_info=user_exc_info(error))
+            log.error("%s: %s", self.failure_log.where(leased), text, exc_info=user_exc_info(error))

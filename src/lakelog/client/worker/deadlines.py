@@ -26,50 +26,50 @@ class Deadlines:
         self._timeout = timeout_seconds
         self._keeper = keeper
         self._late = late
-        self._alarm = DeadlineTimer(self._find_late)
+        self._timer = DeadlineTimer(self._find_late)
 
-    def begin(self, helds: Iterable[LeasedMessage]) -> None:
+    def begin(self, messages: Iterable[LeasedMessage]) -> None:
         """Give these messages a deadline. The keeper knows of it when this returns, and before any handler runs."""
         deadline = time.monotonic() + self._timeout
         last: WorkerLease | None = None
-        for held in helds:
-            held.hand.deadlines[held.message.offset] = deadline
-            if held.hand is not last:
-                last = held.hand
-                self.prolonged(last)
+        for leased in messages:
+            leased.lease.deadlines[leased.message.offset] = deadline
+            if leased.lease is not last:
+                last = leased.lease
+                self.update_keeper(last)
         self._keeper.flush()
-        self._alarm.set(deadline)
+        self._timer.set(deadline)
 
-    def moved(self, hand: WorkerLease) -> None:
+    def moved(self, lease: WorkerLease) -> None:
         """A handler was given another deadline."""
-        self._alarm.set(min(hand.deadlines.values()))
-        self.prolonged(hand)
+        self._timer.set(min(lease.deadlines.values()))
+        self.update_keeper(lease)
 
-    def prolonged(self, hand: WorkerLease) -> None:
+    def update_keeper(self, lease: WorkerLease) -> None:
         """Tell the keeper how long to keep the hand's lease: no longer than its handlers may take."""
         latest = time.monotonic() + self._timeout
-        if not hand.stretched and latest - hand.until <= self._timeout / 10:
+        if not lease.stretched and latest - lease.until <= self._timeout / 10:
             return
-        until = min(hand.deadlines.values(), default=latest)
+        until = min(lease.deadlines.values(), default=latest)
         # Not for every message that takes its turn: the keeper would have more to do than the handlers.
-        if abs(until - hand.until) > self._timeout / 10:
-            hand.until = until
-            self._keeper.prolong(hand.kept, until)
+        if abs(until - lease.until) > self._timeout / 10:
+            lease.until = until
+            self._keeper.prolong(lease.kept, until)
 
     def stop(self) -> None:
-        self._alarm.stop()
+        self._timer.stop()
 
     def _find_late(self) -> None:
         now, soonest = time.monotonic(), float("inf")
-        for running, held in list(self.running.items()):
-            deadline = held.hand.deadlines.get(held.message.offset)
+        for running, leased in list(self.running.items()):
+            deadline = leased.lease.deadlines.get(leased.message.offset)
             if deadline is None or running.done():
                 continue
             if deadline <= now:
-                del held.hand.deadlines[held.message.offset]
-                self.prolonged(held.hand)
-                self._late(held, running)
+                del leased.lease.deadlines[leased.message.offset]
+                self.update_keeper(leased.lease)
+                self._late(leased, running)
             else:
                 soonest = min(soonest, deadline)
         if soonest < float("inf"):
-            self._alarm.set(soonest)
+            self._timer.set(soonest)

@@ -45,25 +45,25 @@ class HandlerFailureLog:
         self._left_out: Counter[int] = Counter()
         self._window: asyncio.TimerHandle | None = None
 
-    def failed(self, held: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
+    def failed(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
         """Logs an attempt that was answered with a nack or a fail: when the next one is, or that it was the last."""
-        reason = held.reason or f"{verb} without a reason"
+        reason = leased.reason or f"{verb} without a reason"
         limit = "" if answered.max_attempts is None else f" of {answered.max_attempts}"
-        attempt = f"attempt {held.failures + 1}{limit} failed"
+        attempt = f"attempt {leased.failures + 1}{limit} failed"
         if not answered.dead:
             wait_ms = answered.retry_in_ms
             then = "" if wait_ms is None else f", next attempt in {wait_ms / 1000:.1f} s"
-            self.write(logging.WARNING, held, f"{attempt}{then}", reason, error)
+            self.write(logging.WARNING, leased, f"{attempt}{then}", reason, error)
             return
         if verb == "fail":
             attempt += " for good"
-        then = f"dead letter (lakelog dead show {self._group} {held.message.id})"
+        then = f"dead letter (lakelog dead show {self._group} {leased.message.id})"
         if not self.keeps_dead_letters:
             then = "discarded"
-        self.write(logging.ERROR, held, f"{attempt}, {then}", reason, error)
+        self.write(logging.ERROR, leased, f"{attempt}, {then}", reason, error)
 
     def write(
-        self, level: int, held: LeasedMessage, what: str, reason: str, error: BaseException | None = None
+        self, level: int, leased: LeasedMessage, what: str, reason: str, error: BaseException | None = None
     ) -> None:
         """Logs a line about the message, unless there have been too many like it."""
         kind = kind_of(error) if error is not None else reason
@@ -78,11 +78,11 @@ class HandlerFailureLog:
             return
         exc_info = user_exc_info(error) if error is not None and kind not in self._traced else None
         self._traced.add(kind)
-        log.log(level, "%s: %s: %s", self.where(held), what, one_line(reason), exc_info=exc_info)
+        log.log(level, "%s: %s: %s", self.where(leased), what, one_line(reason), exc_info=exc_info)
 
-    def where(self, held: LeasedMessage) -> str:
+    def where(self, leased: LeasedMessage) -> str:
         """The message, as lines of the log name it."""
-        message = held.message
+        message = leased.message
         more = [] if message.key is None else [f"key {one_line(message.key.decode(errors='replace'), _KEY_CHARS)}"]
         if message.content_type not in (None, JSON):
             # Handlers that expect JSON fail with errors that do not say so.

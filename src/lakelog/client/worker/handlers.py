@@ -40,10 +40,10 @@ class Handler:
     def name(self) -> str:
         return name_of(self.function)
 
-    def begin(self, value: object, held: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
+    def begin(self, value: object, leased: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
         """Starts it; the future ends when the function has really ended. An async one ends by being cancelled."""
         if self.wants_delivery:
-            return begin(self.function, self.is_async, (value, delivery_of(held, self.async_delivery)), threads)
+            return begin(self.function, self.is_async, (value, delivery_of(leased, self.async_delivery)), threads)
         return begin(self.function, self.is_async, (value,), threads)
 
 
@@ -81,16 +81,16 @@ async def run_awaitable(awaitable: Awaitable[object]) -> None:
 
 
 def begin_hook(
-    hook: Callable[..., Any], held: LeasedMessage, args: tuple[object, ...], threads: HandlerThreads
+    hook: Callable[..., Any], leased: LeasedMessage, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
     """Hooks are called like handlers, but with the delivery first."""
     is_async = is_coroutine_function(hook)
     async_delivery = is_async or is_coroutine_function(inspect.unwrap(hook))
-    return begin(hook, is_async, (delivery_of(held, async_delivery), *args), threads)
+    return begin(hook, is_async, (delivery_of(leased, async_delivery), *args), threads)
 
 
-def delivery_of(held: LeasedMessage, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
-    return AsyncDelivery(held) if is_async else Delivery(held)
+def delivery_of(leased: LeasedMessage, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
+    return AsyncDelivery(leased) if is_async else Delivery(leased)
 
 
 def reason_of(error: BaseException) -> str:

@@ -67,30 +67,30 @@ def main() -> None:
 
 
 def keep(lines: JsonLines, parent: ParentProcess, send: SendExtensions) -> None:
-    extender = ExtensionSchedule()
+    schedule = ExtensionSchedule()
     while not parent.gone:
-        next_due = extender.next_due()
+        next_due = schedule.next_due()
         wait = _TICK_SECONDS if next_due is None else min(_TICK_SECONDS, max(0.0, next_due - time.monotonic()))
         for line in lines.read(wait):
-            note(extender, line)
+            note(schedule, line)
         if lines.ended:
             return
-        if extender.due(time.monotonic()):
+        if schedule.due(time.monotonic()):
             if parent.runs:
-                send_due(extender, send, contextlib.nullcontext())
+                send_due(schedule, send, contextlib.nullcontext())
             time.sleep(_REST_SECONDS)
 
 
-def note(extender: ExtensionSchedule, line: Any) -> None:
+def note(schedule: ExtensionSchedule, line: Any) -> None:
     """`[number, topic, …]` keeps, `[number, until]` prolongs, `[number]` drops."""
     match line:
         case [number, topic, group, owner, partition, token, lease_seconds, until, due]:
-            source = LeaseHolder(topic, group, owner)
-            extender.keep(number, KeptLease(source, partition, token, lease_seconds, until, due))
+            holder = LeaseHolder(topic, group, owner)
+            schedule.keep(number, KeptLease(holder, partition, token, lease_seconds, until, due))
         case [number, until]:
-            extender.prolong(number, until)
+            schedule.prolong(number, until)
         case [number]:
-            extender.drop(number)
+            schedule.drop(number)
 
 
 class JsonLines:
@@ -152,8 +152,8 @@ def open_transport(settings: dict[str, Any]) -> Transport:
 
 
 def sender(transport: Transport) -> SendExtensions:
-    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
-        return transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
+    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        return transport.groups.answer(holder.topic, holder.group, holder.owner, answers, seconds)
 
     return send
 

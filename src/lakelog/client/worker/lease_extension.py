@@ -29,7 +29,7 @@ class LeaseHolder:
 class KeptLease:
     """A lease to keep until `until`; `due` is when it is extended next."""
 
-    source: LeaseHolder
+    holder: LeaseHolder
     partition: int
     token: int
     lease_seconds: float
@@ -41,7 +41,7 @@ class KeptLease:
 class ExtensionBatch:
     """Extensions of one source, to be sent in one call."""
 
-    source: LeaseHolder
+    holder: LeaseHolder
     numbers: list[int]
     answers: list[Answer]
     patience: float
@@ -79,12 +79,12 @@ class ExtensionSchedule:
         found: dict[LeaseHolder, list[int]] = {}
         for number, kept in self._kept.items():
             if kept.due <= now < kept.until:
-                found.setdefault(kept.source, []).append(number)
-        return [self._extends(source, numbers) for source, numbers in found.items()]
+                found.setdefault(kept.holder, []).append(number)
+        return [self._extends(holder, numbers) for holder, numbers in found.items()]
 
-    def settle(self, extends: ExtensionBatch, results: Sequence[Answered | LakelogError], now: float) -> None:
+    def settle(self, extensions: ExtensionBatch, results: Sequence[Answered | LakelogError], now: float) -> None:
         """What became of them: one that was lost is dropped, one that failed is tried again soon."""
-        for number, result in zip(extends.numbers, results, strict=True):
+        for number, result in zip(extensions.numbers, results, strict=True):
             kept = self._kept.get(number)
             if kept is None:
                 continue
@@ -92,29 +92,29 @@ class ExtensionSchedule:
             if isinstance(result, _OVER):
                 self.drop(number)
 
-    def _extends(self, source: LeaseHolder, numbers: list[int]) -> ExtensionBatch:
+    def _extends(self, holder: LeaseHolder, numbers: list[int]) -> ExtensionBatch:
         leases = [self._kept[number] for number in numbers]
         patience = min(5.0, min(kept.lease_seconds for kept in leases) / 3)
-        return ExtensionBatch(source, numbers, [_answer(kept) for kept in leases], patience)
+        return ExtensionBatch(holder, numbers, [_answer(kept) for kept in leases], patience)
 
 
 def send_due(
-    extender: ExtensionSchedule, send: SendExtensions, guard: AbstractContextManager[object]
+    schedule: ExtensionSchedule, send: SendExtensions, guard: AbstractContextManager[object]
 ) -> LakelogError | None:
     """Sends what is due, without holding the guard meanwhile; an error if a call failed."""
     failed: LakelogError | None = None
     with guard:
-        due = extender.due(time.monotonic())
-    for extends in due:
+        due = schedule.due(time.monotonic())
+    for extensions in due:
         begun = time.monotonic()
         results: Sequence[Answered | LakelogError]
         try:
-            results = send(extends.source, extends.answers, extends.patience)
+            results = send(extensions.holder, extensions.answers, extensions.patience)
         except LakelogError as error:
             failed = error
-            results = [error] * len(extends.numbers)
+            results = [error] * len(extensions.numbers)
         with guard:
-            extender.settle(extends, results, begun)
+            schedule.settle(extensions, results, begun)
     return failed
 
 

@@ -44,7 +44,7 @@ class LeaseKeeper(Protocol):
         """Returns when leases can be kept: none is taken before."""
         ...
 
-    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, holder: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         """From now on; its number."""
         ...
 
@@ -97,10 +97,10 @@ class ProcessLeaseKeeper:
         finally:
             loop.remove_reader(process.stdout)
 
-    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, holder: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         number = next(self._numbers)
         due = time.monotonic() + lease_seconds / 3
-        line = [number, source.topic, source.group, source.owner, partition, token, lease_seconds, until, due]
+        line = [number, holder.topic, holder.group, holder.owner, partition, token, lease_seconds, until, due]
         self._kept[number] = line
         self._lines.append(json.dumps(line))
         return number
@@ -187,7 +187,7 @@ class ThreadLeaseKeeper:
     def __init__(self, send: SendExtensions) -> None:
         self._send = send
         self._numbers = itertools.count(1)
-        self._extender = ExtensionSchedule()
+        self._schedule = ExtensionSchedule()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -200,21 +200,21 @@ class ThreadLeaseKeeper:
     async def ready(self) -> None:
         pass
 
-    def keep(self, source: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
+    def keep(self, holder: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
         number = next(self._numbers)
         due = time.monotonic() + lease_seconds / 3
         with self._changed:
-            self._extender.keep(number, KeptLease(source, partition, token, lease_seconds, until, due))
+            self._schedule.keep(number, KeptLease(holder, partition, token, lease_seconds, until, due))
         return number
 
     def prolong(self, number: int, until: float) -> None:
         with self._changed:
-            self._extender.prolong(number, until)
+            self._schedule.prolong(number, until)
 
     def drop(self, numbers: Iterable[int]) -> None:
         with self._changed:
             for number in numbers:
-                self._extender.drop(number)
+                self._schedule.drop(number)
 
     def flush(self) -> None:
         """There is nothing in between."""
@@ -227,7 +227,7 @@ class ThreadLeaseKeeper:
     def _run(self) -> None:
         while self._waited():
             try:
-                error: Exception | None = send_due(self._extender, self._send, self._changed)
+                error: Exception | None = send_due(self._schedule, self._send, self._changed)
             except Exception as exc:
                 error = exc
             if error is not None and not self._closed:
@@ -236,7 +236,7 @@ class ThreadLeaseKeeper:
     def _waited(self) -> bool:
         """Whether to go on."""
         with self._changed:
-            next_due = self._extender.next_due()
+            next_due = self._schedule.next_due()
             pause = 0.1 if next_due is None else min(0.1, next_due - time.monotonic())
             if not self._closed and pause > 0:
                 self._changed.wait(pause)

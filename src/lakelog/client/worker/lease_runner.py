@@ -44,27 +44,27 @@ class LeaseRunner:
     """One for each subscription that runs."""
 
     def __init__(
-        self, subscription: Subscription, answerer: AnswerSender, tools: WorkerResources, changed: Callable[[], None]
+        self, subscription: Subscription, sender: AnswerSender, resources: WorkerResources, changed: Callable[[], None]
     ) -> None:
         self.stopping = False
         self.in_flight = 0
-        self.hands: set[WorkerLease] = set()
+        self.leases: set[WorkerLease] = set()
         self._freed = asyncio.Event()
         self.prefetch = Prefetch(subscription.options)
-        self.deadlines = Deadlines(subscription.options.timeout_seconds, tools.keeper, self._late)
+        self.deadlines = Deadlines(subscription.options.timeout_seconds, resources.keeper, self._late)
         self._running = self.deadlines.running
-        self._settler = MessageCompleter(subscription, tools.threads)
-        self.counts = self._settler.counts
-        self.failure_log = self._settler.failure_log
+        self._completer = MessageCompleter(subscription, resources.threads)
+        self.counts = self._completer.counts
+        self.failure_log = self._completer.failure_log
         self._subscription = subscription
         self._options = subscription.options
         self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
         """Whether the end of a handler is an ack that nothing else follows."""
-        self._answerer = answerer
+        self._sender = sender
         self._changed = changed
         """Called when a message has been answered."""
-        self._tools = tools
+        self._resources = resources
         self._free_slots = subscription.options.concurrency
         self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
         """Chains of messages that wait for a slot, and since when."""
@@ -77,18 +77,18 @@ class LeaseRunner:
         """Those of them that wait until they may run."""
         self._overrun = 0
 
-    def room_with(self, ends: int) -> int:
+    def room_with(self, finished: int) -> int:
         """How many more messages may be taken, if so many are done by then."""
         if self._overrun >= _MOST_OVERRUN:
             return 0
-        return max(0, self.prefetch.capacity - self.in_flight + ends)
+        return max(0, self.prefetch.capacity - self.in_flight + finished)
 
-    def begin(self, hand: WorkerLease, chains: Iterable[Sequence[LeasedMessage]]) -> None:
+    def begin(self, lease: WorkerLease, chains: Iterable[Sequence[LeasedMessage]]) -> None:
         """Runs the chains beside one another, and the messages of each one after another."""
-        self.hands.add(hand)
+        self.leases.add(lease)
         now = time.monotonic()
         for chain in chains:
-            hand.open.update([held.message.offset for held in chain])
+            lease.open.update([leased.message.offset for leased in chain])
             self.in_flight += len(chain)
             self._waiting.append((now, deque(chain)))
         self._turn_soon()
@@ -106,8 +106,8 @@ class LeaseRunner:
                     await self._freed.wait()
         self.deadlines.stop()
         self._patience.stop()
-        for running, held in list(self._running.items()):
-            self._cancel(running, held)
+        for running, leased in list(self._running.items()):
+            self._cancel(running, leased)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -140,19 +140,19 @@ class LeaseRunner:
     def _settle_ended(self) -> None:
         ended, self._ended = self._ended, []
         acked: _LeasedByLease = {}
-        for held, running in ended:
-            hand = held.hand
-            del hand.deadlines[held.message.offset]
+        for leased, running in ended:
+            lease = leased.lease
+            del lease.deadlines[leased.message.offset]
             succeeded = not running.cancelled() and running.exception() is None
-            if succeeded and held.verb is None and self._plain and not hand.suspect:
-                self._leave_slot(held)
-                acked.setdefault(hand, []).append(held)
+            if succeeded and leased.verb is None and self._plain and not lease.suspect:
+                self._leave_slot(leased)
+                acked.setdefault(lease, []).append(leased)
             else:
-                self._spawn(held, self._finish, running)
-        for hand, helds in acked.items():
-            self._ack(hand, helds)
-        for hand in {held.hand for held, _ in ended}:
-            self.deadlines.prolonged(hand)
+                self._spawn(leased, self._finish, running)
+        for lease, messages in acked.items():
+            self._ack(lease, messages)
+        for lease in {leased.lease for leased, _ in ended}:
+            self.deadlines.update_keeper(lease)
 
     def _fill_slots(self) -> None:
         now = time.monotonic()
@@ -160,74 +160,74 @@ class LeaseRunner:
         skipped: _LeasedByLease = {}
         while self._waiting and self._free_slots:
             _, chain = self._waiting.popleft()
-            if chain[0].hand.lost:
+            if chain[0].lease.lost:
                 self._give_back(chain)
                 continue
-            held = chain.popleft()
-            held.chain, held.began = chain, now
+            leased = chain.popleft()
+            leased.chain, leased.began = chain, now
             self._free_slots -= 1
-            self._prepare(held, starting, skipped)
-        for hand, helds in skipped.items():
-            self._ack(hand, helds)
+            self._prepare(leased, starting, skipped)
+        for lease, messages in skipped.items():
+            self._ack(lease, messages)
         if starting:
             self._start(starting)
 
     def _prepare(
-        self, held: LeasedMessage, starting: list[tuple[LeasedMessage, object]], skipped: _LeasedByLease
+        self, leased: LeasedMessage, starting: list[tuple[LeasedMessage, object]], skipped: _LeasedByLease
     ) -> None:
         """Decode the value of a message that has got a slot, and decide how it goes on."""
         try:
-            value = held.message.value
+            value = leased.message.value
         except Exception as error:
             reason = error.detail if isinstance(error, InvalidRequest) else reason_of(error)
-            self._spawn(held, self._settler.settle, "fail", reason, error)
+            self._spawn(leased, self._completer.settle, "fail", reason, error)
             return
         try:
             wanted = not callable(self._options.filter) or self._options.filter(value)
         except Exception as error:
-            self._spawn(held, self._settler.settle, "nack", reason_of(error), error)
+            self._spawn(leased, self._completer.settle, "nack", reason_of(error), error)
             return
         if not wanted:
             self.counts.skipped += 1
-            if self._plain and not held.hand.suspect:
-                self._leave_slot(held)
-                skipped.setdefault(held.hand, []).append(held)
+            if self._plain and not leased.lease.suspect:
+                self._leave_slot(leased)
+                skipped.setdefault(leased.lease, []).append(leased)
             else:
-                self._spawn(held, self._settler.settle, "ack", "", None)
-        elif held.hand.suspect:
-            self._spawn(held, self._run_alone, value)
+                self._spawn(leased, self._completer.settle, "ack", "", None)
+        elif leased.lease.suspect:
+            self._spawn(leased, self._run_alone, value)
         elif isolation_lock.enter_now():
-            starting.append((held, value))
+            starting.append((leased, value))
         else:
-            self._spawn(held, self._run_later, value)
+            self._spawn(leased, self._run_later, value)
 
     def _start(self, starting: Sequence[tuple[LeasedMessage, object]]) -> None:
         """Begin the handlers of messages that have entered the quarantine."""
-        self.deadlines.begin([held for held, _ in starting])
-        begin, threads = self._subscription.handler.begin, self._tools.threads
-        for held, value in starting:
+        self.deadlines.begin([leased for leased, _ in starting])
+        begin, threads = self._subscription.handler.begin, self._resources.threads
+        for leased, value in starting:
             try:
-                running = begin(value, held, threads)
+                running = begin(value, leased, threads)
             except Exception as error:
-                self._could_not_start(held, error)
+                self._could_not_start(leased, error)
                 continue
-            self._running[running] = held
+            self._running[running] = leased
             running.add_done_callback(self._handler_ended)
 
-    def _could_not_start(self, held: LeasedMessage, error: Exception) -> None:
-        isolation_lock.left(was_alone=held.hand.suspect)
-        log.error("%s: the handler could not be started", self.failure_log.where(held), exc_info=error)
-        del held.hand.deadlines[held.message.offset]
-        self._leave_slot(held)
-        self._give_back([held, *held.chain])
+    def _could_not_start(self, leased: LeasedMessage, error: Exception) -> None:
+        isolation_lock.left(was_alone=leased.lease.suspect)
+        log.error("%s: the handler could not be started", self.failure_log.where(leased), exc_info=error)
+        del leased.lease.deadlines[leased.message.offset]
+        self._leave_slot(leased)
+        self._give_back([leased, *leased.chain])
 
     # The end of a handler, and of its message -------------------------------------------------------------------------
 
     def _handler_ended(self, running: asyncio.Future[Any]) -> None:
-        held = self._running.pop(running)
-        isolation_lock.left(was_alone=held.hand.suspect)
-        if held.message.offset in held.hand.deadlines:
-            self._ended.append((held, running))
+        leased = self._running.pop(running)
+        isolation_lock.left(was_alone=leased.lease.suspect)
+        if leased.message.offset in leased.lease.deadlines:
+            self._ended.append((leased, running))
             if self._running:
                 self._turn_soon()
             else:
@@ -236,115 +236,115 @@ class LeaseRunner:
             # It was too late, or the worker stops: its message is answered.
             running.exception()
 
-    def _ack(self, hand: WorkerLease, helds: list[LeasedMessage]) -> None:
-        offsets = tuple([held.message.offset for held in helds])
-        answer = Answer(verb="ack", partition=hand.partition, token=hand.token, offsets=offsets)
-        said = self._answerer.say(answer, ends=len(helds))
-        for held in helds:
-            held.acked_by(said)
-        said.add_done_callback(partial(self._acked, hand, helds))
+    def _ack(self, lease: WorkerLease, messages: list[LeasedMessage]) -> None:
+        offsets = tuple([leased.message.offset for leased in messages])
+        answer = Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=offsets)
+        result = self._sender.submit(answer, finished=len(messages))
+        for leased in messages:
+            leased.acked_by(result)
+        result.add_done_callback(partial(self._acked, lease, messages))
 
-    def _acked(self, hand: WorkerLease, helds: list[LeasedMessage], said: asyncio.Future[Answered]) -> None:
-        refusal = said.exception()
-        self.counts.acked += 0 if refusal else len(helds)
-        for held in helds:
-            held.over = True
+    def _acked(self, lease: WorkerLease, messages: list[LeasedMessage], result: asyncio.Future[Answered]) -> None:
+        refusal = result.exception()
+        self.counts.acked += 0 if refusal else len(messages)
+        for leased in messages:
+            leased.is_done = True
             if isinstance(refusal, LakelogError):
-                self._settler.refused(held, refusal)
-            self._continue(held, refusal is None)
-        self._free(hand, helds)
+                self._completer.refused(leased, refusal)
+            self._continue(leased, refusal is None)
+        self._free(lease, messages)
 
-    async def _finish(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
-        if held.verb == "ack" and self._options.on_ack is None and not held.hand.suspect:
+    async def _finish(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
+        if leased.verb == "ack" and self._options.on_ack is None and not leased.lease.suspect:
             # No code of the caller's follows. A suspect keeps its slot: the next handler may kill the process, and the
             # suspect would be blamed until its ack is answered.
-            self._leave_slot(held)
-        return await self._settler.ended(held, running)
+            self._leave_slot(leased)
+        return await self._completer.ended(leased, running)
 
-    def _continue(self, held: LeasedMessage, goes_on: bool) -> None:
+    def _continue(self, leased: LeasedMessage, goes_on: bool) -> None:
         """The message is answered: its chain waits for a slot again, or ends."""
-        chain = held.chain
+        chain = leased.chain
         if not chain:
             return
-        if not goes_on and held.verb != "release":
+        if not goes_on and leased.verb != "release":
             # The server has taken back the later messages of the key.
-            self._free(held.hand, chain)
+            self._free(leased.lease, chain)
             chain.clear()
         else:
             self._waiting.append((time.monotonic(), chain))
             self._turn_soon()
 
-    def _leave_slot(self, held: LeasedMessage) -> None:
+    def _leave_slot(self, leased: LeasedMessage) -> None:
         """Let the next handler run. Called when the handler has ended, and again when its message is answered."""
-        if held.began:
-            self.prefetch.handled(time.monotonic() - held.began)
-            held.began = 0.0
+        if leased.began:
+            self.prefetch.handled(time.monotonic() - leased.began)
+            leased.began = 0.0
             self._free_slots += 1
             self._turn_soon()
 
     def _give_back(self, left: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
         """Release messages that no handler has seen, or not to the end. They are not counted as failures."""
-        hand = left[0].hand
-        for held in left:
-            if held.verb is None and not hand.lost:
-                held.over = True
+        lease = left[0].lease
+        for leased in left:
+            if leased.verb is None and not lease.lost:
+                leased.is_done = True
                 self.counts.released += 1
-                self._answerer.say(held.answer("release"))
-        self._free(hand, left)
+                self._sender.submit(leased.answer("release"))
+        self._free(lease, left)
 
-    def _free(self, hand: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
+    def _free(self, lease: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
         self.in_flight -= len(done)
-        hand.open.difference_update([held.message.offset for held in done])
-        if not hand.open and hand in self.hands:
-            self.hands.discard(hand)
-            self._tools.keeper.drop([hand.kept])
+        lease.open.difference_update([leased.message.offset for leased in done])
+        if not lease.open and lease in self.leases:
+            self.leases.discard(lease)
+            self._resources.keeper.drop([lease.kept])
         self._freed.set()
         self._changed()
 
     # Messages that need a task besides their handler's ----------------------------------------------------------------
 
-    def _spawn(self, held: LeasedMessage, work: _Work, *args: object) -> None:
-        task = asyncio.create_task(self._see_through(held, work, *args))
+    def _spawn(self, leased: LeasedMessage, work: _Work, *args: object) -> None:
+        task = asyncio.create_task(self._see_through(leased, work, *args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _see_through(self, held: LeasedMessage, work: _Work, *args: object) -> None:
+    async def _see_through(self, leased: LeasedMessage, work: _Work, *args: object) -> None:
         """Await the work, which returns whether the chain goes on, or None if the handler runs now."""
         try:
-            goes_on = await work(held, *args)
+            goes_on = await work(leased, *args)
         except BaseException:
-            self._leave_slot(held)
-            self._give_back([held, *held.chain])
+            self._leave_slot(leased)
+            self._give_back([leased, *leased.chain])
             raise
         if goes_on is not None:
-            self._leave_slot(held)
-            self._free(held.hand, [held])
-            self._continue(held, goes_on)
+            self._leave_slot(leased)
+            self._free(leased.lease, [leased])
+            self._continue(leased, goes_on)
 
-    async def _run_later(self, held: LeasedMessage, value: object) -> bool | None:
+    async def _run_later(self, leased: LeasedMessage, value: object) -> bool | None:
         """Run a message when the suspect that runs, or waits to run, has ended."""
         await self._until_allowed(isolation_lock.enter())
-        return await self._run_or_release(held, value)
+        return await self._run_or_release(leased, value)
 
-    async def _run_alone(self, held: LeasedMessage, value: object) -> bool | None:
+    async def _run_alone(self, leased: LeasedMessage, value: object) -> bool | None:
         if not await self._until_allowed(isolation_lock.enter_alone(self._timeout)):
-            return await self._settler.settle(held, "release", "", None, delay_seconds=1.0)
+            return await self._completer.settle(leased, "release", "", None, delay_seconds=1.0)
         try:
-            await self._answerer.say(held.prolonging(alone=True))
+            await self._sender.submit(leased.extension(alone=True))
         except LakelogError as error:
             isolation_lock.leave_alone()
-            self._settler.refused(held, error)
+            self._completer.refused(leased, error)
             return False
         except BaseException:
             isolation_lock.leave_alone()
             raise
-        return await self._run_or_release(held, value)
+        return await self._run_or_release(leased, value)
 
-    async def _run_or_release(self, held: LeasedMessage, value: object) -> bool | None:
+    async def _run_or_release(self, leased: LeasedMessage, value: object) -> bool | None:
         if self.stopping:
-            isolation_lock.left(was_alone=held.hand.suspect)
-            return await self._settler.settle(held, "release", "", None)
-        self._start([(held, value)])
+            isolation_lock.left(was_alone=leased.lease.suspect)
+            return await self._completer.settle(leased, "release", "", None)
+        self._start([(leased, value)])
         return None
 
     async def _until_allowed(self, turn: Coroutine[Any, Any, bool | None]) -> bool | None:
@@ -357,16 +357,16 @@ class LeaseRunner:
         finally:
             self._idle.discard(task)
 
-    def _late(self, held: LeasedMessage, running: asyncio.Future[Any]) -> None:
-        self._spawn(held, self._time_out, running)
+    def _late(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> None:
+        self._spawn(leased, self._time_out, running)
 
-    async def _time_out(self, held: LeasedMessage, running: asyncio.Future[Any]) -> bool:
+    async def _time_out(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         if running.done():
-            return await self._settler.ended(held, running)
+            return await self._completer.ended(leased, running)
         self.counts.timed_out += 1
-        if held.verb is not None:
+        if leased.verb is not None:
             running.cancel()
-            return await self._settler.settle(held, held.verb, held.reason, held.error)
+            return await self._completer.settle(leased, leased.verb, leased.reason, leased.error)
         reason = f"the handler did not end within {self._timeout:g} s"
         stack = stack_of(running)
         if self._subscription.handler.is_async:
@@ -376,7 +376,7 @@ class LeaseRunner:
         self._overrun += 1
         running.add_done_callback(self._returned)
         error = TimeoutError(reason).with_traceback(stack)
-        return await self._settler.settle(held, "nack", f"timeout: {reason}", error)
+        return await self._completer.settle(leased, "nack", f"timeout: {reason}", error)
 
     def _returned(self, running: asyncio.Future[Any]) -> None:
         self._overrun -= 1
@@ -391,9 +391,9 @@ class LeaseRunner:
             self._give_back(chain)
         self._turn_soon()
 
-    def _cancel(self, running: asyncio.Future[Any], held: LeasedMessage) -> None:
+    def _cancel(self, running: asyncio.Future[Any], leased: LeasedMessage) -> None:
         """The worker stops, and has waited long enough for this handler."""
         running.cancel()
-        if held.hand.deadlines.pop(held.message.offset, None) is not None:
-            self._leave_slot(held)
-            self._give_back([held, *held.chain])
+        if leased.lease.deadlines.pop(leased.message.offset, None) is not None:
+            self._leave_slot(leased)
+            self._give_back([leased, *leased.chain])

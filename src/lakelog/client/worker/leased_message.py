@@ -34,18 +34,18 @@ class WorkerLease:
 
     def __init__(
         self,
-        lease: LeaseHead,
+        head: LeaseHead,
         lease_ms: int,
-        answerer: AnswerSender,
+        sender: AnswerSender,
         timeout_seconds: float,
         moved: Callable[[WorkerLease], None],
     ) -> None:
-        self.lease = lease
-        self.partition = lease.partition
-        self.token = lease.token
-        self.suspect = lease.suspect
+        self.head = head
+        self.partition = head.partition
+        self.token = head.token
+        self.suspect = head.suspect
         self.lease_ms = lease_ms
-        self.answerer = answerer
+        self.sender = sender
         self.timeout_seconds = timeout_seconds
         self.moved = moved
         """Called when a handler was given another time than the usual."""
@@ -65,11 +65,11 @@ class WorkerLease:
 class LeasedMessage:
     """A message, its place in a hand, and the answer to it: the first one that is given counts."""
 
-    __slots__ = ("_saying", "began", "chain", "error", "hand", "message", "over", "reason", "verb")
+    __slots__ = ("_result", "began", "chain", "error", "is_done", "lease", "message", "reason", "verb")
 
-    def __init__(self, message: ReceivedMessage[Any], hand: WorkerLease) -> None:
+    def __init__(self, message: ReceivedMessage[Any], lease: WorkerLease) -> None:
         self.message = message
-        self.hand = hand
+        self.lease = lease
         self.chain: deque[LeasedMessage] = _NO_CHAIN
         """The messages that have to wait for this one; set when it gets its concurrency slot."""
         self.verb: Verb | None = None
@@ -77,26 +77,26 @@ class LeasedMessage:
         self.reason = ""
         self.error: BaseException | None = None
         """Why it failed; of a nack by the handler itself, what the handler was catching."""
-        self.over = False
+        self.is_done = False
         self.began = 0.0
         """When it got its concurrency slot; 0 while it has none."""
-        self._saying: asyncio.Future[Answered] | None = None
+        self._result: asyncio.Future[Answered] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        return self.hand.loop
+        return self.lease.loop
 
     @property
     def attempt(self) -> int:
-        return self.hand.lease.deliveries.get(self.message.offset, 1)
+        return self.lease.head.deliveries.get(self.message.offset, 1)
 
     @property
     def failures(self) -> int:
-        return self.hand.lease.failures.get(self.message.offset, 0)
+        return self.lease.head.failures.get(self.message.offset, 0)
 
     def acked_by(self, saying: asyncio.Future[Answered]) -> None:
         """Note that this ack, of this message and others, was said."""
-        self.verb, self._saying = "ack", saying
+        self.verb, self._result = "ack", saying
 
     async def settle(
         self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None, error: BaseException | None = None
@@ -105,37 +105,37 @@ class LeasedMessage:
 
         The traceback of `error` goes with a nack or fail.
         """
-        if self._saying is None:
-            if self.over:
+        if self._result is None:
+            if self.is_done:
                 raise LeaseLost("This message was given back already: its handler took too long.")
             self.verb, self.reason, self.error = verb, reason, error
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
             answer = self.answer(verb, clipped(reason), delay_ms)
             if error is not None:
                 answer = replace(answer, traceback=traceback_of(error))
-            self._saying = self.hand.answerer.say(answer)
+            self._result = self.lease.sender.submit(answer)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was answered already, with {self.verb}.")
         # Whoever said it may be cancelled; what was said stands.
-        return await asyncio.shield(self._saying)
+        return await asyncio.shield(self._result)
 
     async def extend(self, seconds: float | None = None) -> None:
         """Gives the handler so many seconds from now. Raises `LeaseLost` if the message is somebody else's already."""
-        if self._saying is not None or self.over:
+        if self._result is not None or self.is_done:
             raise InvalidRequest("This message was answered already.")
-        more = self.hand.timeout_seconds if seconds is None else seconds
-        await self.hand.answerer.say(self.prolonging())
-        if self.message.offset in self.hand.deadlines:
-            self.hand.deadlines[self.message.offset] = time.monotonic() + more
-            self.hand.stretched = True
-            self.hand.moved(self.hand)
+        more = self.lease.timeout_seconds if seconds is None else seconds
+        await self.lease.sender.submit(self.extension())
+        if self.message.offset in self.lease.deadlines:
+            self.lease.deadlines[self.message.offset] = time.monotonic() + more
+            self.lease.stretched = True
+            self.lease.moved(self.lease)
 
     def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> Answer:
-        hand, offsets = self.hand, (self.message.offset,)
+        lease, offsets = self.lease, (self.message.offset,)
         return Answer(
-            verb=verb, partition=hand.partition, token=hand.token, offsets=offsets, delay_ms=delay_ms, reason=reason
+            verb=verb, partition=lease.partition, token=lease.token, offsets=offsets, delay_ms=delay_ms, reason=reason
         )
 
-    def prolonging(self, *, alone: bool = False) -> Answer:
-        hand = self.hand
-        return Answer(verb="extend", partition=hand.partition, token=hand.token, lease_ms=hand.lease_ms, alone=alone)
+    def extension(self, *, alone: bool = False) -> Answer:
+        lease = self.lease
+        return Answer(verb="extend", partition=lease.partition, token=lease.token, lease_ms=lease.lease_ms, alone=alone)

@@ -29,13 +29,13 @@ def main_program() -> str | None:
     return _importable(frame.f_globals)
 
 
-def warning(module: str, crew: object, subscriptions: Sequence[Subscription]) -> str | None:
+def warning(module: str, pool: object, subscriptions: Sequence[Subscription]) -> str | None:
     """Return the sentence that names the handlers and says how to run them; None if an exception ends the program."""
     if getattr(sys, "last_type", None) is not None:
         return None
     named = ", ".join(f"{each.handler.name} (topic '{each.topic}', group '{each.group}')" for each in subscriptions)
     program = vars(sys.modules["__main__"])
-    clients = [(name, found) for name, found in program.items() if getattr(found, "_crew", None) is crew]
+    clients = [(name, found) for name, found in program.items() if getattr(found, "_pool", None) is pool]
     name, client = clients[0] if clients else ("log", None)
     is_async = inspect.iscoroutinefunction(getattr(client, "run", None))
     run = f"asyncio.run({name}.run())" if is_async else f"{name}.run()"

@@ -24,18 +24,18 @@ class Poll:
     """One call: for so many messages, with what was said; `waits`: at the server, until there are messages."""
 
     count: int
-    said: AnswerBatch | None
+    answers: AnswerBatch | None
     waits: bool
 
 
 class Poller:
     """Belongs to one worker. `look` is called when a message was answered, or something was said."""
 
-    def __init__(self, runner: LeaseRunner, answerer: AnswerSender, batch_size: int) -> None:
+    def __init__(self, runner: LeaseRunner, sender: AnswerSender, batch_size: int) -> None:
         self.has_more = False
         """Whether the last call got all that it asked for."""
         self._runner = runner
-        self._answerer = answerer
+        self._sender = sender
         self._batch_size = batch_size
         self._go = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -45,29 +45,29 @@ class Poller:
         """Return when it is worth a call."""
         while True:
             await self._wait()
-            said = self._answerer.collect()
-            count = self._wanted(0 if said is None else said.ends)
+            answers = self._sender.collect()
+            count = self._wanted(0 if answers is None else answers.finished)
             if count:
                 break
-            if said is not None:
-                self._answerer.put_back(said)
-        waits = said is None and not self.has_more
+            if answers is not None:
+                self._sender.put_back(answers)
+        waits = answers is None and not self.has_more
         if waits:
-            self._answerer.let_go()
+            self._sender.send_directly()
         else:
-            self._timer = asyncio.get_running_loop().call_later(_MOST_HELD_SECONDS, self._answerer.let_go)
-        return Poll(count, said, waits)
+            self._timer = asyncio.get_running_loop().call_later(_MOST_HELD_SECONDS, self._sender.send_directly)
+        return Poll(count, answers, waits)
 
     def look(self) -> None:
         """Decide whether the next call goes now, within `LINGER_SECONDS`, or not yet."""
         if not self._is_between:
             return
-        ends = self._answerer.ends
-        wanted = self._wanted(ends)
-        if not wanted and not ends:
+        finished = self._sender.finished
+        wanted = self._wanted(finished)
+        if not wanted and not finished:
             # Room for messages comes with other answers than these, such as extensions.
-            self._answerer.send_alone()
-        elif wanted >= min(self._batch_size, self._runner.prefetch.capacity) or ends == self._runner.in_flight:
+            self._sender.send_pending()
+        elif wanted >= min(self._batch_size, self._runner.prefetch.capacity) or finished == self._runner.in_flight:
             self._go.set()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._go.set)
@@ -75,12 +75,12 @@ class Poller:
     def close(self) -> None:
         """There are no more calls: answers go by themselves."""
         self._stop_timer()
-        self._answerer.let_go()
+        self._sender.send_directly()
 
     async def _wait(self) -> None:
         self._stop_timer()
         self._go.clear()
-        self._answerer.hold()
+        self._sender.hold()
         self._is_between = True
         self.look()
         try:
@@ -89,8 +89,8 @@ class Poller:
             self._is_between = False
             self._stop_timer()
 
-    def _wanted(self, ends: int) -> int:
-        return min(self._batch_size, self._runner.room_with(ends))
+    def _wanted(self, finished: int) -> int:
+        return min(self._batch_size, self._runner.room_with(finished))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -19,7 +19,7 @@ from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.worker import never_run
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.handler_types import (
@@ -60,23 +60,23 @@ class WorkerSettings:
 class WorkerPool:
     """The subscriptions, and their workers while they run."""
 
-    def __init__(self, workshop: WorkerSettings, policy: RetryPolicy) -> None:
+    def __init__(self, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
         self.subscriptions: list[Subscription] = []
-        self._workshop = workshop
+        self._settings = settings
         self._policy = policy
         self._program: str | None = None
         """The module of the main program, if that subscribed."""
         self._workers: list[SubscriptionWorker] = []
         self._transport: AsyncTransport | None = None
-        self._tools: WorkerResources | None = None
+        self._resources: WorkerResources | None = None
         self._stopped: asyncio.Event | None = None
         self._stopping: asyncio.Task[None] | None = None
         processes.after_fork(self)
 
     def reset_after_fork(self) -> None:
         """The parent's workers are the parent's."""
-        processes.inherited.append((self._transport, self._tools, self._workers, self._stopping, self._stopped))
-        self._transport = self._tools = self._stopping = self._stopped = None
+        processes.inherited.append((self._transport, self._resources, self._workers, self._stopping, self._stopped))
+        self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
 
     @property
@@ -132,11 +132,11 @@ class WorkerPool:
         from lakelog.client.worker.worker import SubscriptionWorker
 
         self._stopping = None
-        self._transport = self._workshop.transport()
-        self._tools = WorkerResources(keeper=self._workshop.keeper(self._transport))
-        self._tools.keeper.begin()
+        self._transport = self._settings.transport()
+        self._resources = WorkerResources(keeper=self._settings.keeper(self._transport))
+        self._resources.keeper.begin()
         self._workers = [
-            SubscriptionWorker(subscription, self._transport, self._tools, self._policy)
+            SubscriptionWorker(subscription, self._transport, self._resources, self._policy)
             for subscription in self.subscriptions
         ]
         try:
@@ -159,23 +159,23 @@ class WorkerPool:
             await asyncio.shield(self._stopping)
 
     async def _stop(self, seconds: float) -> None:
-        transport, tools = self._transport, self._tools
-        assert transport is not None and tools is not None
+        transport, resources = self._transport, self._resources
+        assert transport is not None and resources is not None
         try:
             await asyncio.gather(*(worker.stop(seconds) for worker in self._workers))
         finally:
-            self._transport = self._tools = None
-            tools.keeper.close()
-            tools.threads.close()
-            if self._workshop.owns_transport:
+            self._transport = self._resources = None
+            resources.keeper.close()
+            resources.threads.close()
+            if self._settings.owns_transport:
                 await transport.close()
 
 
 class Subscribe(Generic[T]):
     """Subscribe a handler and return it unchanged: the decorator that `topic.subscribe` returns."""
 
-    def __init__(self, crew: WorkerPool, topic: str, group: str, codec: Codec[T], options: SubscriptionOptions) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, topic: str, group: str, codec: Codec[T], options: SubscriptionOptions) -> None:
+        self._pool = pool
         self._place = (topic, check_name("group", group))
         self._codec = codec
         self._options = options
@@ -199,7 +199,7 @@ class Subscribe(Generic[T]):
 
     def __call__(self, function: Any) -> Any:
         topic, group = self._place
-        self._crew.add(
+        self._pool.add(
             Subscription(topic=topic, group=group, handler=Handler(function), codec=self._codec, options=self._options)
         )
         return function

@@ -21,24 +21,24 @@ from lakelog.errors import InvalidRequest, LakelogError
 class AsyncWorkerRunner:
     """The crew in the caller's event loop."""
 
-    def __init__(self, crew: WorkerPool) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
 
     async def run(self) -> None:
-        await self._crew.run()
+        await self._pool.run()
 
     async def start(self) -> None:
-        await self._crew.start()
+        await self._pool.start()
 
     async def stop(self, seconds: float) -> None:
-        await self._crew.stop(seconds)
+        await self._pool.stop(seconds)
 
 
 class WorkerRunner:
     """The crew in an event loop of its own: the main thread's for `run`, so that signals arrive; a thread's else."""
 
-    def __init__(self, crew: WorkerPool) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
         self._stop: Callable[[float], None] | None = None
 
     def run(self) -> None:
@@ -52,13 +52,13 @@ class WorkerRunner:
     def start(self) -> None:
         thread = LoopThread("lakelog-workers")
         try:
-            thread.submit(self._crew.start()).result()
+            thread.submit(self._pool.start()).result()
         except BaseException:
             thread.stop()
             raise
 
         def stop(seconds: float) -> None:
-            thread.submit(self._crew.stop(seconds)).result()
+            thread.submit(self._pool.stop(seconds)).result()
             thread.stop()
 
         self._stop = stop
@@ -72,21 +72,21 @@ class WorkerRunner:
         loop = asyncio.get_running_loop()
 
         def stop(seconds: float) -> None:
-            asyncio.run_coroutine_threadsafe(self._crew.stop(seconds), loop).result()
+            asyncio.run_coroutine_threadsafe(self._pool.stop(seconds), loop).result()
 
         self._stop = stop
         try:
-            await self._crew.run()
+            await self._pool.run()
         finally:
             self._stop = None
 
 
-def async_default_workshop(transport: AsyncTransport) -> WorkerSettings:
+def async_default_worker_settings(transport: AsyncTransport) -> WorkerSettings:
     """Over the client's own transport, with a thread that extends leases through the event loop."""
     return WorkerSettings(transport=lambda: transport, keeper=_loop_keeper, owns_transport=False)
 
 
-def default_workshop(transport: Transport) -> WorkerSettings:
+def default_worker_settings(transport: Transport) -> WorkerSettings:
     def none() -> AsyncTransport:
         raise InvalidRequest("This client has no transport for workers; make it with `connect`.")
 

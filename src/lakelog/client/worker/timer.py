@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Calls `ring` once at the earliest time that was set; `ring` sets the next one. Belongs to one event loop."""
+    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. Belongs to one event loop."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, on_due: Callable[[], None]) -> None:
+        self._on_due = on_due
         self._timer: asyncio.TimerHandle | None = None
         self._at = 0.0
 
@@ -21,13 +21,13 @@ class DeadlineTimer:
                 return
             self._timer.cancel()
         self._at = at
-        self._timer = asyncio.get_running_loop().call_at(at, self._rings)
+        self._timer = asyncio.get_running_loop().call_at(at, self._fire)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _rings(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
-        self._ring()
+        self._on_due()

@@ -1,6 +1,6 @@
 """The worker of one subscription: a member of the group that takes leases, runs them, and goes on through outages.
 
-What becomes of a lease is in `lease_runner`; which workers there are is in `crew`.
+What becomes of a lease is in `lease_runner`; which workers there are is in `pool`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.retrying.backoff import Backoff, RetryPolicy, is_passing
+from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy, is_passing
 from lakelog.client.retrying.outage import Outage
 from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_extension import LeaseHolder
@@ -47,17 +47,17 @@ class SubscriptionWorker:
     """Belongs to the event loop that runs it."""
 
     def __init__(
-        self, subscription: Subscription, transport: AsyncTransport, tools: WorkerResources, policy: RetryPolicy
+        self, subscription: Subscription, transport: AsyncTransport, resources: WorkerResources, policy: CallRetryPolicy
     ) -> None:
         self.subscription = subscription
         self.owner = _owner()
         self._transport = transport
-        self._tools = tools
+        self._resources = resources
         self._policy = policy
-        self._source = LeaseHolder(subscription.topic, subscription.group, self.owner)
-        self._answerer = AnswerSender(self._send, self._changed)
-        self._runner = LeaseRunner(subscription, self._answerer, tools, self._changed)
-        self._rounds = Poller(self._runner, self._answerer, subscription.options.batch_size)
+        self._holder = LeaseHolder(subscription.topic, subscription.group, self.owner)
+        self._sender = AnswerSender(self._send, self._changed)
+        self._runner = LeaseRunner(subscription, self._sender, resources, self._changed)
+        self._poller = Poller(self._runner, self._sender, subscription.options.batch_size)
         self._membership: Membership | None = None
         self._skipped: int | None = None
         """How many messages lie before the group's start, if this worker's first join gave the group its start."""
@@ -71,7 +71,7 @@ class SubscriptionWorker:
         """Joins the group; what the server refuses now is raised. Then it works until `stop`."""
         await self._join()
         self._tell_start()
-        await self._tools.keeper.ready()
+        await self._resources.keeper.ready()
         self._tasks = [
             asyncio.create_task(self._take_all(), name=f"lakelog-take-{self.subscription.name}"),
             asyncio.create_task(self._beat_all(), name=f"lakelog-heartbeat-{self.subscription.name}"),
@@ -87,10 +87,10 @@ class SubscriptionWorker:
         if self._tasks:
             taking, beating = self._tasks
             await _cancelled(taking)
-            self._answerer.give_up_after(seconds)
+            self._sender.give_up_after(seconds)
             drained = self._runner.drain(max(0.0, deadline - time.monotonic() - 1.0))
             await asyncio.gather(self._return_unseen(), drained)
-            await self._answerer.flush()
+            await self._sender.flush()
             await _cancelled(beating)
         await self._leave(max(0.5, deadline - time.monotonic()))
         self._runner.failure_log.close()
@@ -121,7 +121,7 @@ class SubscriptionWorker:
             wish=options.wish(),
         )
         groups = self._transport.groups
-        pauses = Backoff()
+        backoff = Backoff()
         while True:
             try:
                 self._membership = await groups.join(wish, self._policy.try_seconds)
@@ -135,7 +135,7 @@ class SubscriptionWorker:
                 if not is_passing(error):
                     raise
                 self._outage.failed(error)
-                await asyncio.sleep(pauses.next(error))
+                await asyncio.sleep(backoff.next(error))
 
     def _tell_start(self) -> None:
         """Log where the group starts if that may surprise: messages are skipped, or `start_from` has no effect."""
@@ -167,9 +167,9 @@ class SubscriptionWorker:
             member = self._membership
             every = options.heartbeat_seconds or _interval(member)
             await asyncio.sleep(min(every, options.lease_ms / 3000))
-            for hand in self._runner.hands:
-                self._runner.deadlines.prolonged(hand)
-            self._tools.keeper.flush()
+            for lease in self._runner.leases:
+                self._runner.deadlines.update_keeper(lease)
+            self._resources.keeper.flush()
             if time.monotonic() - last_refreshed >= every * 0.9:
                 last_refreshed = time.monotonic()
                 with contextlib.suppress(LakelogError):
@@ -198,44 +198,44 @@ class SubscriptionWorker:
     # Leases -----------------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self._rounds.look()
+        self._poller.look()
 
     async def _take_all(self) -> None:
         try:
             while True:
-                due = await self._rounds.next()
-                self._asking = self._wish(due)
-                found = await self._consume(self._asking, due.said)
+                poll = await self._poller.next()
+                self._asking = self._wish(poll)
+                found = await self._consume(self._asking, poll.answers)
                 self._asking = None
-                self._rounds.has_more = 2 * self._take(found) >= due.count
+                self._poller.has_more = 2 * self._take(found) >= poll.count
         finally:
-            self._rounds.close()
+            self._poller.close()
 
-    def _wish(self, due: Poll) -> ConsumeWish:
+    def _wish(self, poll: Poll) -> ConsumeWish:
         member, options = self._membership, self.subscription.options
         return ConsumeWish(
             topic=self.subscription.topic,
             group=self.subscription.group,
             owner=self.owner,
             request_id=uuid.uuid4().hex,
-            max_messages=due.count,
+            max_messages=poll.count,
             lease_ms=options.lease_ms,
-            wait_seconds=WAIT_SECONDS if due.waits else 0.0,
+            wait_seconds=WAIT_SECONDS if poll.waits else 0.0,
             member_id=member.member_id if member else None,
             generation=member.generation if member else None,
             isolates=True,
             wish=options.wish(),
         )
 
-    async def _consume(self, wish: ConsumeWish, said: AnswerBatch | None) -> Consumed:
+    async def _consume(self, wish: ConsumeWish, answers: AnswerBatch | None) -> Consumed:
         """Asks until there is an answer, with the same request id: leases whose answer was lost come again.
 
         What was said goes with the first try only, and by itself if that fails.
         """
-        pauses = Backoff()
+        backoff = Backoff()
         while True:
             try:
-                found = await self._call(wish, said)
+                found = await self._call(wish, answers)
                 self._outage.ended()
                 return found
             except (StaleGeneration, UnknownMember):
@@ -243,28 +243,28 @@ class SubscriptionWorker:
                     await self._beat()
                 if self._membership is not None:
                     wish = replace(wish, generation=self._membership.generation)
-                await asyncio.sleep(pauses.next() if pauses.failed else 0)
-                pauses.failed += 1
+                await asyncio.sleep(backoff.next() if backoff.failed else 0)
+                backoff.failed += 1
             except LakelogError as error:
                 self._outage.failed(error)
-                pause = pauses.next(error)
+                pause = backoff.next(error)
                 lasting = not is_passing(error) and not isinstance(error, NoPosition)
                 await asyncio.sleep(max(pause, _LONG_PAUSE_SECONDS) if lasting else pause)
             self._asking = wish = replace(wish, repeat=True)
-            said = None
+            answers = None
 
-    async def _call(self, wish: ConsumeWish, said: AnswerBatch | None) -> Consumed:
-        if said is not None:
-            wish = replace(wish, answers=tuple(said.answers))
+    async def _call(self, wish: ConsumeWish, answers: AnswerBatch | None) -> Consumed:
+        if answers is not None:
+            wish = replace(wish, answers=tuple(answers.answers))
         try:
             found = await self._transport.groups.consume(wish, wish.wait_seconds + self._policy.try_seconds)
         except BaseException:
-            if said is not None:
-                self._answerer.put_back(said)
-            self._answerer.let_go()
+            if answers is not None:
+                self._sender.put_back(answers)
+            self._sender.send_directly()
             raise
-        if said is not None:
-            self._answerer.settle(said, found.answered)
+        if answers is not None:
+            self._sender.settle(answers, found.answered)
         return found
 
     def _take(self, found: Consumed) -> int:
@@ -275,34 +275,28 @@ class SubscriptionWorker:
         payloads = iter(found.payloads)
         taken: list[tuple[WorkerLease, list[list[LeasedMessage]]]] = []
         count = 0
-        for lease in found.leases:
-            hand = self._hand(lease)
-            messages = self._messages(found, lease, [next(payloads) for _ in lease.pieces])
+        for head in found.leases:
+            lease = self._worker_lease(head)
+            messages = self._messages(found, head, [next(payloads) for _ in head.pieces])
             count += len(messages)
-            taken.append((hand, _chains([LeasedMessage(message, hand) for message in messages], self._order)))
+            taken.append((lease, _chains([LeasedMessage(message, lease) for message in messages], self._order)))
         # Before any of them runs: it may let nothing else run.
-        self._tools.keeper.flush()
-        for hand, chains in taken:
-            self._runner.begin(hand, chains)
+        self._resources.keeper.flush()
+        for lease, chains in taken:
+            self._runner.begin(lease, chains)
         return count
 
-    def _hand(self, lease: LeaseHead) -> WorkerLease:
+    def _worker_lease(self, head: LeaseHead) -> WorkerLease:
         options = self.subscription.options
-        hand = WorkerLease(
-            lease, options.lease_ms, self._answerer, options.timeout_seconds, self._runner.deadlines.moved
+        lease = WorkerLease(head, options.lease_ms, self._sender, options.timeout_seconds, self._runner.deadlines.moved)
+        lease.until = time.monotonic() + options.timeout_seconds
+        lease.kept = self._resources.keeper.keep(
+            self._holder, lease.partition, lease.token, options.lease_ms / 1000, lease.until
         )
-        hand.until = time.monotonic() + options.timeout_seconds
-        hand.kept = self._tools.keeper.keep(
-            self._source, hand.partition, hand.token, options.lease_ms / 1000, hand.until
-        )
-        return hand
+        return lease
 
-    def _messages(
-        self, found: Consumed, lease: LeaseHead, payloads: Sequence[Payload]
-    ) -> list[ReceivedMessage[object]]:
-        return leased_messages(
-            self.subscription.topic, self.subscription.codec, found.head.incarnation, lease, payloads
-        )
+    def _messages(self, found: Consumed, head: LeaseHead, payloads: Sequence[Payload]) -> list[ReceivedMessage[object]]:
+        return leased_messages(self.subscription.topic, self.subscription.codec, found.head.incarnation, head, payloads)
 
     async def _return_unseen(self) -> None:
         """Gives back the leases of a call that was under way when it was time to stop: they may have been granted."""
@@ -313,28 +307,28 @@ class SubscriptionWorker:
             found = await self._transport.groups.consume(wish, self._policy.try_seconds)
         except LakelogError:
             return
-        for lease in found.leases:
-            offsets = tuple(sorted(lease.offsets()))
-            self._answerer.say(Answer(verb="release", partition=lease.partition, token=lease.token, offsets=offsets))
+        for head in found.leases:
+            offsets = tuple(sorted(head.offsets()))
+            self._sender.submit(Answer(verb="release", partition=head.partition, token=head.token, offsets=offsets))
 
     async def _send(self, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
-        source = self._source
+        holder = self._holder
         return await self._transport.groups.answer(
-            source.topic, source.group, source.owner, answers, self._policy.try_seconds
+            holder.topic, holder.group, holder.owner, answers, self._policy.try_seconds
         )
 
 
-def _chains(helds: Sequence[LeasedMessage], order: Order) -> list[list[LeasedMessage]]:
+def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[LeasedMessage]]:
     """What has to run one after another."""
     if order is Order.PARTITION:
-        return [list(helds)]
+        return [list(messages)]
     if order is Order.NONE:
-        return [[held] for held in helds]
+        return [[leased] for leased in messages]
     chains: dict[object, list[LeasedMessage]] = {}
-    for held in helds:
-        key = held.message.key
+    for leased in messages:
+        key = leased.message.key
         # By the same hash as the server's: to it, two keys that share one are the same, and it wants them in order.
-        chains.setdefault(held if key is None else murmur2(key), []).append(held)
+        chains.setdefault(leased if key is None else murmur2(key), []).append(leased)
     return list(chains.values())
 
 

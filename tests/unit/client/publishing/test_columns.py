@@ -18,7 +18,7 @@ from lakelog.client.publishing.columns import (
     PublishRows,
     RareFields,
     moved,
-    pieces_of,
+    parts_of,
     rows_of_messages,
     rows_of_table,
 )
@@ -43,14 +43,13 @@ def topic(partitions: int, epoch: int = 0) -> TopicInfo:
     )
 
 
-def placed(pieces: list[PartitionBatch]) -> list[tuple[int, int, bytes | None]]:
+def placed(parts: list[PartitionBatch]) -> list[tuple[int, int, bytes | None]]:
     found = []
-    for piece in pieces:
-        messages = to_messages(decode(piece.payload))
-        assert len(messages) == piece.count
+    for part in parts:
+        messages = to_messages(decode(part.payload))
+        assert len(messages) == part.count
         found += [
-            (index, piece.partition, message.value)
-            for index, message in zip(piece.messages_at(), messages, strict=True)
+            (index, part.partition, message.value) for index, message in zip(part.messages_at(), messages, strict=True)
         ]
     return sorted(found)
 
@@ -68,10 +67,10 @@ def test_every_message_is_in_one_piece_of_its_partition(
         Message(value=b"%d" % n, key=key, partition=named)
         for n, (key, named) in enumerate(zip(keys, chosen, strict=False))
     ]
-    pieces = pieces_of(rows_of_messages(messages), topic(partitions), KeylessPartitioner())
-    found = placed(pieces)
+    parts = parts_of(rows_of_messages(messages), topic(partitions), KeylessPartitioner())
+    found = placed(parts)
     assert [value for _, _, value in found] == [message.value for message in messages]
-    again = placed(moved(pieces, topic(partitions + 3, epoch=1), KeylessPartitioner()))
+    again = placed(moved(parts, topic(partitions + 3, epoch=1), KeylessPartitioner()))
     assert [value for _, _, value in again] == [message.value for message in messages]
     for count, result in ((partitions, found), (partitions + 3, again)):
         for message, (_, partition, _) in zip(messages, result, strict=True):
@@ -113,16 +112,16 @@ def test_columns_carry_all_fields() -> None:
 
 def test_what_compresses_too_well_is_sent_as_it_is() -> None:
     rows = rows_of_messages([Message(value=b"x" * 500)] * 5_000)
-    [piece] = pieces_of(rows, topic(1), KeylessPartitioner())
-    assert validate(piece.payload).num_rows == 5_000
+    [part] = parts_of(rows, topic(1), KeylessPartitioner())
+    assert validate(part.payload).num_rows == 5_000
 
 
 def test_keyless_messages_go_in_blocks() -> None:
-    spread = KeylessPartitioner()
-    assert len(set(spread.many(500, 8).tolist())) == 1
-    partitions = spread.many(10_000, 4)
+    partitioner = KeylessPartitioner()
+    assert len(set(partitioner.many(500, 8).tolist())) == 1
+    partitions = partitioner.many(10_000, 4)
     assert sorted((partitions == n).sum() for n in range(4)) == [2500] * 4
-    assert len({spread.one(4) for _ in range(4)}) == 4
+    assert len({partitioner.one(4) for _ in range(4)}) == 4
 
 
 def test_a_table_is_cut_into_what_fits() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakelog.client.publishing import sessions as lanes
+from lakelog.client.publishing import sessions
 from lakelog.client.publishing.sessions import ProducerSession, SessionPool
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.errors import NotAllowed, OutcomeUnknown, PartlyPublished, SequenceRefused, Unavailable
 from tests.kit.waiting import eventually_async
 from tests.unit.client.faulty import QUICK, Fault, FaultyTransport, client_of
@@ -113,13 +113,13 @@ async def test_a_forgotten_producer_begins_anew() -> None:
         await topic.create()
         await topic.publish("a")
         state = topic._state
-        lane = state.lanes.take()
-        lane.producer = bytes(range(16))
-        state.lanes.give(lane)
+        session = state.sessions.take()
+        session.producer = bytes(range(16))
+        state.sessions.give(session)
         await topic.publish("b")
-        lane = state.lanes.take()
-        lane.written(0, 8)
-        state.lanes.give(lane)
+        session = state.sessions.take()
+        session.written(0, 8)
+        state.sessions.give(session)
         await topic.publish_many(["c"])
         assert [message.value async for message in topic.read()] == ["a", "b", "c"]
 
@@ -200,7 +200,7 @@ def test_lanes_are_reused_newest_first_and_not_when_old(monkeypatch: pytest.Monk
     pool.give(second)
     assert pool.take() is second
     pool.give(second)
-    monkeypatch.setattr(lanes, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(sessions, "IDLE_SECONDS", -1.0)
     assert pool.take() not in (first, second)
     assert len(pool) == 0
 
@@ -228,7 +228,7 @@ async def test_creating_is_repeated_only_where_it_is_safe() -> None:
 
 async def test_a_producer_that_gives_up_says_so_and_goes_on() -> None:
     transport = FaultyTransport([Fault.LOST_ANSWER] * 1000)
-    async with client_of(transport, RetryPolicy(first_pause_seconds=0.001, longest_pause_seconds=0.002)) as log:
+    async with client_of(transport, CallRetryPolicy(first_pause_seconds=0.001, longest_pause_seconds=0.002)) as log:
         topic = log.topic("t")
         await topic.create()
         producer = topic.producer(give_up_after=0.05, linger=3600)

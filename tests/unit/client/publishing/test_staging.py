@@ -46,9 +46,9 @@ def rows(start: int, count: int, **more: object) -> pa.RecordBatch:
 
 def messages(shares: list[list[StagePiece]]) -> dict[int, list[Message]]:
     found: dict[int, list[Message]] = {}
-    for piece in (piece for share in shares for piece in share):
-        assert validate(piece.payload).num_rows == piece.count <= MAX_BATCH_MESSAGES
-        found.setdefault(piece.partition, []).extend(to_messages(decode(piece.payload)))
+    for part in (part for share in shares for part in share):
+        assert validate(part.payload).num_rows == part.count <= MAX_BATCH_MESSAGES
+        found.setdefault(part.partition, []).extend(to_messages(decode(part.payload)))
     return found
 
 
@@ -62,7 +62,7 @@ def test_rows_go_where_their_keys_belong_and_keep_their_order() -> None:
         assert numbers == sorted(numbers)
         assert {partition_of(message.key or b"", 4) for message in each} == {partition}
         assert all(message.created_at is not None for message in each)
-    numbers = [piece.number for share in shares for piece in share]
+    numbers = [part.number for share in shares for part in share]
     assert numbers == list(range(len(numbers)))
 
 
@@ -73,13 +73,13 @@ def test_what_is_gathered_is_bounded_and_so_are_requests() -> None:
     assert ready == [1, 1, 1]
     shares = cut(StagingEncoder(topic(3)), [batch] * 8)
     assert len(shares) > 1
-    assert all(sum(len(piece.payload) for piece in share) <= REQUEST_BYTES for share in shares)
-    assert sum(piece.count for share in shares for piece in share) == 32
+    assert all(sum(len(part.payload) for part in share) <= REQUEST_BYTES for share in shares)
+    assert sum(part.count for share in shares for part in share) == 32
 
 
 def test_rows_without_a_key_are_spread_and_a_named_partition_comes_first() -> None:
     shares = cut(StagingEncoder(topic(4)), [pa.record_batch({"value": ["x"] * 8000})])
-    assert Counter(piece.partition for share in shares for piece in share).keys() == {0, 1, 2, 3}
+    assert Counter(part.partition for share in shares for part in share).keys() == {0, 1, 2, 3}
     named = rows(0, 4, partition=pa.array([3, None, 9, 3], pa.int64()))
     found = messages(cut(StagingEncoder(topic(4)), [named]))
     assert [message.value for message in found[9]] == [b"2"]  # That there is none is for the server to say.

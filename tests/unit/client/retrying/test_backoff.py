@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.client.retrying.backoff import Attempts, RetryPolicy, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy, is_passing, may_be_written
 from lakelog.errors import (
     EpochChanged,
     InvalidRequest,
@@ -26,41 +26,43 @@ class Clock:
 
 def test_pauses_grow_and_have_a_longest() -> None:
     clock = Clock()
-    tries = Attempts(RetryPolicy(first_pause_seconds=0.1, longest_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
-    assert [tries.pause(Unavailable()) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    attempts = Attempts(
+        CallRetryPolicy(first_pause_seconds=0.1, longest_pause_seconds=1.0), clock=clock, chance=lambda: 1.0
+    )
+    assert [attempts.pause(Unavailable()) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_pauses_are_spread() -> None:
     pauses = [
-        Attempts(RetryPolicy(first_pause_seconds=1.0), chance=lambda c=c: c).pause(Unavailable())
+        Attempts(CallRetryPolicy(first_pause_seconds=1.0), chance=lambda c=c: c).pause(Unavailable())
         for c in (0.0, 0.5, 1.0)
     ]
     assert pauses == [0.5, 0.75, 1.0]
 
 
 def test_a_server_may_ask_for_a_longer_pause() -> None:
-    tries = Attempts(RetryPolicy(), clock=Clock())
-    assert tries.pause(Overloaded(retry_after=7)) == 7.0
+    attempts = Attempts(CallRetryPolicy(), clock=Clock())
+    assert attempts.pause(Overloaded(retry_after=7)) == 7.0
 
 
 def test_no_pause_that_outlasts_the_limit() -> None:
     clock = Clock()
-    tries = Attempts(RetryPolicy(limit_seconds=10.0, first_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
-    assert tries.pause(Unavailable()) == 1.0
+    attempts = Attempts(CallRetryPolicy(limit_seconds=10.0, first_pause_seconds=1.0), clock=clock, chance=lambda: 1.0)
+    assert attempts.pause(Unavailable()) == 1.0
     clock.now = 8.5
-    assert tries.pause(Unavailable()) is None
-    assert tries.pause(Overloaded(retry_after=60)) is None
+    assert attempts.pause(Unavailable()) is None
+    assert attempts.pause(Overloaded(retry_after=60)) is None
 
 
 def test_a_try_gets_its_share_and_no_more_than_is_left() -> None:
     clock = Clock()
-    tries = Attempts(RetryPolicy(limit_seconds=30.0, try_seconds=10.0), clock=clock)
-    assert tries.seconds() == 10.0
-    assert tries.seconds(wait=5.0) == 15.0
+    attempts = Attempts(CallRetryPolicy(limit_seconds=30.0, try_seconds=10.0), clock=clock)
+    assert attempts.seconds() == 10.0
+    assert attempts.seconds(wait=5.0) == 15.0
     clock.now = 26.0
-    assert tries.seconds() == 4.0
+    assert attempts.seconds() == 4.0
     clock.now = 40.0
-    assert tries.seconds() == 0.1
+    assert attempts.seconds() == 0.1
 
 
 @pytest.mark.parametrize(

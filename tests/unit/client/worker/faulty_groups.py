@@ -14,7 +14,7 @@ from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
-from lakelog.client.retrying.backoff import RetryPolicy
+from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 from lakelog.model.membership import Membership
 from lakelog.model.progress import GroupDescription
@@ -103,4 +103,4 @@ class FaultyTransport(AsyncEmbeddedTransport):
 
 def faulty_client() -> tuple[AsyncLakelog, FaultyGroups]:
     transport = FaultyTransport()
-    return AsyncLakelog(transport, RetryPolicy(limit_seconds=5.0, try_seconds=5.0)), transport.faulty
+    return AsyncLakelog(transport, CallRetryPolicy(limit_seconds=5.0, try_seconds=5.0)), transport.faulty

@@ -34,47 +34,47 @@ from tests.kit.waiting import eventually, eventually_async
 SOURCE = LeaseHolder("t", "g", "o")
 
 
-def kept(*, token: int = 1, until: float = 100.0, due: float = 10.0, source: LeaseHolder = SOURCE) -> KeptLease:
-    return KeptLease(source, 0, token, 30.0, until, due)
+def kept(*, token: int = 1, until: float = 100.0, due: float = 10.0, holder: LeaseHolder = SOURCE) -> KeptLease:
+    return KeptLease(holder, 0, token, 30.0, until, due)
 
 
 def test_a_lease_is_extended_every_third_of_it_until_its_time_is_over() -> None:
-    extender = ExtensionSchedule()
-    extender.keep(1, kept())
-    assert extender.due(9.9) == [] and extender.next_due() == 10.0
-    (extends,) = extender.due(10.0)
-    assert (extends.source, extends.answers[0].verb, extends.answers[0].lease_ms) == (SOURCE, "extend", 30_000)
-    extender.settle(extends, [Answered()], 10.0)
-    assert extender.next_due() == 20.0
-    assert extender.due(100.0) == [], "never beyond what its handler may take"
-    extender.prolong(1, 200.0)
-    assert len(extender.due(100.0)) == 1
-    extender.drop(1)
-    assert extender.due(100.0) == [] and extender.next_due() is None
+    schedule = ExtensionSchedule()
+    schedule.keep(1, kept())
+    assert schedule.due(9.9) == [] and schedule.next_due() == 10.0
+    (extensions,) = schedule.due(10.0)
+    assert (extensions.holder, extensions.answers[0].verb, extensions.answers[0].lease_ms) == (SOURCE, "extend", 30_000)
+    schedule.settle(extensions, [Answered()], 10.0)
+    assert schedule.next_due() == 20.0
+    assert schedule.due(100.0) == [], "never beyond what its handler may take"
+    schedule.prolong(1, 200.0)
+    assert len(schedule.due(100.0)) == 1
+    schedule.drop(1)
+    assert schedule.due(100.0) == [] and schedule.next_due() is None
 
 
 def test_a_lost_lease_is_dropped_and_a_failed_call_is_repeated_soon() -> None:
-    extender = ExtensionSchedule()
-    extender.keep(1, kept(token=1))
-    extender.keep(2, kept(token=2))
-    extender.keep(3, kept(token=3, source=LeaseHolder("t", "g2", "o")))
-    extends, other = extender.due(10.0)
-    extender.settle(extends, [LeaseLost("over"), Unavailable("away")], 10.0)
-    extender.settle(other, [Answered()], 10.0)
-    assert len(extender) == 2 and extender.next_due() == 12.5
+    schedule = ExtensionSchedule()
+    schedule.keep(1, kept(token=1))
+    schedule.keep(2, kept(token=2))
+    schedule.keep(3, kept(token=3, holder=LeaseHolder("t", "g2", "o")))
+    extensions, other = schedule.due(10.0)
+    schedule.settle(extensions, [LeaseLost("over"), Unavailable("away")], 10.0)
+    schedule.settle(other, [Answered()], 10.0)
+    assert len(schedule) == 2 and schedule.next_due() == 12.5
 
 
 def test_sending_holds_up_nobody_and_survives_errors() -> None:
     guard = threading.Lock()
-    extender = ExtensionSchedule()
-    extender.keep(1, kept(until=float("inf"), due=0.0))
+    schedule = ExtensionSchedule()
+    schedule.keep(1, kept(until=float("inf"), due=0.0))
 
-    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         assert not guard.locked() and seconds == 5.0
         raise Unavailable("away")
 
-    assert isinstance(send_due(extender, send, guard), Unavailable)
-    assert len(extender) == 1
+    assert isinstance(send_due(schedule, send, guard), Unavailable)
+    assert len(schedule) == 1
 
 
 class _Parent(ParentProcess):
@@ -96,7 +96,7 @@ class _Parent(ParentProcess):
 def test_the_keeper_extends_only_while_its_parent_runs(runs: bool) -> None:
     sent: list[int | None] = []
 
-    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         sent.extend(answer.token for answer in answers)
         return [Answered() for _ in answers]
 
@@ -132,12 +132,12 @@ def test_the_state_of_a_process_is_what_the_kernel_says() -> None:
 
 
 def test_what_the_keeper_is_told() -> None:
-    extender = ExtensionSchedule()
-    note(extender, [1, "t", "g", "o", 0, 7, 30.0, 50.0, 10.0])
-    note(extender, [1, 99.0])
-    assert len(extender.due(98.0)) == 1
-    note(extender, [1])
-    assert len(extender) == 0
+    schedule = ExtensionSchedule()
+    note(schedule, [1, "t", "g", "o", 0, 7, 30.0, 50.0, 10.0])
+    note(schedule, [1, 99.0])
+    assert len(schedule.due(98.0)) == 1
+    note(schedule, [1])
+    assert len(schedule) == 0
 
 
 async def test_a_keeper_process_gets_its_secrets_by_its_pipe_alone() -> None:
@@ -245,9 +245,9 @@ def test_reasons_fit_into_what_is_stored() -> None:
 
 
 def test_pauses_grow_have_an_end_and_heed_the_server() -> None:
-    pauses = Backoff(chance=lambda: 1.0)
-    assert [pauses.next() for _ in range(9)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    assert pauses.next(Overloaded("full", retry_after=30)) == 30.0
+    backoff = Backoff(chance=lambda: 1.0)
+    assert [backoff.next() for _ in range(9)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert backoff.next(Overloaded("full", retry_after=30)) == 30.0
 
 
 @pytest.mark.parametrize(
@@ -276,13 +276,13 @@ async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monke
             raise Unavailable("away")
         return [Unavailable("away") if each.partition == 0 else Answered() for each in some]
 
-    answerer = answers.AnswerSender(send)
-    stuck = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(0,)))
+    sender = answers.AnswerSender(send)
+    stuck = sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(0,)))
     await eventually_async(lambda: said == [[0]], what="it was said once")
-    await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(0,))), 5.0)
+    await asyncio.wait_for(sender.submit(Answer(verb="ack", partition=1, token=1, offsets=(0,))), 5.0)
     assert said == [[0], [0, 1]] and not stuck.done()
-    answerer.give_up_after(0.0)
-    await asyncio.wait_for(answerer.say(Answer(verb="ack", partition=1, token=1, offsets=(1,))), 5.0)
+    sender.give_up_after(0.0)
+    await asyncio.wait_for(sender.submit(Answer(verb="ack", partition=1, token=1, offsets=(1,))), 5.0)
     with pytest.raises(Unavailable):
         await stuck
 
@@ -297,10 +297,10 @@ async def test_S11_an_ack_of_unknown_outcome_is_not_merged_with_a_later_one() ->
             raise OutcomeUnknown("lost")
         return [Answered() if answer.offsets == (0, 1) else LeaseLost() for answer in said]
 
-    answerer = answers.AnswerSender(send)
-    first = [answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
+    sender = answers.AnswerSender(send)
+    first = [sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
     await eventually_async(lambda: bool(calls), what="they were sent once")
-    later = answerer.say(Answer(verb="ack", partition=0, token=1, offsets=(2,)))
+    later = sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(2,)))
     assert await asyncio.wait_for(asyncio.gather(*first), 5.0) == [Answered(), Answered()]
     with pytest.raises(LeaseLost):
         await later

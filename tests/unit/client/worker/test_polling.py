@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lakelog.client.worker import polling as rounds
+from lakelog.client.worker import polling
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.faulty_groups import HANGS, LOST, FaultyGroups
 from tests.unit.client.worker.test_worker import finished, topic
@@ -77,7 +77,7 @@ async def test_what_was_said_with_a_call_without_an_answer_is_said_again() -> No
 
 
 async def test_answers_do_not_wait_for_a_call_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_MOST_HELD_SECONDS", 0.05)
+    monkeypatch.setattr(polling, "_MOST_HELD_SECONDS", 0.05)
     async with topic(3) as (log, found, groups):
         seen: list[int] = []
         go_on = asyncio.Event()
