@@ -1,10 +1,11 @@
-"""The members of one group: who there is, what each is to read, and how partitions pass from one to another.
+"""The members of one group, their assignments, and how partitions move between them.
 
-`step` decides all that arrived together as one change: many who join at once cause one rebalance. In a lease group a
-new assignment holds at once. In a cursor group a partition that moves is first taken from its member's assignment
-(revoked), and promised to the next one, who gets it when the first has acknowledged that generation, left, or was
-evicted; nobody else notices. No I/O and no clock here: the caller reads the state with the database's time, and writes
-the next one only if the version that it has read is still the last.
+`step` decides operations that arrived together as one change, so many members that join at once cause one rebalance.
+In a lease group a new assignment applies at once. In a cursor group a partition that moves is first removed from its
+member's assignment (revoked) and promised to the next member. The next member gets it when the first member has
+acknowledged that generation, left, or was evicted; other members are not affected. There is no I/O and no clock here:
+the caller reads the state with the database's time, and writes the next state only if the version that it read is still
+the last.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ FORMAT = 1
 MAX_SLACK_MS = 1000
 
 PartitionsByTopic = dict[str, list[int]]
-"""Partitions by topic, ascending; no topic without any."""
+"""Partitions by topic, ascending. Topics without partitions are left out."""
 _Partition = tuple[str, int]
 
 
 class MembershipPhase(StrEnum):
-    """How a group stands. Drawn in docs/state-machines.md."""
+    """Phase of a group's membership. docs/state-machines.md has the diagram."""
 
     EMPTY = "empty"
     """No members."""
     STABLE = "stable"
-    """Every partition has its member."""
+    """Every partition has a member."""
     REBALANCING = "rebalancing"
-    """Partitions of a cursor group are still to be given up."""
+    """Members of a cursor group still have to give up partitions."""
 
     def to(self, other: MembershipPhase) -> MembershipPhase:
-        """The other one, if it may follow this one. Who joins an empty group has nobody to wait for."""
+        """Return the other phase if it may follow this one. A member that joins an empty group waits for no other."""
         if self is MembershipPhase.EMPTY and other is MembershipPhase.REBALANCING:
-            raise AssertionError("An empty group has nothing to be given up.")
+            raise AssertionError("An empty group has no partitions to give up.")
         return other
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """`assigned` is what it is to read, `revoked` what it has still to give up, `promised` what it will get."""
+    """A member. It reads `assigned`, still has to give up `revoked`, and will get `promised`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -57,46 +58,46 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     promised: PartitionsByTopic = {}
     revoked: PartitionsByTopic = {}
     fence: int = 0
-    """The generation that it has to acknowledge: the one in which it was last told to give something up."""
+    """The generation that the member must acknowledge: the last one that revoked a partition from it."""
 
     def expires_ms(self, seen_ms: int) -> int:
-        """When its session is over, if it was last seen then.
+        """Return when the session expires if the member was last seen at `seen_ms`.
 
-        That it was seen is written a moment later, by a server that may be another one: hence the slack.
+        The slack allows for heartbeats that another server writes a moment later.
         """
         return max(seen_ms, self.joined_ms) + self.session_ms + min(self.session_ms // 8, MAX_SLACK_MS)
 
 
 class MembershipState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """All that is kept of a group's membership. Members stand in the order in which they joined."""
+    """The membership of a group. Members are in the order in which they joined."""
 
     phase: MembershipPhase = MembershipPhase.EMPTY
     generation: int = 0
-    """Rises with every change of what anyone is assigned."""
+    """Rises with every change of an assignment."""
     members: dict[str, Member] = {}
     counts: dict[str, int] = {}
-    """How many partitions the topics have that members read or hold."""
+    """Number of partitions of each topic that members read or hold."""
     rebalances: int = 0
-    """How often members or topics changed such that the assignment did."""
+    """Number of changes of members or topics that changed the assignment."""
     last_rebalance_ms: int | None = None
     waited_ms: int = 0
-    """How long, in the rebalances that are over, partitions waited to be given up."""
+    """Total time, in completed rebalances, that partitions waited to be given up."""
     waiting_since_ms: int | None = None
 
     def rebalancing_ms(self, now_ms: int) -> int:
-        """How long, in all, partitions waited to be given up."""
+        """Return the total time that partitions waited to be given up."""
         return self.waited_ms + (0 if self.waiting_since_ms is None else max(0, now_ms - self.waiting_since_ms))
 
     def idle(self) -> list[str]:
-        """Who has no partition, and will not get one: there are more members than partitions."""
+        """Return the members without a partition, because there are more members than partitions."""
         return [each.member_id for each in self.members.values() if not each.assigned and not each.promised]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """A member that is there already, and reads the same, keeps its place and its partitions: no rebalance.
+    """Adds a member. An existing member with the same topics keeps its partitions, without a rebalance.
 
-    `replaces`: all others leave in the same change, so that nobody has to be waited for.
+    `replaces`: all other members leave in the same change, so the new member need not wait for them.
     """
 
     member_id: str
@@ -108,21 +109,21 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """What it had is free at once. Harmless if there is no such member."""
+    """Removes a member and frees its partitions at once. Does nothing if the member does not exist."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictMembers:
-    """Members whose session is over leave. One that is not in `seen_ms` stays: that it was seen may have been lost."""
+    """Removes members whose session expired. A member that is not in `seen_ms` stays: its heartbeat may be lost."""
 
     seen_ms: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeGeneration:
-    """The member has heard of that generation, and reads no longer what was revoked in it."""
+    """Confirms that the member knows the generation and no longer reads the partitions that it revoked."""
 
     member_id: str
     generation: int
@@ -130,7 +131,7 @@ class AcknowledgeGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
-    """So many partitions these topics have; 0 for a topic that is gone."""
+    """Gives the number of partitions of topics; 0 for a deleted topic."""
 
     counts: Mapping[str, int]
 
@@ -140,7 +141,7 @@ Operation = JoinGroup | LeaveGroup | EvictMembers | AcknowledgeGeneration | Topi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentRules:
-    """What the group's settings say about its members."""
+    """The settings of a group that assignments depend on."""
 
     kind: GroupKind
     assignor: Assignor = Assignor.COOPERATIVE
@@ -149,7 +150,7 @@ class AssignmentRules:
 def step(
     state: MembershipState, operations: Iterable[Operation], rules: AssignmentRules, now_ms: int
 ) -> MembershipState:
-    """The state after these operations, in their order. The very same object if they change nothing."""
+    """Return the state after these operations, in order. Return the same object if nothing changed."""
     members, counts, others = dict(state.members), dict(state.counts), False
     for operation in operations:
         if isinstance(operation, TopicsChanged):
@@ -159,7 +160,7 @@ def step(
         else:
             others |= _change(members, operation, now_ms)
     replanned = others or any(counts[topic] != count for topic, count in state.counts.items())
-    # Also of a topic that nobody reads any longer, as long as somebody has to give it up: it is not free before.
+    # Includes topics that no member reads any longer while a member still has to give up partitions of them.
     known = {topic for member in members.values() for topic in (*member.topics, *member.assigned, *member.revoked)}
     counts = {topic: counts.get(topic, 0) for topic in sorted(known)}
     members = _plan(members, counts, rules, state.generation + 1) if replanned else _grant(members)
@@ -169,7 +170,7 @@ def step(
 
 
 def _change(members: dict[str, Member], operation: JoinGroup | LeaveGroup | EvictMembers, now_ms: int) -> bool:
-    """Whether there are other members afterwards, or they read other topics. Not yet who gets what."""
+    """Apply an operation and return whether the members or their topics changed. Assigns nothing yet."""
     match operation:
         case JoinGroup():
             return _join(members, operation, now_ms)
@@ -204,14 +205,14 @@ def _acknowledge(members: dict[str, Member], operation: AcknowledgeGeneration, l
 
 
 def is_expired(member: Member, seen_ms: Mapping[str, int], now_ms: int) -> bool:
-    """Whether its session is over. Not if it is unknown when it was seen: that table may be lost in a crash."""
+    """Return whether the session expired. False if the last heartbeat is unknown: a crash may lose heartbeats."""
     return member.member_id in seen_ms and member.expires_ms(seen_ms[member.member_id]) < now_ms
 
 
 def _plan(
     members: Mapping[str, Member], counts: Mapping[str, int], rules: AssignmentRules, generation: int
 ) -> dict[str, Member]:
-    """Everyone's new share; in a cursor group only as far as it is free."""
+    """Return members with new assignments; in a cursor group only partitions that are free are assigned."""
     existing = {(topic, n) for topic, count in counts.items() for n in range(count)}
     held = {
         each.member_id: existing & (_partitions(each.assigned) | _partitions(each.revoked)) for each in members.values()
@@ -223,7 +224,7 @@ def _plan(
     )
     wanted = {member_id: _partitions(share) for member_id, share in target.items()}
     if rules.kind is GroupKind.LEASE:
-        # Leases fence themselves: nobody has to stop before another may begin.
+        # Leases fence themselves, so a member may start before another one stops.
         held = {member_id: partitions & wanted[member_id] for member_id, partitions in held.items()}
     return _hand_over(members, held, wanted, generation)
 
@@ -234,7 +235,7 @@ def _hand_over(
     wanted: Mapping[str, set[_Partition]],
     generation: int,
 ) -> dict[str, Member]:
-    """What a member keeps, or nobody holds, is assigned; what another one holds is promised, and revoked there."""
+    """Assign partitions that the member keeps or that are free. Revoke those of other members and promise them."""
     taken: set[_Partition] = set().union(*held.values())
     planned: dict[str, Member] = {}
     for member_id, member in members.items():
@@ -251,7 +252,7 @@ def _hand_over(
 
 
 def _grant(members: Mapping[str, Member]) -> dict[str, Member]:
-    """Promises come true where nobody holds the partition any longer."""
+    """Assign promised partitions that no other member holds any longer."""
     held: set[_Partition] = set().union(*(_partitions(member.revoked) for member in members.values()))
     granted: dict[str, Member] = {}
     for member_id, member in members.items():
@@ -307,10 +308,10 @@ def encode(state: MembershipState) -> bytes:
 
 
 def decode(body: bytes) -> MembershipState:
-    """The state of these bytes; of none at all, the one of a group that never had a member."""
+    """Decode a state. Empty bytes are the state of a group that never had a member."""
     if not body:
         return MembershipState()
     number, _ = _number.decode(body)
     if number != FORMAT:
-        raise UnsupportedFormat(f"Membership format {number} is not known; upgrade Lakelog.", format=number)
+        raise UnsupportedFormat(f"Membership format {number} is unknown. Upgrade Lakelog.", format=number)
     return _decoder.decode(body)[1]

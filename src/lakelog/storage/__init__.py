@@ -1,1 +1,1 @@
-"""The two storage seams (catalog, partition store) and what implements them."""
+"""The two storage protocols, catalog and partition store, and their implementations in memory and on PostgreSQL."""

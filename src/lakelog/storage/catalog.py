@@ -1,4 +1,4 @@
-"""The storage seam of the catalog: what there is one of in an installation. Under the rules of `store`."""
+"""Storage protocol of the catalog, of which an installation has one. The rules of `store` apply."""
 
 from __future__ import annotations
 
@@ -16,73 +16,73 @@ if TYPE_CHECKING:
 
 
 class Catalog(Protocol):
-    """Projects, environments, topics, tokens, the directory: small, and one per installation."""
+    """Projects, environments, topics, tokens and the directory. Small, and one per installation."""
 
     @property
     def groups(self) -> GroupCatalog:
-        """What it knows of groups."""
+        """Groups and the topics that they read."""
         ...
 
     @property
     def orphans(self) -> OrphanCatalog:
-        """Files of the object store that nobody knew."""
+        """Files of the object store that no cell has registered."""
         ...
 
     @property
     def pipelines(self) -> PipelineCatalog:
-        """The runs of pipelines."""
+        """Pipeline runs."""
         ...
 
     @property
     def writes(self) -> WriteCatalog:
-        """The decisions about staged messages."""
+        """Decisions about staged messages."""
         ...
 
     async def scope_find(self, project: str, environment: str) -> Scope | None: ...
 
     async def scope_create(self, project: str, environment: str) -> Scope:
-        """The scope, made if it is missing. Safe to repeat."""
+        """Return the scope, and create it if it is missing. Safe to repeat."""
         ...
 
     async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
-        """A new incarnation, with partition n in `cells[n]`. `TopicExists` if one of that name is open."""
+        """Create a new incarnation, with partition n in `cells[n]`. Raise `TopicExists` if the name is in use."""
         ...
 
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
-        """The open topic of that name."""
+        """Return the open topic with this name."""
         ...
 
     async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
-        """Open topics by name, those behind `after`."""
+        """Return open topics sorted by name, starting after `after`."""
         ...
 
     async def topic_list_all(self) -> list[Topic]:
-        """Open topics of every scope: for the agents of maintenance."""
+        """Return the open topics of all scopes, for maintenance."""
         ...
 
     async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
-        """New settings, and further partitions at the end (which raise the epoch).
+        """Write new settings and add partitions at the end, which raises the epoch.
 
-        `Conflict` if the topic's epoch is no longer the one given, `TopicNotFound` if it is gone.
+        Raise `Conflict` if the topic's epoch is not the given one, and `TopicNotFound` if the topic is deleted.
         """
         ...
 
     async def topic_delete(self, topic: Topic) -> bool:
-        """Whether this call deleted it. Its partitions' heads are closed by the caller, afterwards."""
+        """Delete the topic, and return whether this call did. The caller closes the partitions' heads afterwards."""
         ...
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
-        """Deleted topics whose heads may still be open: a caller may have died in between."""
+        """Return deleted topics whose heads may still be open because the caller of `topic_delete` died."""
         ...
 
     async def topic_forget(self, topic: Topic) -> None:
-        """All heads of the deleted topic are closed: it need not be listed by `topic_deleted` again."""
+        """Record that all heads of the deleted topic are closed. `topic_deleted` no longer returns it."""
         ...
 
     async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None: ...
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
-        """Whose token that is, whether or not it is over: the caller checks `expires_at`."""
+        """Return the token with this hash and its scope, even if it is expired: the caller checks `expires_at`."""
         ...
 
     async def token_list(self, scope: Scope) -> list[Token]: ...

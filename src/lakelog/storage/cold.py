@@ -1,8 +1,8 @@
-"""The storage seams of cold segments: what a cell knows of its files, and which files nobody knows.
+"""Storage protocols of cold segments: the segments that a cell has registered, and the orphans in the object store.
 
-A segment is registered for an exact range of a partition, verified by whoever read its file again, and only then read
-instead of hot batches. Stores never touch the files. Contracts stand here, on the methods; every implementation passes
-`tests/contract`.
+A segment is registered for an exact range of a partition. Readers use it instead of hot batches once its file was read
+back and the segment was marked as verified. Stores never access the files. The contracts are the docstrings of the
+methods; `tests/contract` checks every implementation.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from lakelog.model.segment import Segment
 from lakelog.storage.store import Head
 
 MAX_RANGES = 1000
-"""So many ranges of a partition are offered at once; whoever has made segments of them asks again."""
+"""Maximum number of ranges of a partition that one call returns. Call again after tiering them."""
 
 Placed = tuple[int, Segment]
 """A segment and its pid."""
 
 REASONS = {
-    "missing": "The partition is not here.",
+    "missing": "The partition does not exist in this cell.",
     "deleted": "The topic was deleted.",
-    "below": "All of it is below the log start.",
-    "beyond": "It ends above the high watermark.",
-    "overlap": "Another segment holds some of it.",
-    "gap": "It does not follow the segment before it, or the log start.",
-    "boundary": "It does not end where a hot batch ends.",
-    "other": "Its last message is another than the log's.",
-    "path": "Its path is another segment's.",
-    "swept": "Nobody knew its file for long, and it may be swept; write it again under another name.",
+    "below": "The segment is wholly below the log start.",
+    "beyond": "The segment ends above the high watermark.",
+    "overlap": "The segment overlaps another segment.",
+    "gap": "The segment does not follow the previous segment or the log start.",
+    "boundary": "The segment does not end at the end of a hot batch.",
+    "other": "The last message of the segment differs from the log.",
+    "path": "Another segment has the same path.",
+    "swept": "The file was unregistered for too long and may be swept. Write it again under another name.",
 }
-"""Why a segment was not registered."""
+"""Reasons why a segment was not registered, by code."""
 
 
 def taken(reason: str) -> Registered:
@@ -43,7 +43,7 @@ def taken(reason: str) -> Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPlanRequest:
-    """Segments that hold anything from `start` up to, not including, `end`; without an end, to the last."""
+    """Selects the segments that overlap the offsets from `start` up to, not including, `end`. None means no end."""
 
     pid: int
     start: int = 0
@@ -52,73 +52,80 @@ class ColdPlanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPlan:
-    """The head and the verified segments of a partition at one moment, in order; there may be gaps between them."""
+    """The head and the verified segments of a partition at one moment, in order. There may be gaps between them."""
 
     head: Head
     segments: Sequence[Segment]
 
 
 class ColdStore(Protocol):
-    """What one cell keeps of segments; the `cold` of a `PartitionStore`."""
+    """The registered segments of one cell; the `cold` of a `PartitionStore`."""
 
     async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
-        """One view for all, by pid; those without a head are missing. Segments below the log start are not in it."""
+        """Return plans from one snapshot, sorted by pid, without partitions that have no head.
+
+        Segments below the log start are left out.
+        """
         ...
 
     async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
-        """As `offset_at_time`; with a segment where the exact offset is inside of it, behind the one answered."""
+        """Return the same offset as `offset_at_time`, and the segment if the exact offset is later in a segment."""
         ...
 
     async def tierable(
         self, pids: Sequence[int], *, segment_bytes: int, min_bytes: int, min_age: timedelta
     ) -> list[tuple[int, TierRange]]:
-        """Runs of whole hot batches behind the last registered segment, or from the log start on, with their pids.
+        """Return ranges of whole hot batches after the last registered segment, or from the log start, by pid.
 
-        Each has about `segment_bytes` of payload. What remains comes only if it has `min_bytes`, or its first batch
-        `min_age`. In the order of pid and offset; at most `MAX_RANGES` of a partition.
+        Each range has about `segment_bytes` of payload. The remainder is returned only if it has `min_bytes` or its
+        first batch is older than `min_age`. Ranges are sorted by pid and offset, at most `MAX_RANGES` per partition.
         """
         ...
 
     async def register(self, segments: Sequence[Placed]) -> list[Registered]:
-        """One answer each, in the order given; within a partition they are taken by their offsets.
+        """Register segments and return one result each, in the given order.
 
-        Registered is only what follows the segment before it without a gap (the first: holds the log start), overlaps
-        none, and ends where a hot batch ends. A repeat is known. After `OutcomeUnknown`, repeat it.
+        Within a partition, segments are processed by offset. A segment is registered only if it follows the previous
+        one without a gap (the first one must hold the log start), overlaps no other segment, and ends at the end of a
+        hot batch. Repeating a registration returns the status known. After `OutcomeUnknown`, repeat the call.
         """
         ...
 
     async def verified(self, segments: Sequence[Placed]) -> list[bool]:
-        """From now on readers use these; whether each is registered under that path. Safe to repeat."""
+        """Mark segments as verified, so that readers use them.
+
+        Return for each whether it is registered under its path. Safe to repeat.
+        """
         ...
 
     async def unregister(self, segments: Sequence[Placed]) -> list[bool]:
-        """Forgets segments that are not verified; whether each is not registered any more. Safe to repeat."""
+        """Remove segments that are not verified. Return for each whether it is unregistered now. Safe to repeat."""
         ...
 
     async def unverified(self, pids: Sequence[int]) -> list[Placed]:
-        """Registered and not verified, in the order of pid and offset."""
+        """Return the registered segments that are not verified, sorted by pid and offset."""
         ...
 
     async def paths_known(self, paths: Collection[str]) -> set[str]:
-        """Those of the paths that are registered, verified or not."""
+        """Return those of the paths that are registered, verified or not."""
         ...
 
     async def trim(self) -> int:
-        """Forgets segments wholly below the log start, and those of deleted partitions; how many."""
+        """Delete segments that are wholly below the log start or of deleted partitions, and return how many."""
         ...
 
 
 class OrphanCatalog(Protocol):
-    """Files that no cell knew when somebody looked: part of the catalog."""
+    """The files of the object store that no cell has registered, in the catalog."""
 
     async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
-        """Those that an earlier look saw, `min_age` ago or before. Notes the others: this is their first look."""
+        """Return the paths that an earlier call recorded at least `min_age` ago, and record the other paths."""
         ...
 
     async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
-        """Those that were first seen so long ago. Notes nothing."""
+        """Return the paths that were first recorded at least `age` ago. Records nothing."""
         ...
 
     async def forget(self, paths: Collection[str]) -> None:
-        """They are gone, or known: the next look at them is their first."""
+        """Delete paths whose file is deleted or registered."""
         ...

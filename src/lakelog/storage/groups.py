@@ -1,9 +1,9 @@
-"""The storage seams of groups: what the catalog knows of them, and what a cell keeps for them.
+"""Storage protocols of groups: their rows in the catalog, and what a cell stores for them.
 
-A journal of (group, partition) holds the decisions of `lakelog.coordinator`: one inserted row per commit. A decision is
-made against a version of the state, and `journals_commit` writes it only if that version is still the last. Bodies are
-bytes to a store. Times are milliseconds since 1970 on the database's clock. Contracts stand here, on the methods; every
-implementation passes `tests/contract`.
+The journal of a (group, partition) holds the decisions of `lakelog.coordinator`, one inserted row per commit. A
+decision is made against a version of the state, and `journals_commit` writes it only if that version is still the
+last. Stores treat bodies as opaque bytes. Times are milliseconds since 1970 on the database's clock. The contracts are
+the docstrings of the methods; `tests/contract` checks every implementation.
 """
 
 from __future__ import annotations
@@ -19,80 +19,84 @@ from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Append, Appended, Refused
 
 JOURNAL_GRACE_SECONDS = 60.0
-"""A snapshot is so old before the rows that it made superfluous go: older than any statement of a server may get."""
+"""Minimum age of a snapshot before the rows that it replaces are deleted. No statement of a server runs this long."""
 JOURNAL_READ_ROWS = 1000
-"""An asker who is further behind than so many rows is given the newest snapshot and what follows it."""
-
-
+"""A reader that is further behind than this number of rows gets the newest snapshot and the rows after it."""
 GROUP_MEMORY = timedelta(hours=1)
-"""So long after a group's delete its rows are looked for in the cells: who did not hear of it may have written some."""
+"""How long after the delete of a group its rows are searched for: a server that missed the delete may write some."""
 
 
 def storable(text: str) -> str:
-    """The text without what PostgreSQL cannot store: one such reason would hold up all entries of its commit."""
+    """Return the text without characters that PostgreSQL cannot store.
+
+    One such character in a reason would fail all entries of the commit.
+    """
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """A server process that others can reach."""
+    """A server process that other servers can reach."""
 
     server_id: str
     address: str
 
 
 class GroupCatalog(Protocol):
-    """Groups, what they read, and which servers are alive: part of the catalog."""
+    """The groups of the catalog, the topics that they read, and the live servers."""
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
-        """The group of that name: a new one at version 1, or the one that was there first, as it is."""
+        """Create the group at version 1, or return the existing group with this name unchanged."""
         ...
 
     async def group_find(self, scope: Scope, name: str) -> Group | None: ...
 
     async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
-        """Groups by name, those behind `after`."""
+        """Return open groups sorted by name, starting after `after`."""
         ...
 
     async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
-        """With the next version.
+        """Write new settings and pauses, and return the group with its next version.
 
-        `Conflict` if the group's version is no longer the one given, `GroupNotFound` if it is gone.
+        Raise `Conflict` if the group's version is not the given one, and `GroupNotFound` if the group is deleted.
         """
         ...
 
     async def group_delete(self, group: Group) -> bool:
-        """Whether this call deleted it, with its readings. A group made again has another id."""
+        """Delete the group and its topics, and return whether this call did. A group created later has another id."""
         ...
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
-        """Ids of deleted groups of which cells may still hold something: a server may have missed the delete."""
+        """Return the ids of deleted groups that cells may still store rows for: a server may have missed the delete."""
         ...
 
     async def group_forget(self, group_ids: Collection[int]) -> None:
-        """No cell holds anything of them any more. Those deleted within `GROUP_MEMORY` are listed on all the same."""
+        """Record that no cell stores anything for these groups.
+
+        `group_deleted` continues to list those that were deleted within `GROUP_MEMORY`.
+        """
         ...
 
-    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
-        """The reading that holds: this one, or the one that was there first. `GroupNotFound` if the group is gone."""
+    async def group_topic_create(self, group_topic: GroupTopic) -> GroupTopic:
+        """Create the group's topic, or return the existing one. Raise `GroupNotFound` if the group is deleted."""
         ...
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None: ...
 
     async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, GroupTopic]]:
-        """What the groups read, of open topics, by the group's id and the topic's name."""
+        """Return the open topics that the groups read, sorted by group id and topic name."""
         ...
 
     async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, GroupTopic]]:
-        """Who reads the topic, by the group's name."""
+        """Return the groups that read the topic, sorted by name."""
         ...
 
-    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
-        """The reading with the next epoch and these targets. `Conflict` if its epoch is no longer the one given."""
+    async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
+        """Write the next epoch with these targets. Raise `Conflict` if the stored epoch is not the given one."""
         ...
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
-        """Notes that this server is alive; those that were seen within the memory, this one included, by id."""
+        """Record that this server is alive. Return the servers seen within `memory_seconds`, sorted by id."""
         ...
 
     async def server_gone(self, server_id: str) -> None: ...
@@ -100,7 +104,7 @@ class GroupCatalog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:
-    """One commit. A snapshot's body is the whole state, any other's the events of that commit."""
+    """One commit. The body is the whole state in a snapshot, otherwise the events of the commit."""
 
     version: int
     snapshot: bool
@@ -109,7 +113,7 @@ class JournalRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRequest:
-    """`after` is the version that the asker has; 0 if none."""
+    """Requests the rows of one journal. `after` is the version that the caller has, 0 for none."""
 
     group_id: int
     pid: int
@@ -118,11 +122,11 @@ class JournalRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRead:
-    """Rows without a gap: those behind `after`, or from the newest snapshot on (without any, from the first row).
+    """Rows without a gap: those after `after`, or those from the newest snapshot on (without one, from the first row).
 
-    The latter if some of those behind `after` were trimmed, if they are more than `JOURNAL_READ_ROWS` and a snapshot is
-    among them, or if the journal does not reach to `after`. Empty: there is nothing newer (with `after` 0: the journal
-    does not exist).
+    The rows begin at the snapshot if some rows after `after` were trimmed, if there are more than `JOURNAL_READ_ROWS`
+    and a snapshot is among them, or if the journal ends before `after`. No rows means that there is nothing newer or,
+    if `after` is 0, that the journal does not exist.
     """
 
     rows: Sequence[JournalRow]
@@ -131,9 +135,9 @@ class JournalRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDeadLetter:
-    """A dead letter to be written, with the database's time, in the commit that gives the message up.
+    """A dead letter that is written, with the database's time, in the commit that ends the message.
 
-    `payload` is a batch of this one message, or None if the message was out of reach already.
+    `payload` is a batch of this one message, or None if the message was no longer readable.
     """
 
     offset: int
@@ -144,14 +148,14 @@ class NewDeadLetter:
     owner: str
     payload: bytes | None
     traceback: str | None = None
-    """Of the last failure, at most `MAX_TRACEBACK_BYTES`; None if its caller sent none."""
+    """Traceback of the last failure, at most `MAX_TRACEBACK_BYTES`; None if the caller sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One decision: the row of `version`, which must follow the journal's last (1 begins it).
+    """One decision: the row with `version`, which must follow the last version of the journal. The first is 1.
 
-    It holds only if the database's clock is between the bounds when it is written, both included.
+    The row is written only if the database's clock is within the bounds, both included.
     """
 
     group_id: int
@@ -165,11 +169,13 @@ class JournalEntry:
 
 
 class CommitStatus(IntEnum):
+    """Result of a journal commit."""
+
     OK = 0
     CONFLICT = 1
-    """The journal's last version is another: read on, and decide again."""
+    """The journal has another last version. Read the new rows and decide again."""
     TIME = 2
-    """The clock is outside the bounds: decide again with `clock_ms`."""
+    """The clock is outside the bounds. Decide again with `clock_ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +185,7 @@ class CommitResult:
 
 
 class DeadLetterState(StrEnum):
-    """Dead -> redriven or discarded; never back."""
+    """State of a dead letter: dead, then redriven or discarded. The last two are final."""
 
     DEAD = "dead"
     REDRIVEN = "redriven"
@@ -188,7 +194,7 @@ class DeadLetterState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterKey:
-    """Within a group: a message can die once per position epoch."""
+    """Key of a dead letter within a group: a message becomes a dead letter at most once per position epoch."""
 
     pid: int
     offset: int
@@ -197,7 +203,7 @@ class DeadLetterKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter:
-    """`redriven_to` is the offset, in the same partition, of what was appended for it."""
+    """A dead letter. `redriven_to` is the offset, in the same partition, of the message that was redriven."""
 
     group_id: int
     key: DeadLetterKey
@@ -214,7 +220,7 @@ class StoredDeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersRead:
-    """The newest membership of a group: version 0 and no body if there is none. `seen_ms` is by member id."""
+    """The newest membership of a group, or version 0 and an empty body. `seen_ms` has times by member id."""
 
     version: int
     body: bytes
@@ -223,45 +229,48 @@ class MembersRead:
 
 
 class GroupStore(Protocol):
-    """Everything that one cell keeps for groups; the `groups` of a `PartitionStore`."""
+    """Everything that one cell stores for groups; the `groups` of a `PartitionStore`."""
 
     async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
-        """One answer each, in the order asked."""
+        """Return one result per request, in the order of the requests."""
         ...
 
     async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
-        """Per (group id, pid), the last row of its journal, in the order asked; None if the journal does not exist."""
+        """Return the last row of the journal of each (group id, pid), in order; None if the journal does not exist."""
         ...
 
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
-        """One commit for all, one answer each, in the order given; at most one entry per (group, partition).
+        """Write entries in one commit and return one result each, in order; at most one entry per (group, partition).
 
-        Each entry is all or nothing, its dead letters included, and none holds up another. Durable when this returns.
-        An entry whose predecessor was trimmed is a conflict like any other. After `OutcomeUnknown`, `journals_read`
-        says what was written.
+        Each entry is written whole, with its dead letters, or not at all, independently of the others. Durable when
+        this returns. An entry whose predecessor was trimmed is a conflict. After `OutcomeUnknown`, `journals_read`
+        shows what was written.
         """
         ...
 
     async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
-        """Forgets rows that a snapshot of an age of `JOURNAL_GRACE_SECONDS` made superfluous, members' too.
+        """Delete journal and membership rows that a snapshot older than `JOURNAL_GRACE_SECONDS` replaces.
 
-        Everything of deleted partitions and of `dropped_groups` goes at once, with the dead letters. How many rows.
-        Done in many short steps; nothing if another process is about it.
+        All rows of deleted partitions and of `dropped_groups` are deleted, with their dead letters. Return the number
+        of rows. Works in many short steps, and does nothing while another process trims.
         """
         ...
 
     async def members_read(self, group_id: int) -> MembersRead: ...
 
     async def members_list(self, group_ids: Sequence[int]) -> list[MembersRead]:
-        """`members_read` of many groups at once, in the order asked."""
+        """Return the memberships of many groups, in the order of the ids."""
         ...
 
     async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
-        """Whether `version` followed the last one, and was written. Durable when this returns."""
+        """Write the membership if `version` follows the last one, and return whether it did. Durable on return."""
         ...
 
     async def heartbeats_write(self, seen: Collection[tuple[int, str]]) -> int:
-        """Notes that these members, as (group id, member id), were seen now; the clock. May be lost in a crash."""
+        """Record that these members, as (group id, member id), were seen now. Return the clock in milliseconds.
+
+        A crash may lose the record.
+        """
         ...
 
     async def heartbeats_drop(self, group_id: int, member_ids: Collection[str]) -> None: ...
@@ -275,31 +284,32 @@ class GroupStore(Protocol):
         after: DeadLetterKey | None = None,
         limit: int = 100,
     ) -> list[StoredDeadLetter]:
-        """In the order of pid, offset, epoch; those behind `after`."""
+        """Return dead letters in this state sorted by pid, offset and epoch, starting after `after`."""
         ...
 
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
-        """How many are in the state dead."""
+        """Return how many dead letters are in the state dead."""
         ...
 
     async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
-        """By group id, how many are in the state dead in these partitions of the group; no more than `limit` count."""
+        """Return by group id how many dead letters of these partitions are in the state dead, at most `limit` each."""
         ...
 
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
-        """All that the group has for this message, the newest epoch last."""
+        """Return all dead letters of the group for this message, the newest epoch last."""
         ...
 
     async def dead_discard(self, group_id: int, keys: Sequence[DeadLetterKey]) -> int:
-        """How many of them were dead, and are discarded now."""
+        """Discard dead letters in the state dead, and return how many there were."""
         ...
 
     async def dead_redrive(
         self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
     ) -> tuple[Appended | Refused | None, list[bool]]:
-        """Appends `append` (all keys are of its partition; message n is for keys[n]) and marks the dead letters.
+        """Append `append` (all keys are of its partition; message n is for keys[n]) and mark the dead letters.
 
-        One transaction: all, or nothing. If any of them is not in the state dead, nothing is done: (None, which are).
-        A key may stand only once in a call. After `OutcomeUnknown`, `dead_find` says whether it was done.
+        Everything happens in one transaction. If any dead letter is not in the state dead, nothing changes, and the
+        result is None with a list that says which of them are. Each key occurs once in a call. After
+        `OutcomeUnknown`, `dead_find` shows whether it was done.
         """
         ...

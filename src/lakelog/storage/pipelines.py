@@ -1,7 +1,7 @@
-"""The storage seam of pipelines' runs: part of the catalog.
+"""Storage protocol of pipeline runs, which are in the catalog.
 
-Of one pipeline and topic one run goes on at a time; that saves work, and nothing else hangs on it. Contracts stand
-here, on the methods; every implementation passes `tests/contract`.
+One run per pipeline and topic is active at a time. That saves work, and nothing else depends on it. The contracts are
+the docstrings of the methods; `tests/contract` checks every implementation.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from lakelog.model.pipeline import PipelineRun, RunStart, RunState
 from lakelog.model.topic import Scope
 
 RUNS_KEPT = 100
-"""So many runs of a pipeline and topic are remembered."""
+"""Number of ended runs that are kept per pipeline and topic."""
 
 
 class PipelineCatalog(Protocol):
-    """Who moves which messages."""
+    """The pipeline runs of the catalog."""
 
     async def run_begin(self, scope: Scope, start: RunStart, *, alive_seconds: float) -> PipelineRun:
-        """The run that goes on: the new one, or the one of the same pipeline and topic that was there first.
+        """Start a run and return it, or return the active run of the same pipeline and topic.
 
-        A run not seen for `alive_seconds` is lost, and does not stand in the way. A repeat with the same id answers
-        the same run. Forgets old runs.
+        A run that was not seen for `alive_seconds` is lost and does not count as active. Repeating the call with the
+        same id returns the same run. Deletes old runs.
         """
         ...
 
     async def run_seen(self, scope: Scope, run_id: str, progress: Mapping[str, int]) -> bool:
-        """Whether the run still goes on; then it was seen now, and is so far."""
+        """Record the progress of a run that is alive. Return whether the run is still active."""
         ...
 
     async def run_end(
         self, scope: Scope, run_id: str, state: RunState, progress: Mapping[str, int], detail: str
     ) -> PipelineRun | None:
-        """The run as it ended, by this call or an earlier one: a run ends once. None if there is none."""
+        """End the run, unless an earlier call did, and return it. None if the run does not exist."""
         ...
 
     async def run_list(
         self, scope: Scope, *, pipeline: str | None, topic: str | None, limit: int, alive_seconds: float
     ) -> list[PipelineRun]:
-        """The newest first; one that runs and was not seen for `alive_seconds` is shown as lost."""
+        """Return runs, newest first. An active run that was not seen for `alive_seconds` is shown as lost."""
         ...

@@ -1,8 +1,8 @@
-"""The storage seams of staged messages: the decisions in the catalog, and what a cell keeps until one is made.
+"""Storage protocols of staged messages: the decisions in the catalog, and what a cell stores until a decision exists.
 
-Nothing that is staged is removed before a decision about its write stands, so that whoever decides finds either all of
-what was staged or a decision that was made already. Contracts stand here, on the methods; every implementation passes
-`tests/contract`.
+Staged batches are kept until a decision about their write exists, so a caller that decides finds either all staged
+batches or an earlier decision. The contracts are the docstrings of the methods; `tests/contract` checks every
+implementation.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Protocol
 from lakelog.storage.store import Payload
 
 MARK_MEMORY = timedelta(hours=24)
-"""So long a partition knows that a write is in its log; longer than any call that stages may be on its way."""
+"""How long a partition remembers that a write is in its log. Longer than any staging call may take."""
 DECISION_MEMORY = timedelta(days=30)
+"""How long a finished decision is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteDecision:
-    """What stands about a write. Without attempts it is finished, or was given up."""
+    """The decision about a write: the attempts whose messages count. A finished or abandoned write has no attempts."""
 
     incarnation: int
     write_id: str
@@ -37,34 +38,37 @@ class WriteDecision:
 
 
 class WriteCatalog(Protocol):
-    """The decisions: part of the catalog."""
+    """The decisions about writes, in the catalog."""
 
     async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
-        """The decision that stands for its write id: this one, or the earlier. First writer wins, across servers.
+        """Record the decision and return the one that holds: this one, or an earlier one for the same write id.
 
-        None, and nothing is decided, if none stands and the topic is gone or at another epoch. Durable when this
-        returns.
+        The first writer wins, across servers. Return None, and record nothing, if there is no earlier decision and the
+        topic is deleted or at another epoch. Durable when this returns.
         """
         ...
 
     async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
-        """The decision that stands: nobody's, or the earlier."""
+        """Record that the write is abandoned, and return the decision that holds: this one, or an earlier one."""
         ...
 
     async def find(self, incarnation: int, write_id: str) -> WriteDecision | None: ...
 
     async def finish(self, incarnation: int, write_id: str) -> None:
-        """Everything is promoted: the attempts are forgotten. Safe to repeat."""
+        """Record that everything is promoted, and clear the attempts. Safe to repeat."""
         ...
 
     async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
-        """Forgets finished decisions so long after, but never the newest of a writer in a topic that is there."""
+        """Delete decisions that finished longer than `memory` ago, and return how many.
+
+        The newest decision of each writer is kept while its topic exists.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedBatch:
-    """A batch that waits for a decision."""
+    """A batch that is stored and waits for a decision."""
 
     pid: int
     write_id: str
@@ -76,7 +80,7 @@ class StagedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedWrite:
-    """A write of which something is staged in this cell, and how long ago the last of it was."""
+    """A write with staged batches in this cell, and the age of the newest of them."""
 
     incarnation: int
     write_id: str
@@ -85,18 +89,18 @@ class StagedWrite:
 
 class PromoteStatus(IntEnum):
     DONE = 0
-    """The partition's share is in its log, by this call or an earlier one, or there was none."""
+    """The partition's share is in its log, by this call or an earlier one, or nothing was staged."""
     MISSING = 1
     """The partition has no head here; nothing was changed."""
     SEALED = 2
     """Nothing was changed."""
     DELETED = 3
-    """What was staged is removed."""
+    """The partition is deleted; its staged batches are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promoted:
-    """`base` is None if nothing of the write is in the partition's log."""
+    """The result of a promotion. `base` is None if the partition's log holds nothing of the write."""
 
     status: PromoteStatus
     base: int | None = None
@@ -108,32 +112,33 @@ class StagingStore(Protocol):
     """Staged messages of one cell; the `staging` of a `PartitionStore`."""
 
     async def stage(self, batches: Sequence[StagedBatch]) -> None:
-        """One commit for all. One that is there already, by (pid, write id, attempt, number), stays as it is.
+        """Store batches in one commit. A batch that exists, by (pid, write id, attempt, number), is unchanged.
 
-        Durable when this returns. No reader sees any of it.
+        Durable when this returns. Readers do not see staged batches.
         """
         ...
 
     async def staged_count(self, pids: Sequence[int], write_id: str, attempts: Sequence[str]) -> int:
-        """How many messages these attempts have staged for the write in these partitions."""
+        """Return how many messages these attempts staged for the write in these partitions."""
         ...
 
     async def staged_pids(self, incarnation: int, write_id: str) -> list[int]:
-        """The topic's partitions for which anyone has staged anything for the write."""
+        """Return the partitions of the topic that have staged batches of the write."""
         ...
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
-        """Appends what the attempts staged for the partition, in their order and by number; removes what others did.
+        """Append the batches that the attempts staged for the partition, and remove those of other attempts.
 
-        One transaction. The second call appends nothing, also if something was staged in between. Offsets are dense,
-        as an append's are; the epoch is the head's.
+        Batches are appended in the order of the attempts, then by number, in one transaction. A second call appends
+        nothing, even if batches were staged in between. Offsets are dense, like those of an append; the epoch is the
+        head's.
         """
         ...
 
     async def staged_writes(self, older_than: timedelta, *, limit: int = 1000) -> list[StagedWrite]:
-        """Those to which nothing was added for so long, the oldest first."""
+        """Return writes that were not staged to for `older_than`, the oldest first."""
         ...
 
     async def promoted_trim(self, memory: timedelta = MARK_MEMORY) -> int:
-        """Forgets that writes were promoted, so long after."""
+        """Delete the marks of writes that were promoted longer than `memory` ago, and return how many."""
         ...

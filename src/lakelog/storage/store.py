@@ -1,8 +1,9 @@
-"""The storage seam of a cell: the partition store. The catalog's is in `catalog`, and is to be had here, too.
+"""Storage protocol of a cell: the partition store. The catalog's protocol is in `catalog` and is exported here, too.
 
-A store writes what was decided, in one statement or one short transaction; it makes no policy. Contracts stand here, on
-the methods; every implementation passes `tests/contract`. Stores hand out whole batches as bytes: the engine slices.
-A lost connection before anything was sent is `Unavailable`; after that it is `OutcomeUnknown`.
+A store writes decisions in one statement or one short transaction, and makes none itself. The contracts are the
+docstrings of the methods; `tests/contract` checks every implementation. Stores return whole batches as bytes, and the
+engine slices them. A connection lost before anything was sent raises `Unavailable`; after that it raises
+`OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 DEFAULT_CELL = 0
 PRODUCER_MEMORY = timedelta(hours=24)
 PRODUCER_BATCHES = 5
-"""How many of a producer's last batches into a partition are answered again with their offsets."""
+"""Number of a producer's last batches per partition whose repeats are answered with the first offsets."""
 TIER_GRACE = timedelta(seconds=60)
-"""So long hot batches stay beside the verified segment that holds them: readers who are at them finish."""
+"""How long hot batches are kept after a segment with them was verified, so that current readers can finish."""
 
 
 class HeadState(IntEnum):
-    """What may be done to a partition. Open -> sealed -> deleted; never back."""
+    """State of a partition: open, then sealed, then deleted. It never goes back."""
 
     OPEN = 0
     SEALED = 1
@@ -51,12 +52,12 @@ class Head:
     epoch: int
     appended_at: datetime
     total_bytes: int
-    """Bytes of payload ever appended: with a batch's `bytes_end` it says how much lies behind that batch."""
+    """Bytes of payload ever appended. Minus a batch's `bytes_end`, it is the size of everything after that batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedRun:
-    """A run of an append that a producer numbered. `start` is relative to the append's first message."""
+    """A run of messages that a producer numbered. `start` is relative to the first message of the append."""
 
     producer: bytes
     sequence: int
@@ -66,7 +67,7 @@ class SequencedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedMessage:
-    """A message of an append with an idempotency key, by its hash. `start` as in `SequencedRun`."""
+    """A message with an idempotency key, given by its hash. `start` is relative to the first message of the append."""
 
     key_hash: bytes
     start: int
@@ -74,7 +75,7 @@ class KeyedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """One hot batch to be: encoded bytes and how many messages they hold."""
+    """The content of a hot batch: encoded bytes and the number of messages."""
 
     data: bytes
     count: int
@@ -82,7 +83,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """All that one commit appends to one partition."""
+    """Everything that one commit appends to one partition."""
 
     pid: int
     epoch: int
@@ -97,7 +98,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """The append is durable: its messages have the offsets from `base`, in order."""
+    """A durable append. Its messages have consecutive offsets from `base`."""
 
     pid: int
     base: int
@@ -105,30 +106,30 @@ class Appended:
 
 
 class Refusal(IntEnum):
-    """Why nothing of an append was written."""
+    """Reason why an append was refused."""
 
     MISSING = 1
-    """The partition has no head here: not yet created, or another cell's."""
+    """The partition has no head in this cell: it is not created yet, or is in another cell."""
     CLOSED = 2
-    """Sealed or deleted."""
+    """The partition is sealed or deleted."""
     EPOCH = 3
     """Partitions were added since the caller read the topic."""
     PARTS = 4
-    """Some of its parts are duplicates or out of sequence: `verdicts` says which. Append the rest again."""
+    """Some parts are duplicates or out of sequence; see `verdicts`. Append the other parts again."""
 
 
 class Verdict(IntEnum):
-    """What is wrong with one sequenced run or keyed message."""
+    """Reason why a sequenced run or a keyed message was refused."""
 
     DUPLICATE = 1
     UNKNOWN_PRODUCER = 2
     GAP = 3
-    """The sequence skips at least one batch, or one that is older than the remembered ones."""
+    """The sequence skips at least one batch, or is older than the remembered batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartVerdict:
-    """The verdict on `sequenced[index]` or `keyed[index]`; a duplicate has the offset of its first message."""
+    """The verdict on `sequenced[index]` or `keyed[index]`. A duplicate has the offset of its first message."""
 
     keyed: bool
     index: int
@@ -138,7 +139,7 @@ class PartVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing of this append was written. Other appends of the same commit were not held up by it."""
+    """A refused append: nothing of it was written. Other appends of the same commit are not affected."""
 
     pid: int
     refusal: Refusal
@@ -147,7 +148,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """An idempotency key, by its hash, with what its first user wanted."""
+    """An idempotency key, given by its hash, with the body hash and the partition of its first use."""
 
     incarnation: int
     key_hash: bytes
@@ -157,7 +158,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotBatch:
-    """A stored batch, whole: it may begin before the offset that was asked for."""
+    """A whole stored batch. It may begin before the requested offset."""
 
     base: int
     count: int
@@ -173,9 +174,9 @@ class HotBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """What a read found: the head as it was, and batches without a gap from the offset asked for.
+    """The head at the time of the read, and batches without a gap from the requested offset.
 
-    Or the verified segment that holds the offset, and no batches: its file is the caller's to read.
+    If a verified segment holds the offset, the result has the segment and no batches, and the caller reads the file.
     """
 
     head: Head
@@ -185,7 +186,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRoll:
-    """The hot table that takes new batches: its number, its bytes on disk, its birth."""
+    """The hot table that takes new batches: its number, its size on disk and when it was created."""
 
     roll: int
     bytes: int
@@ -194,7 +195,7 @@ class ActiveRoll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
-    """Settings of PostgreSQL under which an acknowledged commit could be lost; empty when there are none."""
+    """Durability of PostgreSQL. `weak` lists the settings under which an acknowledged commit could be lost."""
 
     weak: Sequence[str]
     synchronous_standby: bool
@@ -203,7 +204,7 @@ class Durability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """How many rows a trim removed."""
+    """Number of rows that a trim deleted."""
 
     heads: int = 0
     producers: int = 0
@@ -211,7 +212,10 @@ class Trimmed:
 
 
 class PartitionStore(Protocol):
-    """Everything keyed by a partition, in one cell. Verbs are batch-first; none needs two partitions to be atomic."""
+    """Everything in one cell that is keyed by a partition.
+
+    Methods take many items at once. No method is atomic across partitions.
+    """
 
     @property
     def groups(self) -> GroupStore:
@@ -225,112 +229,120 @@ class PartitionStore(Protocol):
 
     @property
     def staging(self) -> StagingStore:
-        """Messages that wait for a decision."""
+        """Staged messages."""
         ...
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
-        """Makes heads at offset 0 where there are none. A head that exists, also a deleted one, stays as it is."""
+        """Create heads at offset 0 where there are none. Existing heads, even deleted ones, are unchanged."""
         ...
 
     async def heads_read(self, pids: Sequence[int]) -> list[Head]:
-        """The newest heads of those that exist, by pid."""
+        """Return the newest heads of the partitions that exist, sorted by pid."""
         ...
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        """Seals or deletes. Deleting raises the log start to the next offset. Safe to repeat; never reopens."""
+        """Seal or delete heads. Deleting raises the log start to the next offset. Safe to repeat; never reopens."""
         ...
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
-        """From now on, appends that name a lower epoch are refused. Safe to repeat."""
+        """Raise the epoch, so that appends with a lower epoch are refused. Safe to repeat."""
         ...
 
     async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Per (pid, offset): how many messages went out of reach. Never lowers, never passes the next offset."""
+        """Raise the log start of each (pid, offset), and return (pid, number of messages that became unreadable).
+
+        The log start never falls and never passes the next offset.
+        """
         ...
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
-        """One commit for all, one answer each, in the order given; at most one append per pid.
+        """Append in one commit and return one result each, in order; at most one append per pid.
 
-        Offsets are dense and in commit order; `appended_at` never falls within a partition. Each append is all or
-        nothing. Durable when this returns.
+        Offsets are dense and in commit order, and `appended_at` never falls within a partition. Each append is written
+        whole or not at all. Durable when this returns.
         """
         ...
 
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
-        """Per key, the reservation that holds: this one, or the earlier. First writer wins, across servers.
+        """Reserve keys, and return for each the reservation that holds: this one, or an earlier one.
 
-        Not `durable`: may be lost in a crash unless a later commit of this cell is durable. Enough when the message
-        itself goes to this same cell. A key may stand only once in a call.
+        The first writer wins, across servers. Without `durable`, a crash may lose the reservation unless a later
+        commit of this cell is durable; that is enough if the message goes to the same cell. Each key occurs once in a
+        call.
         """
         ...
 
     async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> ReadResult | None:
-        """Batches from the one that holds `offset`, at least one if there is any. None without a head.
+        """Return batches from the one that holds `offset`, at least one if there is any; None without a head.
 
-        Stops after the batch that reaches `max_messages` or `max_bytes`, or earlier: less is never the end of the log.
-        `OffsetOutOfRange` below the log start or above the next offset.
+        The result ends after the batch that reaches `max_messages` or `max_bytes`, or earlier: a short result does not
+        mean the end of the log. Raise `OffsetOutOfRange` below the log start or above the next offset.
         """
         ...
 
     async def read_many(
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
     ) -> list[ReadResult | OffsetOutOfRange | None]:
-        """`read` of many (pid, offset) at once, with the limits for each; each pid once. What it raises is answered."""
+        """Read many (pid, offset) like `read`, with the limits applied to each. Each pid occurs once.
+
+        An `OffsetOutOfRange` is returned, not raised.
+        """
         ...
 
     async def append_times(self, asks: Sequence[tuple[int, int]]) -> list[datetime | None]:
-        """Per (pid, offset), when the message was appended; None where the log does not hold it, or not any more.
+        """Return when the message at each (pid, offset) was appended; None if the log does not hold it.
 
-        A message in a cold segment counts as appended when the segment's first message was: no file is read for it.
+        A message in a cold segment has the time of the segment's first message, so that no file is read.
         """
         ...
 
     async def offset_at_time(self, pid: int, time: datetime) -> int:
-        """The first offset whose batch was appended at `time` or later; the next offset if there is none.
+        """Return the first offset whose batch was appended at `time` or later, or the next offset.
 
-        A cold segment counts as a whole: where the offset is inside of one, its first is answered.
+        A cold segment counts as a whole: if the offset is inside a segment, the segment's first offset is returned.
         """
         ...
 
     async def offset_at_bytes(self, pid: int, max_bytes: int) -> int:
-        """The lowest offset behind which at most `max_bytes` of whole batches lie; a segment counts as one batch."""
+        """Return the lowest offset with at most `max_bytes` of whole batches after it. A segment is one batch."""
         ...
 
     async def roll(self, expected: int | None = None) -> int:
-        """Begins a new hot table for every partition, if `expected` (when given) is still the active one.
+        """Create a new hot table for all partitions and return the number of the active roll.
 
-        The number of the active roll afterwards.
+        Does nothing if `expected` is given and is no longer the active roll.
         """
         ...
 
     async def roll_active(self) -> ActiveRoll: ...
 
     async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
-        """Drops hot tables in which everything is retired, except those that somebody holds. Never waits long.
+        """Drop hot tables in which everything is retired, and return their numbers.
 
-        Retired is what is below the log start, and what segments hold that were verified at least `grace` ago.
+        Batches are retired if they are below the log start or in segments that were verified at least `grace` ago.
+        Tables that are in use are left for the next call, so that this never waits long.
         """
         ...
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
-        """Forgets old head rows (never the newest), producers and idempotency keys (24 h, or as the topic says)."""
+        """Delete old head rows (never the newest), producers and idempotency keys (after 24 h or the topic's time)."""
         ...
 
     async def clock(self) -> datetime:
-        """The database's time: the only `now` that a decision may use."""
+        """Return the database's time, the only clock that decisions use."""
         ...
 
     async def durability(self) -> Durability: ...
 
     async def announce(self, pids: Collection[int]) -> None:
-        """Tells other processes that these partitions grew. May be lost: it only makes waiting shorter.
+        """Notify other processes that these partitions grew. A negative number, -group_id, means a changed group.
 
-        A negative number, -group_id, says that the group changed.
+        A notification may be lost: it only shortens waiting.
         """
         ...
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        """Partitions that other processes announced; an empty set after a reconnect means: any may have grown."""
+        """Yield the partitions that other processes announced. An empty set follows a reconnect: any may have grown."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Assignors: how the partitions of topics are shared out among a group's members. Pure; one module per policy."""
+"""Assignors: policies that distribute the partitions of topics among the members of a group. Pure functions."""
 
 from lakelog.coordinator.assignors.balancer import Assignment, MemberTopics, PartitionCounts, Policy, idle
 from lakelog.coordinator.assignors.policies import POLICIES

@@ -1,8 +1,8 @@
-"""What all assignors take and give, and the table in which they work it out.
+"""The types of all assignors, and the table in which they balance partitions.
 
-A policy takes the members with their topics, the eldest first, how many partitions each topic has, and who has what
-now. It gives every member its share: at most one partition more or less than any other with the same topics. The same
-input always gives the same shares.
+A policy takes the members with their topics, oldest first, the number of partitions of each topic, and the current
+assignment. It returns a new assignment in which members with the same topics differ by at most one partition. The same
+input always gives the same assignment.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MemberTopics = Mapping[str, Sequence[str]]
-"""The topics of each member. The order of members counts: what cannot be shared evenly goes to the first."""
+"""Topics by member. The order of members matters: partitions that cannot be shared evenly go to the first members."""
 PartitionCounts = Mapping[str, int]
-"""Partitions by topic; a topic that is not here has none."""
+"""Number of partitions by topic. A topic that is missing has none."""
 Assignment = Mapping[str, Mapping[str, Sequence[int]]]
-"""Partitions by topic, ascending, by member. A member without any is here too, with no topic."""
+"""Ascending partitions by topic, by member. A member without partitions has an empty mapping."""
 Policy = Callable[[MemberTopics, PartitionCounts, Assignment], Assignment]
 
 
 def idle(assignment: Assignment) -> list[str]:
-    """Those who got no partition: there are more members than partitions."""
+    """Return the members without a partition, because there are more members than partitions."""
     return [member_id for member_id, share in assignment.items() if not share]
 
 
 class Balancer:
-    """Members by their place in the order, what each has so far, and who reads which topic."""
+    """Members by their position in the order, their partitions so far, and the readers of each topic."""
 
     def __init__(self, members: MemberTopics, counts: PartitionCounts) -> None:
         self.members = list(members)
@@ -37,9 +37,9 @@ class Balancer:
         for place, topics in enumerate(self.topics):
             for topic in topics:
                 readers.setdefault(topic, []).append(place)
-        # Topics with few readers come first: the others then even out what these could not.
+        # Topics with few readers come first, so that the other topics can even out the rest.
         order = sorted((len(places), topic) for topic, places in readers.items() if counts.get(topic, 0) > 0)
-        # Most topics have the same readers. Those share one object: there is then one set of them to look at.
+        # Most topics have the same readers and share one tuple, so that there is one set of readers to check.
         same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.readers = {topic: same.setdefault(tuple(readers[topic]), tuple(readers[topic])) for _, topic in order}
 
@@ -49,7 +49,7 @@ class Balancer:
             self.load[place] += len(partitions)
 
     def take(self, place: int, topic: str) -> int:
-        """The partition of the topic that the member got last, taken away; of those that it had before, the highest."""
+        """Remove and return the partition of the topic that the member got last, or the highest of its earlier ones."""
         partitions = self.held[place][topic]
         last = partitions.pop()
         if not partitions:
@@ -58,11 +58,11 @@ class Balancer:
         return last
 
     def least(self, places: Iterable[int]) -> int:
-        """Who has the least; of several the eldest."""
+        """Return the member with the fewest partitions; the oldest of several."""
         return min(places, key=self.load.__getitem__)
 
     def deal(self, topic: str, partitions: Iterable[int]) -> None:
-        """One after another, each to who has the least."""
+        """Give each partition to the member with the fewest partitions."""
         least = [(self.load[place], place) for place in self.readers[topic]]
         heapq.heapify(least)
         for partition in partitions:

@@ -1,11 +1,10 @@
-"""Which assignor stands behind which name."""
+"""Assignors by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from lakelog.coordinator.assignors.balancer import Policy
-from lakelog.coordinator.assignors.cooperative import assign as cooperative
 from lakelog.coordinator.assignors.range import assign as by_range
 from lakelog.coordinator.assignors.round_robin import assign as round_robin
 from lakelog.coordinator.assignors.sticky import assign as sticky
@@ -15,5 +14,8 @@ POLICIES: Mapping[Assignor, Policy] = {
     Assignor.RANGE: by_range,
     Assignor.ROUND_ROBIN: round_robin,
     Assignor.STICKY: sticky,
-    Assignor.COOPERATIVE: cooperative,
+    # Elsewhere, `sticky` stops all members during a rebalance and `cooperative-sticky` only those that give up
+    # partitions. No assignor here stops other members, so both names mean the same. Both exist for settings that
+    # users bring along.
+    Assignor.COOPERATIVE: sticky,
 }

@@ -1,4 +1,4 @@
-"""Range: neighbouring partitions of a topic go to the same member. Simple to foresee; takes no heed of who had what."""
+"""Range: neighbouring partitions of a topic go to the same member. Predictable; ignores the current assignment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """Topic by topic. What is left over in a topic goes to those who have the least so far, not always to the first."""
+    """Assign topic by topic. The remainder of a topic goes to the members with the fewest partitions so far."""
     shares = Balancer(members, counts)
     for topic, places in shares.readers.items():
         each, over = divmod(counts[topic], len(places))

@@ -1,4 +1,4 @@
-"""Round-robin: partitions are dealt out one by one. Spreads neighbours; takes no heed of who had what."""
+"""Round-robin: partitions are assigned one by one. Spreads neighbours; ignores the current assignment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """Each partition goes to who has the least. With equal topics that is once around after another."""
+    """Give each partition to the member with the fewest. With equal topics, members take turns."""
     shares = Balancer(members, counts)
     for topic in shares.readers:
         shares.deal(topic, range(counts[topic]))

@@ -1,4 +1,4 @@
-"""Sticky: everyone keeps what they have, except what has to move for the shares to be even."""
+"""Sticky: members keep their partitions, except those that must move for an even assignment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """What nobody has goes to who has the least; then whoever has two more than another gives one to that one."""
+    """Give free partitions to the members with the fewest, then move partitions while members differ by two or more."""
     shares = Balancer(members, counts)
     taken = _keep(shares, present)
     for topic in shares.readers:
@@ -19,7 +19,7 @@ def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) 
 
 
 def _keep(shares: Balancer, present: Assignment) -> dict[str, set[int]]:
-    """Gives members what they have and may still have; which partitions that are."""
+    """Give members the partitions that they may keep, and return those partitions by topic."""
     taken: dict[str, set[int]] = {topic: set() for topic in shares.readers}
     for place, member_id in enumerate(shares.members):
         for topic, partitions in present.get(member_id, {}).items():
@@ -31,9 +31,10 @@ def _keep(shares: Balancer, present: Assignment) -> dict[str, set[int]]:
 
 
 def _even_out(shares: Balancer) -> bool:
-    """One pass from those with the most down; whether anything moved. Ends: every move makes the shares more even.
+    """Move partitions in one pass, from the member with the most down, and return whether any moved.
 
-    A second pass is needed only where members have different topics: a move may make room for one that was in vain.
+    Every move makes the assignment more even, so the passes end. A second pass is needed only if members have
+    different topics: a move may enable another one that was impossible before.
     """
     moved = False
     most = [(-load, place) for place, load in enumerate(shares.load)]
@@ -56,7 +57,7 @@ def _even_out(shares: Balancer) -> bool:
 
 
 def _taker(shares: Balancer, giver: int) -> int | None:
-    """Who has the least of those who could read something of the giver's, if that is at least two less."""
+    """Return the member with the fewest partitions that reads a topic of the giver, if it has at least two fewer."""
     distinct = {id(shares.readers[topic]): shares.readers[topic] for topic in shares.held[giver]}
     least = [shares.least(places) for places in distinct.values()]
     taker = min(least, key=lambda place: (shares.load[place], place), default=giver)
@@ -64,7 +65,7 @@ def _taker(shares: Balancer, giver: int) -> int | None:
 
 
 def _topic(shares: Balancer, giver: int, taker: int) -> str:
-    """The topic of which the giver has the most more than the taker: so that each topic is spread too."""
+    """Return the topic in which the giver exceeds the taker most, so that each topic is spread, too."""
     held, others = shares.held[giver], shares.held[taker]
     common = [topic for topic in held if topic in shares.topics[taker]]
     return max(common, key=lambda topic: (len(held[topic]) - len(others.get(topic, ())), topic))

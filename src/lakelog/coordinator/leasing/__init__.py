@@ -1,6 +1,6 @@
-"""Leases: who works on which messages of a partition, what became of them, and how far the group is.
+"""Leasing: which owner holds which messages of a partition, their outcomes, and the progress of the group.
 
-`step` decides, `apply` changes. A cursor group's position is the frontier of such a state, without leases.
+`step` decides and `apply` changes the state. The position of a cursor group is the frontier of a state without leases.
 """
 
 from lakelog.coordinator.leasing.applying import apply

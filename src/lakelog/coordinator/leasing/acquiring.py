@@ -1,6 +1,6 @@
-"""Who gets which messages: suspects alone, due retries, messages whose key is free again, then new ones.
+"""Selects messages for a lease: suspects alone, due retries, messages whose key is free again, then new messages.
 
-A message of a blocked key is skipped, not waited for: one slow key holds up no other.
+Messages of a blocked key are skipped, so that one slow key does not delay other keys.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from lakelog.coordinator.leasing.step import StepInProgress
 
 ALONE_WITHIN_MS = 10_000
-"""So long a suspect waits for an owner that can be alone with it; where nobody ever is, it then goes with others."""
+"""How long a suspect waits for an owner that can hold it alone. After that it is delivered with other messages."""
 PARTITION_KEY = 1
 """Under partition order all messages have one key."""
 
 
 @dataclass(slots=True)
 class _Pick:
-    """Messages chosen so far, and what was passed over on the way."""
+    """Messages selected so far, and the messages that were passed."""
 
     keys: dict[int, int] = field(default_factory=dict)
-    """By offset: of messages that were waiting or skipped, and so are below the frontier."""
+    """Keys by offset, of selected messages that were waiting or skipped and so are below the frontier."""
     fresh: list[int] = field(default_factory=list)
-    """New messages, ascending."""
+    """Offsets of selected new messages, ascending."""
     fresh_keys: list[int] = field(default_factory=list)
     frontier: int = 0
     room: int = 0
-    """How many more the window lets in; one that waited is in it already."""
+    """How many more messages fit into the window. Waiting messages are already counted."""
     look_ahead: int = 0
-    """How many more may be skipped."""
+    """How many more messages may be skipped."""
     skipped: dict[int, list[int]] = field(default_factory=dict)
     filtered: int = 0
     expired: int = 0
@@ -60,7 +60,7 @@ def take(decision: StepInProgress, operation: AcquireMessages) -> Granted | Noth
             return suspect
     pick = _Pick(frontier=state.frontier, room=decision.config.window - state.open_count - len(state.waiting))
     _due(decision, operation, pick)
-    # At once each time: what expired blocks its key no longer, and what is behind it can be handed out now.
+    # After each selection: an expired message no longer blocks its key, so later messages can be delivered.
     _lapse(decision, pick)
     _ready(decision, operation, pick)
     _lapse(decision, pick)
@@ -69,13 +69,13 @@ def take(decision: StepInProgress, operation: AcquireMessages) -> Granted | Noth
 
 
 def _repeated(decision: StepInProgress, operation: AcquireMessages) -> Granted | None:
-    """The lease that this same request got before, if its answer was lost."""
+    """Return the lease that the same request got before, if its reply was lost."""
     if not operation.request:
         return None
     for lease in decision.state.held_by(operation.owner):
         if lease.request == operation.request and lease.until_ms > decision.now:
             decision.before(lease.until_ms)
-            # Also where one call is decided twice: the lease may be that of a call at another server all the same.
+            # Even if one call is decided twice: the lease may belong to a call at another server.
             if not lease.reissued:
                 decision.emit(events.LeaseExtended(lease.token, lease.until_ms, False, True))
             return _granted(decision, lease)
@@ -140,7 +140,7 @@ def _fresh(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) ->
 
 
 def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
-    """The keys that count under the group's order, of the candidates from the first offset to the end."""
+    """Return the keys of the candidates from `first` to `end`, as the group's order sees them."""
     candidates = decision.context.candidates
     if decision.config.order is Order.KEY:
         return candidates.keys[first - candidates.start : end - candidates.start]
@@ -148,7 +148,7 @@ def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
 
 
 def _scan(decision: StepInProgress, pick: _Pick, want: int) -> None:
-    """As many at once as are wanted: most often none of them is of a blocked key, and all are chosen."""
+    """Select up to `want` new messages in chunks. Usually no key of a chunk is blocked, and all are selected."""
     state, candidates = decision.state, decision.context.candidates
     has_fates = bool(candidates.passed or candidates.expires)
     pick.look_ahead = decision.config.look_ahead - state.skipped_count
@@ -169,10 +169,7 @@ def _scan(decision: StepInProgress, pick: _Pick, want: int) -> None:
 
 
 def _look_at_each(decision: StepInProgress, pick: _Pick, keys: Sequence[int], blocked: set[int]) -> bool:
-    """Message by message: filtered, expired, skipped because its key is blocked, or chosen.
-
-    False: no more may be skipped.
-    """
+    """Filter, expire, skip or select each message of a chunk. Return False if no more messages may be skipped."""
     candidates = decision.context.candidates
     has_fates = bool(candidates.passed or candidates.expires)
     for offset, key in enumerate(keys, pick.frontier):
@@ -243,7 +240,8 @@ def _lease(decision: StepInProgress, operation: AcquireMessages, pick: _Pick, *,
         to_ranges(offsets),
         pack_keys(keys),
         suspect,
-        # Whoever does not isolate gets a suspect with empty hands only, and nothing else while it holds it.
+        # A consumer that does not isolate suspects receives one only when it holds no other lease, and nothing else
+        # until it answers.
         suspect and not operation.isolates,
         [n for offset in offsets if offset in expires for n in (offset, expires[offset])] if expires else [],
     )

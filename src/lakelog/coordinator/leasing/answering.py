@@ -1,7 +1,7 @@
-"""What owners say about leased messages: acked, discarded, given back, still at work.
+"""Answers about leased messages: ack, discard, nack, release and extend.
 
-A lease that is over, of another owner or unknown refuses all of it, and nothing changes. A repeat of what was said
-before gets the same answer again, as long as the lease is remembered.
+An answer about a lease that is expired, unknown or of another owner is refused and changes nothing. A repeated answer
+gets the same reply again while the lease is remembered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAME = {
     ReturnKind.RELEASE: (DeliveryOutcome.RELEASED,),
     ReturnKind.FATAL_NACK: (DeliveryOutcome.DEAD,),
 }
-"""What became of a message that was given back: a repeat is recognised by it."""
+"""Outcomes of a returned message, by which a repeated answer is recognised."""
 _DONE = Accepted()
 _FINAL = (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED, DeliveryOutcome.DEAD)
 
@@ -60,7 +60,7 @@ def give_back(decision: StepInProgress, operation: ReturnMessages) -> Accepted:
     if isinstance(lease, ClosedLease):
         _check_repeated(lease, operation.ranges, same)
     elif operation.orphaned and lease.reissued:
-        # Whoever repeated the request has it.
+        # The call that repeated the request has the lease.
         return _DONE
     else:
         named = _open_of(lease, operation.ranges, same)
@@ -81,14 +81,14 @@ def extend(decision: StepInProgress, operation: ExtendLease) -> Accepted:
     if not isinstance(lease, Lease):
         raise LeaseLost()
     until = max(lease.until_ms, decision.now + operation.lease_ms)
-    # Nobody is alone with several: were it believed, the innocent among them would fail with the guilty.
+    # An owner of several messages is not alone with one: otherwise messages that did no harm would fail, too.
     alone = operation.alone and not lease.alone and len(lease.open) == 1
     if until != lease.until_ms or alone:
         decision.emit(events.LeaseExtended(lease.token, until, alone))
     return Accepted(until_ms=until)
 
 
-# Going back -----------------------------------------------------------------------------------------------------------
+# Returned messages ----------------------------------------------------------------------------------------------------
 
 
 def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation: ReturnMessages) -> None:
@@ -99,7 +99,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
         key = lease.open[offset]
         failures = state.failures(offset) + 1
         if key in blocked:
-            # It goes back with the earlier one of its key, which alone counts as failed.
+            # It is returned with the earlier message of its key. Only the earlier one counts as failed.
             continue
         if operation.kind is ReturnKind.FATAL_NACK or failures > retries.max:
             dying[offset] = failures
@@ -119,7 +119,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
 
 
 def _nacked(decision: StepInProgress, lease: Lease | ClosedLease, operation: ReturnMessages) -> Accepted:
-    """What became of the messages of a nack, also of one that is repeated."""
+    """Return what happened to the messages of a nack, also of a repeated one."""
     died, waiting = lease.done.get(DeliveryOutcome.DEAD, []), decision.state.waiting
     named = {offset for first, end in operation.ranges for offset in range(first, end)}
     dues = [waiting[offset].due_ms for offset in named if offset in waiting]
@@ -133,7 +133,7 @@ def _nacked(decision: StepInProgress, lease: Lease | ClosedLease, operation: Ret
 def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_ms: int) -> None:
     cut = bisect_left(offsets, decision.context.log_start)
     if cut:
-        # Nobody gets these again, they end with this step: the later ones of their keys stay with the owner.
+        # These are cut in this step and not delivered again, so later messages of their keys stay with the owner.
         gone = [n for offset in offsets[:cut] for n in (offset, decision.now, 0, 0)]
         decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.RELEASED, gone, []))
         offsets = offsets[cut:]
@@ -144,9 +144,9 @@ def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_m
 
 
 def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
-    """Of messages that go back: those that are first of their key, and those behind others.
+    """Split returned messages into those that are first of their key, and those after them.
 
-    Later ones of the same keys go back too: a message must not stay open behind one that is not.
+    Later messages of the same keys are returned, too: a message must not stay open after one that is not.
     """
     if lease.open.is_one_each or all(lease.open.of_key(lease.open[offset]) <= 1 for offset in offsets):
         return offsets, []
@@ -167,11 +167,11 @@ def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
     return fronts, back
 
 
-# Finding the lease that is meant --------------------------------------------------------------------------------------
+# Finding the lease ----------------------------------------------------------------------------------------------------
 
 
 def _lease_of(decision: StepInProgress, owner: str, token: int | None, ranges: Ranges) -> Lease | ClosedLease:
-    """The owner's lease, still running, or closed and remembered."""
+    """Return the owner's lease: running, or closed and remembered."""
     running = _running(decision, owner, token, ranges)
     if running is not None:
         return running
@@ -199,9 +199,10 @@ def _running(decision: StepInProgress, owner: str, token: int | None, ranges: Ra
 
 
 def _by_outcome(state: DeliveryState, owner: str, token: int, ranges: Ranges) -> ClosedLease:
-    """A closed lease whose messages all had one outcome, where only that is remembered: neither its owner nor offsets.
+    """Return a closed lease of which only the single outcome of all messages is remembered.
 
-    What is named has to be something that can have had the outcome: else the caller means another lease.
+    Its owner and offsets are unknown, so the given offsets must be able to have had this outcome. Otherwise the caller
+    means another lease.
     """
     outcome = state.closed.outcome(token)
     if outcome is None:
@@ -216,36 +217,36 @@ def _by_outcome(state: DeliveryState, owner: str, token: int, ranges: Ranges) ->
 
 
 def _ended(lease: Lease) -> ClosedLease:
-    """Return a lease past its end as `expire` will close it: only what was said before its end counts."""
+    """Return an expired lease as `expire` will close it: only answers from before its end count."""
     return ClosedLease(lease.owner, lease.until_ms, {**lease.done, DeliveryOutcome.EXPIRED: list(lease.open.ranges)})
 
 
 def _holding(decision: StepInProgress, owner: str, ranges: Ranges) -> Lease | None:
-    """Without a token: the lease that holds the first offset, whoever has it."""
+    """Return the lease that holds the first offset, of any owner. Used without a token."""
     if not ranges:
-        raise InvalidRequest("Say which messages, or which lease.")
+        raise InvalidRequest("The request names no messages and no lease. Give offsets or a lease token.")
     first, state = ranges[0][0], decision.state
     mine = state.held_by(owner)
     for lease in [*mine, *state.leases.values()]:
         if first in lease.open:
             return lease
-    # The owner's own lease in which it was answered already.
+    # The owner's lease in which the offset is already answered.
     return next((lease for lease in mine if _has(lease.done, first)), None)
 
 
 def _closed_with(decision: StepInProgress, owner: str, offset: int) -> ClosedLease | None:
-    """The owner's last closed lease that had the offset."""
+    """Return the owner's last closed lease that had the offset."""
     for closed in reversed(decision.state.closed.details.values()):
         if closed.owner == owner and _has(closed.done, offset):
             return closed
     return None
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# Checks ---------------------------------------------------------------------------------------------------------------
 
 
 def _open_of(lease: Lease, ranges: Ranges, same: Sequence[DeliveryOutcome]) -> list[int]:
-    """The open ones of these offsets, as flat ranges; the others must have had the same outcome before."""
+    """Return the open offsets as flat ranges. The other offsets must already have the same outcome."""
     named = _joined(ranges)
     if len(named) == 2 and _is_within(lease.open.ranges, *named):
         return named
@@ -265,7 +266,7 @@ def _open_of(lease: Lease, ranges: Ranges, same: Sequence[DeliveryOutcome]) -> l
 
 
 def _joined(ranges: Ranges) -> list[int]:
-    """Ranges in any order as flat (first, end) pairs, ascending and apart."""
+    """Return ranges in any order as ascending, separate flat (first, end) pairs."""
     found: list[int] = []
     for first, end in sorted(ranges):
         if found and first <= found[-1]:
@@ -276,19 +277,19 @@ def _joined(ranges: Ranges) -> list[int]:
 
 
 def _is_within(ranges: list[int], first: int, end: int) -> bool:
-    """Whether all offsets from the first to the end are in one of the flat ranges."""
+    """Return whether one of the flat ranges holds all offsets from `first` to `end`."""
     at = bisect_left(ranges, first + 1)
     return at % 2 == 1 and end <= ranges[at]
 
 
 def _below(ranges: list[int], end: int) -> list[int]:
-    """The part of flat ranges that lies below the end."""
+    """Return the part of flat ranges below `end`."""
     at = bisect_left(ranges, end)
     return [*ranges[:at], end] if at % 2 else ranges[:at]
 
 
 def _check_repeated(closed: ClosedLease, ranges: Ranges, same: Sequence[DeliveryOutcome]) -> None:
-    """Refuses an answer that the lease did not get before it was closed."""
+    """Refuse an answer that the lease did not get before it was closed."""
     known = sum(map(size, closed.done.values()))
     for first, end in ranges:
         if end - first > known or not all(_had(closed.done, offset, same) for offset in range(first, end)):
@@ -296,14 +297,14 @@ def _check_repeated(closed: ClosedLease, ranges: Ranges, same: Sequence[Delivery
 
 
 def _check_through(closed: ClosedLease, end: int, outcome: DeliveryOutcome) -> None:
-    """Refuses an answer about everything below the end, unless the lease ended by such answers, and not by time."""
+    """Refuse an answer about everything below `end`, unless the lease ended by such answers and did not expire."""
     answered, lost = closed.done.get(outcome, [end]), closed.done.get(DeliveryOutcome.EXPIRED, [end])
     if answered[0] >= end or lost[0] < end:
         raise LeaseLost()
 
 
 def _check_order(decision: StepInProgress, lease: Lease, named: list[int]) -> None:
-    """Refuses an answer while an earlier message of the same key is open and stays open."""
+    """Refuse an answer if an earlier message of the same key stays open."""
     if decision.config.order is Order.NONE or lease.open.is_one_each or named == lease.open.ranges:
         return
     leaving = Counter(key for first, end in pairs(named) for key in lease.open.keys_between(first, end) if key)

@@ -1,6 +1,6 @@
-"""`apply`: the only thing that changes a group's progress, also when a journal is replayed.
+"""`apply` changes a delivery state by an event, in a step and in a replay of the journal. Nothing else changes it.
 
-An event is a fact: nothing here depends on policy, time or chance.
+Events are facts: nothing here depends on policy, time or chance.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lakelog.coordinator.leasing.state import DeliveryHistory, DeliveryState, Le
 
 
 def apply(state: DeliveryState, event: AnyEvent, at: int) -> None:
-    """Changes the state by one event of a commit that was decided at that time."""
+    """Apply one event of a commit that was decided at this time."""
     _APPLY[type(event)](state, event, at)
 
 
 def index(state: DeliveryState) -> None:
-    """Builds the indexes of a state that was just read."""
+    """Build the indexes of a state that was just decoded."""
     state.open_count = 0
     for lease in state.leases.values():
         _index_lease(state, lease)
@@ -35,7 +35,7 @@ def index(state: DeliveryState) -> None:
     state.closed.measure()
 
 
-# What each event does -------------------------------------------------------------------------------------------------
+# One function per event -----------------------------------------------------------------------------------------------
 
 
 def _leased(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
@@ -50,8 +50,8 @@ def _leased(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
         OpenMessages(list(event.ranges), unpack_keys(event.keys)),
     )
     for other in state.held_by(event.owner):
-        # Whoever holds something else is not alone with it. But the owner of a suspect gets more only if it keeps the
-        # suspect apart: what it said about that one still holds.
+        # An owner with another lease is not alone with this one. But the owner of a suspect gets more messages only if
+        # it isolates the suspect, so the suspect's lease stays alone.
         other.alone = other.alone and other.suspect
     frontier = state.frontier
     if event.ranges[0] < frontier:
@@ -131,7 +131,7 @@ def _extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> Non
     lease = state.leases[event.token]
     lease.reissued = lease.reissued or event.reissued
     if event.until != lease.until_ms:
-        # Once for each time: `over` gives a lease as often as it is in the heap.
+        # Pushed once per end time: `over` returns a lease as often as it is in the heap.
         lease.until_ms = event.until
         heapq.heappush(state._until, (event.until, event.token))
     if event.alone:
@@ -198,11 +198,11 @@ _APPLY: dict[type[Any], Callable[[DeliveryState, Any, int], None]] = {
 }
 
 
-# Parts of the above ---------------------------------------------------------------------------------------------------
+# Shared steps ---------------------------------------------------------------------------------------------------------
 
 
 def cut_below(state: DeliveryState, log_start: int) -> list[int]:
-    """Return the waiting and skipped messages below the offset: those that are cut with what lies below it."""
+    """Return the waiting and skipped messages below the offset."""
     found = [offset for offset in state.waiting if offset < log_start]
     for offsets in state.skipped.values():
         found += offsets[: bisect_left(offsets, log_start)]
@@ -210,7 +210,7 @@ def cut_below(state: DeliveryState, log_start: int) -> list[int]:
 
 
 def _close_all(state: DeliveryState, lease: Lease, outcome: int) -> None:
-    """Takes all messages out of the lease that are in it."""
+    """Remove all open messages from the lease."""
     done = lease.done.setdefault(outcome, [])
     if done:
         for first, end in pairs(lease.open.ranges):
@@ -222,14 +222,14 @@ def _close_all(state: DeliveryState, lease: Lease, outcome: int) -> None:
 
 
 def _close(state: DeliveryState, lease: Lease, first: int, end: int, outcome: int) -> None:
-    """Takes messages of one range out of the lease."""
+    """Remove the messages of one range from the lease."""
     add_range(lease.done.setdefault(outcome, []), first, end)
     state.open_count -= end - first
     _free(state, lease.open.take(first, end))
 
 
 def _free(state: DeliveryState, keys: Collection[int]) -> None:
-    """Of these keys no message is open any more."""
+    """Mark keys as free of open messages."""
     state._open_keys.difference_update(keys)
     if state.skipped:
         for key in keys:
@@ -238,7 +238,7 @@ def _free(state: DeliveryState, keys: Collection[int]) -> None:
 
 
 def _give_up(state: DeliveryState, lease: Lease, offset: int, outcome: int) -> int:
-    """Takes one message out of the lease that is delivered again later; its key."""
+    """Remove a message that will be redelivered from the lease, and return its key."""
     key = lease.open[offset]
     _close(state, lease, offset, offset + 1, outcome)
     state.histories.setdefault(offset, DeliveryHistory())
@@ -258,7 +258,7 @@ def _end_if_empty(state: DeliveryState, lease: Lease, at: int) -> None:
 
 
 def _take_back(state: DeliveryState, offset: int, key: int) -> None:
-    """A message below the frontier is delivered: it was waiting, or skipped."""
+    """Deliver a message below the frontier, which was waiting or skipped."""
     if not _unwait(state, offset):
         _unskip(state, offset, key)
     tally = state.histories.get(offset)
@@ -268,7 +268,7 @@ def _take_back(state: DeliveryState, offset: int, key: int) -> None:
 
 
 def _drop(state: DeliveryState, offsets: list[int]) -> None:
-    """Messages that waited or were skipped have ended."""
+    """Remove waiting and skipped messages that have ended."""
     were_skipped = {offset for offset in offsets if not _unwait(state, offset)}
     if were_skipped:
         found = [(key, offset) for key, those in state.skipped.items() for offset in those if offset in were_skipped]
@@ -313,7 +313,7 @@ def _forget(state: DeliveryState, offset: int) -> None:
 
 
 def _look(state: DeliveryState, key: int) -> None:
-    """Keeps the index of ready keys: those with skipped messages and nothing in front of them."""
+    """Update the index of ready keys: those with skipped messages and no earlier open or waiting message."""
     if key in state.skipped and key not in state._open_keys and key not in state._waiting_keys:
         state._ready[key] = None
     else:

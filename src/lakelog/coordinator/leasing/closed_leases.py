@@ -1,9 +1,9 @@
-"""Closed leases, as far as they are remembered, so that a repeated answer is recognised.
+"""Closed leases that are remembered so that a repeated answer is recognised.
 
-A *detail* says what became of each message of a lease. Details are kept of the last leases, as many as fit. Of every
-lease one byte is kept for at least a minute, because most leases end with one outcome for all of their messages. The
-tokens of a partition are consecutive, so the bytes are kept in blocks. A block is forgotten as a whole, a minute after
-the last of its leases was closed. A lease that is closed later than that begins its block again.
+A *detail* holds the outcome of each message of a lease. Details of the newest leases are kept, as many as fit. One byte
+per lease is kept for at least a minute, because most leases end with one outcome for all of their messages. The tokens
+of a partition are consecutive, so the bytes are kept in blocks. A whole block is dropped a minute after the last of its
+leases was closed. A lease that is closed later starts its block again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from enum import IntEnum
 from itertools import islice
 
 BLOCK = 2048
-"""So many tokens are in one block."""
+"""Number of tokens in a block."""
 CHECK_AFTER = 64
-"""Old leases are looked for when so many more are closed."""
+"""Number of closed leases after which old ones are searched for."""
 _MIXED = 7
 """The byte of a lease whose messages had different outcomes."""
 _SPARE_BYTES = 4096
-"""Where details are too large, so much more is dropped, so that they are not too large again with the next lease."""
+"""If details are too large, this many more bytes are dropped, so that the next lease does not exceed it again."""
 
 
 class DeliveryOutcome(IntEnum):
-    """How a message left a lease."""
+    """How the delivery of a message ended."""
 
     ACKED = 1
     DISCARDED = 2
@@ -37,13 +37,13 @@ class DeliveryOutcome(IntEnum):
 
 @dataclass(slots=True)
 class ClosedLease:
-    """The detail of a closed lease: its answered offsets, as flat ranges, by `DeliveryOutcome`."""
+    """The detail of a closed lease: answered offsets, as flat ranges, by `DeliveryOutcome`."""
 
     owner: str
     at_ms: int
     done: dict[int, list[int]]
     size: int = field(init=False)
-    """The number of bytes that it takes in a snapshot, at most."""
+    """Maximum number of bytes in a snapshot."""
 
     def __post_init__(self) -> None:
         self.size = 24 + len(self.owner.encode()) + sum([6 + 9 * len(ranges) for ranges in self.done.values()])
@@ -51,11 +51,11 @@ class ClosedLease:
 
 @dataclass(slots=True)
 class OutcomeBlock:
-    """The outcomes of leases with consecutive tokens. 0: the lease is open, or its outcome is not known."""
+    """The outcomes of leases with consecutive tokens. 0 means that the lease is open or its outcome is unknown."""
 
     outcomes: bytearray
     closed_ms: int
-    """When the last of them was closed."""
+    """When the last of the leases was closed."""
     _packed: bytes | None = None
 
     def note(self, place: int, outcome: int, at_ms: int) -> None:
@@ -64,16 +64,16 @@ class OutcomeBlock:
         self._packed = None
 
     def pack(self) -> bytes:
-        """Return the outcomes as a snapshot has them. Most blocks no longer change, and are packed once."""
+        """Return the outcomes as stored in a snapshot. Most blocks no longer change and are packed once."""
         if self._packed is None:
-            # Without a search for matches: those are no shorter than the 3 bits that an outcome takes at most.
+            # Run-length encoding only: matches would not be shorter than the 3 bits of an outcome.
             packing = zlib.compressobj(wbits=-zlib.MAX_WBITS, strategy=zlib.Z_RLE)
             self._packed = packing.compress(self.outcomes) + packing.flush()
         return self._packed
 
     @property
     def size(self) -> int:
-        """The number of bytes that it takes in a snapshot, at most."""
+        """Return the maximum number of bytes in a snapshot."""
         return 24 + (len(self._packed) if self._packed is not None else 64 + 3 * len(self.outcomes) // 8)
 
 
@@ -83,18 +83,18 @@ def unpacked(packed: bytes, closed_ms: int) -> OutcomeBlock:
 
 @dataclass(slots=True)
 class ClosedLeases:
-    """Details by token, in the order in which the leases were closed; blocks by number, in that in which they began."""
+    """Details by token, in the order of closing, and blocks by number, in the order of creation."""
 
     details: dict[int, ClosedLease] = field(default_factory=dict)
     blocks: dict[int, OutcomeBlock] = field(default_factory=dict)
     _unchecked: int = 0
-    """How many were closed since `old` was asked."""
+    """Number of leases closed since the last call of `old`."""
     _detail_bytes: int = 0
     _block_bytes: int = 0
-    """In a snapshot, at most."""
+    """Maximum sizes in a snapshot."""
 
     def note(self, token: int, closed: ClosedLease) -> None:
-        """Remembers a lease that has just been closed."""
+        """Add a lease that was just closed."""
         self.details[token] = closed
         self._detail_bytes += closed.size
         self._unchecked += 1
@@ -108,30 +108,30 @@ class ClosedLeases:
         self._block_bytes += block.size
 
     def outcome(self, token: int) -> DeliveryOutcome | None:
-        """Return the one outcome of all messages of a lease; None if there were several, or it is not known."""
+        """Return the single outcome of all messages of a lease; None if there were several or it is unknown."""
         number, place = divmod(token, BLOCK)
         block = self.blocks.get(number)
         found = block.outcomes[place] if block is not None else 0
         return DeliveryOutcome(found) if found and found != _MIXED else None
 
     def measure(self) -> None:
-        """Builds the indexes of a state that was just read."""
+        """Compute the sizes of a state that was just decoded."""
         self._detail_bytes = sum([closed.size for closed in self.details.values()])
         self._block_bytes = sum([block.size for block in self.blocks.values()])
 
-    # What is forgotten ------------------------------------------------------------------------------------------------
+    # Trimming ---------------------------------------------------------------------------------------------------------
 
     def forget(self, tokens: Iterable[int], blocks: Iterable[int]) -> None:
-        """Drops the details of these leases, and these blocks."""
+        """Drop the details of these leases, and these blocks."""
         for token in tokens:
             self._detail_bytes -= self.details.pop(token).size
         for number in blocks:
             self._block_bytes -= self.blocks.pop(number).size
 
     def old(self, before_ms: int, most_bytes: int) -> tuple[list[int], list[int]]:
-        """Return the tokens of details and the numbers of blocks to forget, mostly none.
+        """Return the tokens of details and the numbers of blocks to drop, usually none.
 
-        These are what was closed before that time, and what a snapshot would have above that size.
+        These were closed before `before_ms`, or exceed `most_bytes` of a snapshot.
         """
         is_large = self._detail_bytes + self._block_bytes > most_bytes
         if self._unchecked < CHECK_AFTER and not is_large:
@@ -161,7 +161,7 @@ class ClosedLeases:
             size -= closed.size
         if size > room:
             young = list(islice(self.details.items(), len(found), None))
-            # First those of leases with one outcome, which is remembered without them.
+            # Leases with a single outcome first: their block still remembers it.
             for is_mixed in (False, True):
                 for token, closed in young:
                     if size <= room - _SPARE_BYTES:

@@ -1,4 +1,4 @@
-"""A group's progress as bytes: the events of one commit with its figures, or a whole state; behind a format number."""
+"""Encodes the events of a commit with their summary, or a whole delivery state, with a format number in front."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakelog.errors import UnsupportedFormat
 
 FORMAT = 2
 _READABLE = (1, 2)
-"""Format 1 has no outcomes by token, no first token, and a pair for each open message."""
+"""Format 1 has no outcomes by token, no first token, and a pair per open message."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -29,7 +29,7 @@ class _Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _CommitFigures(msgspec.Struct, frozen=True, array_like=True):
-    """A commit whose events are not looked at."""
+    """A commit whose events are not decoded."""
 
     format: int
     at: int
@@ -44,12 +44,12 @@ _COUNTS = ("acked", "dead", "discarded", "filtered", "expired", "cut")
 
 
 def encode_events(events: Sequence[AnyEvent], at: int, figures: ProgressSummary) -> bytes:
-    """Return a commit as bytes: its events, and the figures of the state after them."""
+    """Return a commit as bytes: its events, and the summary of the resulting state."""
     return _encoder.encode((FORMAT, at, events, figures))
 
 
 def decode_summary(body: bytes) -> ProgressSummary | None:
-    """Return the figures after a commit, without replaying what came before it; None if they were not noted."""
+    """Return the summary after a commit without replaying the journal; None if the commit has none."""
     try:
         found = _figures.decode(body)
     except msgspec.ValidationError as error:
@@ -60,7 +60,7 @@ def decode_summary(body: bytes) -> ProgressSummary | None:
 
 
 def replay(state: DeliveryState, body: bytes) -> None:
-    """Applies the events of one commit."""
+    """Apply the events of one commit."""
     try:
         commit = _commit.decode(body)
     except msgspec.ValidationError as error:
@@ -142,7 +142,7 @@ def _closed(details: list[Any], first_token: int, blocks: list[Any]) -> tuple[Cl
 
 
 def _closed_1(details: list[Any]) -> ClosedLeases:
-    """Of format 1. What it had forgotten is lost, as that version said: it may be from before a seek."""
+    """Return the closed leases of format 1. Outcomes that it dropped count as lost: they may precede a seek."""
     closed = ClosedLeases()
     for token, owner, at, done in details:
         closed.note(token, ClosedLease(owner, at, done))
@@ -156,7 +156,7 @@ def _lease(*fields: Any) -> Lease:
 
 
 def _lease_1(*fields: Any) -> Lease:
-    """Of format 1, with the key of each offset."""
+    """Return a lease of format 1, which has the key of each offset."""
     offsets, keys = zip(*fields[7], strict=True)
     reissued = fields[9] if len(fields) > 9 else False
     return _lease(*fields[:7], to_ranges(offsets), pack_keys(keys), fields[8], reissued)
@@ -164,4 +164,4 @@ def _lease_1(*fields: Any) -> Lease:
 
 def _unknown(body: bytes) -> UnsupportedFormat:
     number = _format.decode(body)[0]
-    return UnsupportedFormat(f"Journal format {number} is not known; upgrade Lakelog.", format=number)
+    return UnsupportedFormat(f"Journal format {number} is unknown. Upgrade Lakelog.", format=number)

@@ -1,7 +1,7 @@
-"""Events: what one commit changed in a group's progress. Facts, so that applying them asks for no policy.
+"""Events: the changes of one commit to a delivery state. They are facts, so applying them involves no policy.
 
-Each is a small array in the journal; a field is only ever added at the end, with a default. Lists of offsets are flat
-(first, end) pairs, the end not included.
+Each event is a small array in the journal. New fields are added at the end only, with a default. Lists of offsets are
+flat (first, end) pairs, the end not included.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from msgspec import Struct
 
 
 class Event(Struct, array_like=True, frozen=True):
-    """The base of all."""
+    """Base class of all events."""
 
 
 class LeaseGranted(Event, frozen=True, tag=1):
-    """An owner got these messages. `keys` has a 32-bit hash (0: none) for each, or is empty if none has a key."""
+    """An owner leased messages. `keys` has a 32-bit hash for each (0: no key), or is empty if none has a key."""
 
     token: int
     owner: str
@@ -29,11 +29,11 @@ class LeaseGranted(Event, frozen=True, tag=1):
     suspect: bool
     alone: bool
     expires: list[int]
-    """(offset, time) pairs of those that expire."""
+    """(offset, time) pairs of the messages with an expiry time."""
 
 
 class FrontierMoved(Event, frozen=True, tag=2):
-    """The frontier moved over messages that nobody got: filtered, expired, or skipped because their key is blocked."""
+    """The frontier passed undelivered messages: filtered, expired, or skipped because their key is blocked."""
 
     frontier: int
     skipped: list[list[int]]
@@ -44,7 +44,7 @@ class FrontierMoved(Event, frozen=True, tag=2):
 
 
 class MessagesFinished(Event, frozen=True, tag=3):
-    """The owner is done with these: acked, or discarded."""
+    """The owner acked or discarded messages."""
 
     token: int
     verb: int
@@ -52,10 +52,10 @@ class MessagesFinished(Event, frozen=True, tag=3):
 
 
 class MessagesReturned(Event, frozen=True, tag=4):
-    """Messages came back from a lease: nacked, released, or because the lease is over.
+    """Messages came back from a lease: nacked, released, or because the lease expired.
 
-    `waits` are (offset, due, failed, suspect) fours: those that block their key until they are tried again. `back` are
-    later messages of such keys.
+    `waits` has (offset, due, failed, suspect) for each message that blocks its key until it is redelivered. `back` has
+    later messages of these keys.
     """
 
     token: int
@@ -65,7 +65,7 @@ class MessagesReturned(Event, frozen=True, tag=4):
 
 
 class MessageDied(Event, frozen=True, tag=5):
-    """A message, open in the lease or waiting, was given up."""
+    """A message that was leased or waiting became a dead letter or was discarded."""
 
     token: int
     offset: int
@@ -73,9 +73,9 @@ class MessageDied(Event, frozen=True, tag=5):
 
 
 class LeaseExtended(Event, frozen=True, tag=6):
-    """The lease runs longer. `alone`: from now on its owner has nothing else in hand.
+    """A lease was extended. `alone`: its owner now holds nothing else.
 
-    `reissued`: the request that got it was repeated, and answered with it once more.
+    `reissued`: the request was repeated and got the same lease again.
     """
 
     token: int
@@ -85,47 +85,44 @@ class LeaseExtended(Event, frozen=True, tag=6):
 
 
 class MessagesExpired(Event, frozen=True, tag=7):
-    """Messages that waited or were skipped expired meanwhile."""
+    """Waiting or skipped messages reached their expiry time."""
 
     offsets: list[int]
 
 
 class MessagesCut(Event, frozen=True, tag=8):
-    """Messages below the offset are cut unless they are leased: retention took them, or an operator skipped them."""
+    """Messages below the offset were cut, except leased ones, by retention or by an operator."""
 
     log_start: int
 
 
 class PositionReset(Event, frozen=True, tag=9):
-    """A new position epoch: everything open is closed, everything waiting is forgotten."""
+    """A seek began a new position epoch. Leases and waiting messages are dropped."""
 
     epoch: int
     offset: int
 
 
 class PositionCommitted(Event, frozen=True, tag=10):
-    """A cursor group's position."""
+    """A cursor group committed its position."""
 
     offset: int
 
 
 class GenerationFenced(Event, frozen=True, tag=11):
-    """A call of this generation was served: older ones are refused from now on."""
+    """A call of this generation was served. Calls of older generations are refused from now on."""
 
     generation: int
 
 
 class ClosedLeasesDropped(Event, frozen=True, tag=12):
-    """The outcomes of the oldest so many closed leases are no longer remembered. Only journals of format 1 have it."""
+    """The oldest `count` closed leases were dropped. Only journals of format 1 have this event."""
 
     count: int
 
 
 class ClosedLeasesTrimmed(Event, frozen=True, tag=13):
-    """Of closed leases some is no longer remembered.
-
-    `details` are tokens: what became of each of their messages. `blocks` are numbers of blocks of outcomes.
-    """
+    """Closed leases were dropped: the details of the tokens in `details`, and the outcome blocks in `blocks`."""
 
     details: list[int]
     blocks: list[int]
@@ -149,7 +146,7 @@ AnyEvent = (
 
 
 def pack_keys(keys: Sequence[int]) -> bytes:
-    """32-bit hashes of keys as bytes; empty if no message has a key."""
+    """Return 32-bit key hashes as bytes, or empty bytes if no message has a key."""
     return struct.pack(f"<{len(keys)}I", *keys) if any(keys) else b""
 
 
@@ -158,7 +155,7 @@ def unpack_keys(packed: bytes) -> tuple[int, ...]:
 
 
 def to_ranges(offsets: Sequence[int]) -> list[int]:
-    """Ascending offsets as flat (first, end) pairs."""
+    """Return ascending offsets as flat (first, end) pairs."""
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
         return [offsets[0], offsets[-1] + 1]
     ranges: list[int] = []
@@ -175,13 +172,13 @@ def pairs(ranges: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def of_ranges(ranges: list[int]) -> Iterator[int]:
-    """The offsets of flat (first, end) pairs."""
+    """Yield the offsets of flat (first, end) pairs."""
     for first, end in pairs(ranges):
         yield from range(first, end)
 
 
 def add_range(ranges: list[int], first: int, end: int) -> None:
-    """Adds a range that is not in ascending flat (first, end) pairs yet, and joins neighbours."""
+    """Add a range to ascending flat (first, end) pairs that do not contain it, and join neighbours."""
     at = bisect_left(ranges, end)
     joins_left = at > 0 and ranges[at - 1] == first
     joins_right = at < len(ranges) and ranges[at] == end
@@ -196,7 +193,7 @@ def add_range(ranges: list[int], first: int, end: int) -> None:
 
 
 def cut_range(ranges: list[int], first: int, end: int) -> None:
-    """Removes a range that lies whole in one of ascending flat (first, end) pairs."""
+    """Remove a range that lies within one of the ascending flat (first, end) pairs."""
     at = bisect_left(ranges, end) - 1
     if ranges[at] == first and ranges[at + 1] == end:
         del ranges[at : at + 2]
@@ -213,5 +210,5 @@ def in_ranges(ranges: list[int], offset: int) -> bool:
 
 
 def size(ranges: list[int]) -> int:
-    """How many offsets they are."""
+    """Return the number of offsets."""
     return sum(ranges[1::2]) - sum(ranges[::2])

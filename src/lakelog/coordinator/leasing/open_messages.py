@@ -1,6 +1,6 @@
-"""The messages of a lease that have no answer yet, as ranges of offsets: most leases are one range, answered at once.
+"""The unanswered messages of a lease, as ranges of offsets: most leases are one range that is answered at once.
 
-Reads as a mapping from offsets, ascending, to 32-bit hashes of their keys (0: none).
+They form a mapping from ascending offsets to 32-bit key hashes (0: no key).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from lakelog.coordinator.leasing.events import cut_range, in_ranges, of_ranges, 
 
 
 class OpenMessages(Mapping[int, int]):
-    """Made with all messages of a lease; `take` takes out those that are answered."""
+    """The open messages of a lease. `take` removes answered messages."""
 
     __slots__ = ("_base", "_by_offset", "_count", "_counts", "_keys", "ranges", "unique")
 
     def __init__(self, ranges: list[int], keys: Sequence[int]) -> None:
-        """`ranges` are flat (first, end) pairs; `keys` has one for each message, or is empty if none has a key."""
+        """Start with all messages: `ranges` are flat (first, end) pairs, `keys` has one per message or is empty."""
         self.ranges = ranges
         self._count = size(ranges)
         self._keys = keys
         self._base = ranges[0]
         self._by_offset = dict(zip(of_ranges(ranges), keys, strict=True)) if keys and len(ranges) > 2 else None
-        """Only where the messages are not one range."""
+        """Keys by offset, only if the messages are not one range."""
         self.unique = set(keys)
-        """The different keys of open messages, without 0."""
+        """The distinct keys of open messages, without 0."""
         self.unique.discard(0)
         self._counts: Counter[int] | None = None
-        """How many open messages each key has, if some key had several at first."""
+        """Number of open messages per key, if some key had several at the start."""
         if len(self.unique) < len(keys) - keys.count(0):
             self._counts = Counter(keys)
             del self._counts[0]
@@ -53,32 +53,32 @@ class OpenMessages(Mapping[int, int]):
 
     @property
     def is_one_each(self) -> bool:
-        """Whether no two open messages have the same key."""
+        """Return whether no two open messages have the same key."""
         return self._counts is None
 
     def of_key(self, key: int) -> int:
-        """How many open messages a key of the lease has."""
+        """Return the number of open messages of a key of the lease."""
         return self._counts[key] if self._counts is not None else 1
 
     def all_keys(self) -> list[int]:
-        """The key of each open message; empty if none has a key."""
+        """Return the key of each open message; empty if none has a key."""
         if self._by_offset is not None:
             return [self._by_offset[offset] for offset in self]
         return [key for first, end in pairs(self.ranges) for key in self.keys_between(first, end)]
 
     def keys_between(self, first: int, end: int) -> Sequence[int]:
-        """The key of each offset in that range, which are messages of the lease; empty if none has a key."""
+        """Return the keys of a range of messages of the lease; empty if none has a key."""
         if self._by_offset is not None:
             return [self._by_offset[offset] for offset in range(first, end)]
         return self._keys[first - self._base : end - self._base]
 
     def take_all(self) -> Collection[int]:
-        """Take out all open messages. Return their different keys."""
+        """Remove all open messages and return their distinct keys."""
         self.ranges, self._count = [], 0
         return self.unique
 
     def take(self, first: int, end: int) -> Collection[int]:
-        """Take out open messages of one range. Return the keys that have no open message any more, and perhaps 0."""
+        """Remove open messages of one range. Return the keys without open messages left, possibly with 0."""
         cut_range(self.ranges, first, end)
         self._count -= end - first
         freed = self._freed(self.keys_between(first, end))

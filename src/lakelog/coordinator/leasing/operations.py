@@ -1,4 +1,4 @@
-"""What can be asked of a group's progress, and what is answered."""
+"""The operations on a delivery state, their replies, and the context of a decision."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lakelog.errors import LakelogError
 from lakelog.model.group import Order, RetryPolicy
 
 LOOK_AHEAD = 10_000
-"""At most so many messages of a partition are skipped because their keys are blocked."""
+"""Maximum number of messages of a partition that are skipped because their keys are blocked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingConfig:
-    """The group's settings, as far as decisions need them."""
+    """The settings of a group that decisions need."""
 
     order: Order
     retries: RetryPolicy
@@ -27,7 +27,7 @@ class LeasingConfig:
 
 
 class ExclusionReason(IntEnum):
-    """Why a message is passed over when it is first considered."""
+    """Reason why a message is not delivered when it is first considered."""
 
     FILTERED = 1
     EXPIRED = 2
@@ -35,7 +35,7 @@ class ExclusionReason(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Messages of the log from `start` on, as far as they were read: the frontier lies in or at the end of them."""
+    """Messages that were read from the log, from `start` on. The frontier is within them or at their end."""
 
     start: int
     keys: Sequence[int]
@@ -50,7 +50,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """All that a decision depends on besides the state."""
+    """Everything that a decision depends on besides the state."""
 
     now_ms: int
     chance: float
@@ -65,7 +65,7 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireMessages:
-    """Asks for messages. `hands`: how many the owner holds in other partitions."""
+    """Requests messages. `hands` is the number of messages that the owner holds in other partitions."""
 
     owner: str
     max_messages: int
@@ -77,13 +77,13 @@ class AcquireMessages:
 
     @property
     def is_search(self) -> bool:
-        """Whether it asks for no messages, but for the lease that the same request got before."""
+        """Return whether this requests no new messages, only the lease that the same request got before."""
         return self.max_messages == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishMessages:
-    """Ends messages of a lease: acked or discarded. `through`: all open ones below `ranges`' end."""
+    """Acks or discards messages of a lease. `through` means all open messages below the end of `ranges`."""
 
     owner: str
     token: int | None
@@ -94,7 +94,7 @@ class FinishMessages:
 
 
 class ReturnKind(IntEnum):
-    """How a message is given back."""
+    """How messages are returned. A nack counts as a failure, a release does not, and a fatal nack ends the message."""
 
     NACK = 1
     RELEASE = 2
@@ -103,7 +103,7 @@ class ReturnKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnMessages:
-    """Nack and release. `orphaned`: the call that was to tell the owner failed, and says so for itself alone."""
+    """Nacks or releases messages. `orphaned`: the call that acquired them failed before its owner got the reply."""
 
     owner: str
     token: int | None
@@ -112,7 +112,7 @@ class ReturnMessages:
     delay_ms: int | None = None
     reason: str = ""
     traceback: str | None = None
-    """Kept only by a dead letter: no event has it."""
+    """Stored only in a dead letter, not in events."""
     generation: int | None = None
     orphaned: bool = False
 
@@ -123,7 +123,7 @@ class ExtendLease:
     token: int | None
     lease_ms: int
     offset: int | None = None
-    """Instead of a token: a message that the lease holds."""
+    """Offset of a message in the lease, instead of a token."""
     alone: bool = False
     generation: int | None = None
 
@@ -136,12 +136,11 @@ class SeekPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipTo:
-    """Gives up what lies below the offset, without delivering it: an operator's way past messages that cannot be read.
+    """Cuts the messages below the offset without delivering them, for an operator to pass unreadable messages.
 
-    Waiting and skipped messages are cut, and the frontier moves to the offset if it is below it. Leased messages stay
-    with their owners: they were delivered, so one that comes back is retried as usual. A repeat cuts nothing more,
-    unless such a message came back in between. The epoch has to be the present one: a seek may have moved the group
-    since the caller looked.
+    Waiting and skipped messages are cut, and the frontier moves up to the offset. Leased messages stay with their
+    owners and are retried as usual if they come back. A repeat cuts nothing more unless such a message came back. The
+    epoch must be the current one, because a seek may have moved the group since the caller read its position.
     """
 
     offset: int
@@ -150,7 +149,7 @@ class SkipTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPosition:
-    """A cursor group's position. An epoch that is named has to be the present one."""
+    """Commits the position of a cursor group. If an epoch is given, it must be the current one."""
 
     offset: int
     generation: int | None = None
@@ -165,9 +164,9 @@ Operation = AcquireMessages | FinishMessages | ReturnMessages | ExtendLease | Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """A lease. `deliveries` and `failures` are by offset, where they are not 1 and 0.
+    """A granted lease. `deliveries` and `failures` are by offset, for values other than 1 and 0.
 
-    `offsets` are a range where they are consecutive, so that later stages need not look at each of them.
+    `offsets` is a range if they are consecutive, so that later stages need not check each one.
     """
 
     token: int
@@ -180,21 +179,21 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingAvailable:
-    """There is nothing to hand out now."""
+    """No message can be delivered now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """As asked. `dead` became dead letters, or were discarded for having failed too often."""
+    """The operation was accepted. `dead` has messages that became dead letters or were discarded after failures."""
 
     until_ms: int | None = None
     dead: Sequence[int] = ()
     retry_in_ms: int | None = None
-    """Of a nack: the time until the first of its messages is due again, None if none of them waits."""
+    """For a nack: time until the first of its messages is due again, None if none waits."""
     max_attempts: int | None = None
-    """Of a nack: the number of failures after which the retry policy gives a message up."""
+    """For a nack: number of failures after which the retry policy ends a message."""
     cut: int = 0
-    """Of a skip: the number of messages that it cut."""
+    """For a skip: number of messages that were cut."""
 
 
 Reply = Granted | NothingAvailable | Accepted
@@ -202,7 +201,7 @@ Reply = Granted | NothingAvailable | Accepted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadMessage:
-    """A message that becomes a dead letter, in the same commit."""
+    """A message that becomes a dead letter in the same commit."""
 
     offset: int
     epoch: int
@@ -215,9 +214,9 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What was decided. The events have been applied to the state that `step` was given.
+    """The result of a step. Its events are already applied to the state that was passed to `step`.
 
-    It holds only if it is written while the database's clock is within the bounds, both included.
+    The result is valid only if it is written while the database's clock is within the bounds, both included.
     """
 
     replies: Sequence[Reply | LakelogError]

@@ -1,7 +1,7 @@
-"""The progress of one group in one partition: frontier, open leases, waiting retries, skipped messages.
+"""The delivery state of one group in one partition: frontier, open leases, waiting retries and skipped messages.
 
-Finished is what lies below the frontier and is in none of the other three. The fields named `_…` are indexes over the
-others, never stored. Only `applying` changes a state.
+A message is finished if it is below the frontier and in none of the other three. Fields that begin with `_` are indexes
+over the other fields and are not stored. Only `applying` changes a state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakelog.coordinator.leasing.open_messages import OpenMessages
 
 
 class MessageState(StrEnum):
-    """Where a message is, for one group and position epoch. It follows from the state; the last six are ends."""
+    """State of a message for one group and position epoch, derived from `DeliveryState`. The last six are final."""
 
     UNCONSIDERED = "unconsidered"
     LEASED = "leased"
@@ -51,12 +51,12 @@ MESSAGE_TRANSITIONS: Mapping[MessageState, frozenset[MessageState]] = {
     MessageState.WAITING: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),
     MessageState.SKIPPED: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),
 }
-"""All that can become of a message by one operation. Only a cursor group acks what it has not leased."""
+"""Possible transitions of a message in one operation. Only a cursor group acks messages that were not leased."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """Messages in one owner's hands. `open` has those that are not answered yet."""
+    """Messages that one owner holds. `open` has those without an answer."""
 
     token: int
     owner: str
@@ -67,14 +67,14 @@ class Lease:
     alone: bool
     open: OpenMessages
     done: dict[int, list[int]] = field(default_factory=dict)
-    """Answered offsets, as flat ranges, by `Outcome`: a repeated answer is recognised by it."""
+    """Answered offsets, as flat ranges, by `DeliveryOutcome`. They identify a repeated answer."""
     reissued: bool = False
-    """Its request was repeated: of two calls that know of it, one that failed does not speak for the other."""
+    """Whether the request was repeated. Two calls then know the lease, and a failed one must not release it."""
 
 
 @dataclass(slots=True)
 class WaitingMessage:
-    """A message that is tried again when it is due. It blocks its key."""
+    """A message that is redelivered when it is due. It blocks its key."""
 
     due_ms: int
     key: int
@@ -82,7 +82,7 @@ class WaitingMessage:
 
 @dataclass(slots=True)
 class DeliveryHistory:
-    """Of an unfinished message that was delivered before; the delivery under way is counted."""
+    """Deliveries and failures of an unfinished message. The current delivery is included."""
 
     deliveries: int = 1
     failures: int = 0
@@ -91,7 +91,7 @@ class DeliveryHistory:
 
 @dataclass(slots=True)
 class FinishedCounts:
-    """How messages ended, since the last seek."""
+    """Number of messages by final state, since the last seek."""
 
     acked: int = 0
     dead: int = 0
@@ -103,14 +103,14 @@ class FinishedCounts:
 
 @dataclass(slots=True)
 class DeliveryState:
-    """Made by `begin` or by the codec, changed by `apply` alone."""
+    """Progress of a group in a partition. Created by `begin` or the codec, and changed only by `apply`."""
 
     start: int
     frontier: int
     epoch: int = 0
     generation: int = 0
     first_token: int = 0
-    """Leases of this position epoch have tokens above it."""
+    """Leases of this position epoch have higher tokens."""
     last_token: int = 0
     leases: dict[int, Lease] = field(default_factory=dict)
     waiting: dict[int, WaitingMessage] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class DeliveryState:
     open_count: int = 0
     skipped_count: int = 0
     _open_keys: set[int] = field(default_factory=set)
-    """A key has open messages in one lease at most."""
+    """Keys with open messages. A key has open messages in at most one lease."""
     _waiting_keys: dict[int, int] = field(default_factory=dict)
     _ready: dict[int, None] = field(default_factory=dict)
     _owners: dict[str, set[int]] = field(default_factory=dict)
@@ -132,11 +132,11 @@ class DeliveryState:
     _until: list[tuple[int, int]] = field(default_factory=list)
     _cut_checked: int = -1
 
-    # Questions --------------------------------------------------------------------------------------------------------
+    # Queries ----------------------------------------------------------------------------------------------------------
 
     @property
     def committed(self) -> int:
-        """The end of the finished prefix: everything below it is finished, for good in this position epoch."""
+        """Return the end of the finished prefix. Messages below it stay finished in this position epoch."""
         lowest = self.frontier
         for lease in self.leases.values():
             first = lease.open.ranges[0]
@@ -149,24 +149,24 @@ class DeliveryState:
         return lowest
 
     def next_due_ms(self) -> int | None:
-        """When something happens by itself: a retry is due, or a lease is over."""
+        """Return the next time at which a retry is due or a lease expires."""
         times = [time for time in (self.first_due(), self.first_lost_ms()) if time is not None]
         return min(times, default=None)
 
     def first_lost_ms(self) -> int | None:
-        """When the first suspect is due, or the first lease is over, which makes suspects of what it holds."""
+        """Return when the first suspect is due or the first lease expires, which makes its messages suspects."""
         times = [time for time in (self.first_suspect_due(), self.first_until()) if time is not None]
         return min(times, default=None)
 
     def has_ready(self) -> bool:
-        """Whether skipped messages can be handed out: their keys are free again."""
+        """Return whether skipped messages can be delivered because their keys are free again."""
         return bool(self._ready)
 
     def ready_keys(self) -> Iterable[int]:
         return self._ready
 
     def blocked_among(self, keys: Sequence[int]) -> set[int]:
-        """Return the keys of these that further messages have to wait for."""
+        """Return those of the keys that are blocked by an earlier message."""
         found = self._open_keys.intersection(keys)
         if self._waiting_keys or self.skipped:
             unique = set(keys)
@@ -181,7 +181,7 @@ class DeliveryState:
         return [self.leases[token] for token in sorted(self._owners.get(owner, ()))]
 
     def are_finished(self, offsets: set[int]) -> bool:
-        """Whether none of these messages, which are below the frontier, is leased, waiting or skipped."""
+        """Return whether none of these messages below the frontier is leased, waiting or skipped."""
         return (
             offsets.isdisjoint(self.waiting)
             and all(offsets.isdisjoint(lease.open) for lease in self.leases.values())
@@ -189,7 +189,7 @@ class DeliveryState:
         )
 
     def deliveries(self, offset: int) -> int:
-        """How many times the message was delivered, for one that was delivered at least once."""
+        """Return the number of deliveries of a message that was delivered at least once."""
         tally = self.histories.get(offset)
         return tally.deliveries if tally else 1
 
@@ -197,7 +197,7 @@ class DeliveryState:
         tally = self.histories.get(offset)
         return tally.failures if tally else 0
 
-    # Heaps keep what is no longer true until it comes up --------------------------------------------------------------
+    # Heaps: outdated entries are removed when they reach the top ------------------------------------------------------
 
     def first_due(self) -> int | None:
         return self._first_waiting(self._due, suspect=False)
@@ -215,14 +215,14 @@ class DeliveryState:
         return None
 
     def due(self, now: int, limit: int) -> list[int]:
-        """Waiting messages that are due, the longest due first."""
+        """Return waiting messages that are due, earliest first."""
         return self._take(self._due, now, limit, suspect=False)
 
     def due_suspects(self, now: int, limit: int) -> list[int]:
         return self._take(self._suspects, now, limit, suspect=True)
 
     def over(self, now: int) -> list[Lease]:
-        """Leases whose time is over."""
+        """Return the leases that have expired."""
         found = []
         while (until := self.first_until()) is not None and until <= now:
             found.append(self.leases[heapq.heappop(self._until)[1]])
@@ -254,5 +254,5 @@ class DeliveryState:
 
 
 def begin(start: int, last_token: int = 0) -> DeliveryState:
-    """The progress of a group that has read nothing yet. Its leases have tokens above the last one."""
+    """Return the state of a group that has read nothing. Its leases get tokens above `last_token`."""
     return DeliveryState(start=start, frontier=start, first_token=last_token, last_token=last_token)

@@ -1,8 +1,8 @@
-"""`step`: decides operations that arrived together, against one version of a group's progress in one partition.
+"""`step` decides operations that arrived together, against one version of the state of a group in a partition.
 
-First what owners say (acks, nacks, extends, commits, seeks), then leases that are over, then who asks for messages.
-Each decision is an event that is applied at once, so that the next one sees it: a state whose step is not committed
-has to be read again.
+It processes answers (acks, nacks, extensions, commits, seeks) first, then expired leases, then requests for messages.
+Each decision is an event that is applied at once, so that the next decision sees it. If a step is not committed, its
+state must be read again.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from lakelog.errors import (
 )
 
 REMEMBER_MS = 60_000
-"""Outcomes of closed leases are remembered for this time, for owners that repeat an answer."""
+"""How long outcomes of closed leases are kept, for owners that repeat an answer."""
 REMEMBER_BYTES = 64 * 1024
-"""At most this much of a snapshot is about closed leases: enough for 2,500 leases a second in one partition."""
+"""Maximum size of closed leases in a snapshot, enough for 2,500 leases per second in one partition."""
 CLOCK_SLACK_MS = 5000
-"""A decision that is written later than this is made again: its times would no longer be what was asked for."""
+"""A decision that is written later than this is made again, because its times would differ from the request."""
 
 
 def step(state: DeliveryState, operations: Sequence[Operation], context: StepContext) -> StepResult:
-    """Decides all operations; the replies are in their order."""
+    """Decide all operations. The replies are in the order of the operations."""
     decision = StepInProgress(state, context)
     replies: list[Reply | LakelogError] = [Accepted()] * len(operations)
     decision.cut()
@@ -59,7 +59,7 @@ def step(state: DeliveryState, operations: Sequence[Operation], context: StepCon
         else:
             replies[number] = decision.answer(operation)
     decision.expire()
-    # Again, for what has just come back: it can no longer be read.
+    # Messages that just came back may be below the log start.
     decision.cut()
     for number, operation in takes:
         replies[number] = decision.take(operation)
@@ -76,7 +76,7 @@ def step(state: DeliveryState, operations: Sequence[Operation], context: StepCon
 
 
 class StepInProgress:
-    """One step under way."""
+    """A step in progress: the state, the context and the events so far."""
 
     def __init__(self, state: DeliveryState, context: StepContext) -> None:
         self.state = state
@@ -96,7 +96,7 @@ class StepInProgress:
         self.events.append(event)
 
     def finish(self, token: int, outcome: DeliveryOutcome, ranges: list[int]) -> None:
-        """As `emit`; but what is said about one lease message by message is written as one event."""
+        """Emit a finish event, and merge the finish events of one lease into one."""
         event = events.MessagesFinished(token, outcome, ranges)
         apply(self.state, event, self.now)
         last = self._finished.pop(token, event)
@@ -107,7 +107,7 @@ class StepInProgress:
             for first, end in pairs(ranges):
                 add_range(last.ranges, first, end)
             event = last
-        # At its last place: so that a journal closes leases in the same order.
+        # Moved to the end, so that replaying the journal closes leases in the same order.
         self._finished[token] = event
 
     def flush(self) -> None:
@@ -116,14 +116,14 @@ class StepInProgress:
             self._finished.clear()
 
     def since(self, time: int) -> None:
-        """What is decided holds only from that time on."""
+        """Make the decision valid only from this time on."""
         self.not_before = max(self.not_before, time)
 
     def before(self, time: int) -> None:
-        """What is decided holds only before that time."""
+        """Make the decision valid only before this time."""
         self.not_after = min(self.not_after, time - 1)
 
-    # What owners say --------------------------------------------------------------------------------------------------
+    # Answers ----------------------------------------------------------------------------------------------------------
 
     def answer(
         self, operation: FinishMessages | ReturnMessages | ExtendLease | SeekPosition | SkipTo | CommitPosition
@@ -143,7 +143,7 @@ class StepInProgress:
     def _answer(self, operation: FinishMessages | ReturnMessages | ExtendLease | CommitPosition) -> Accepted:
         match operation:
             case FinishMessages(ranges=[]) | ReturnMessages(ranges=[]):
-                raise InvalidRequest("Say which messages.")
+                raise InvalidRequest("The request names no messages. Give at least one offset.")
             case FinishMessages():
                 return settle(self, operation)
             case ReturnMessages():
@@ -158,7 +158,7 @@ class StepInProgress:
             raise StaleGeneration(generation=self.state.generation)
 
     def _fence(self, generation: int | None) -> None:
-        """Only a call that was not refused does that: a refusal changes nothing."""
+        """Raise the generation after an accepted call. A refused call changes nothing."""
         if generation is not None and generation > self.state.generation:
             self.emit(events.GenerationFenced(generation))
 
@@ -171,8 +171,8 @@ class StepInProgress:
         state = self.state
         if operation.epoch != state.epoch:
             raise PositionRefused(
-                f"A seek moved the group to offset {state.frontier} at the same time, and nothing was skipped; "
-                "look where the group is, then repeat.",
+                f"A concurrent seek moved the group to offset {state.frontier}, so nothing was skipped. "
+                "Check the position of the group, then retry.",
                 epoch=state.epoch,
                 offset=state.frontier,
             )
@@ -185,14 +185,14 @@ class StepInProgress:
         state = self.state
         if operation.epoch is not None and operation.epoch != state.epoch:
             raise PositionRefused(
-                f"The group was moved by a seek (position epoch {state.epoch}, not {operation.epoch}); read on from "
+                f"A seek moved the group (position epoch {state.epoch}, not {operation.epoch}). Continue from "
                 f"offset {state.frontier}.",
                 epoch=state.epoch,
                 offset=state.frontier,
             )
         if operation.offset < state.frontier:
             raise PositionRefused(
-                f"The group is at offset {state.frontier} already; only a seek moves it back to {operation.offset}.",
+                f"The group is already at offset {state.frontier}. Use a seek to move it back to {operation.offset}.",
                 offset=state.frontier,
             )
         if operation.offset > self.context.high_watermark:
@@ -216,7 +216,7 @@ class StepInProgress:
         state._cut_checked = log_start
 
     def expire(self) -> None:
-        """Ends leases that are over: what their owners had in hand is suspect, or failed if it was alone."""
+        """End expired leases. Their messages become suspects, or failures if the lease was alone."""
         for lease in self.state.over(self.now):
             self.since(lease.until_ms)
             self.expired.append(lease.owner)
@@ -239,11 +239,11 @@ class StepInProgress:
                 waits += (offset, due, int(lease.alone), 1)
             self.emit(events.MessagesReturned(lease.token, DeliveryOutcome.EXPIRED, waits, back))
             for offset, failures in dying:
-                reason = f"Its owner '{lease.owner}' was lost while it had nothing else in hand."
+                reason = f"Its owner '{lease.owner}' was lost while it held no other message."
                 self.die(0, lease.owner, offset, failures, reason)
 
     def forget(self) -> None:
-        """Drops old outcomes, but never in a commit of its own."""
+        """Drop old closed leases, but never in a separate commit."""
         if self.events or self._finished:
             details, blocks = self.state.closed.old(self.now - REMEMBER_MS, REMEMBER_BYTES)
             if details or blocks:
@@ -267,7 +267,7 @@ class StepInProgress:
             )
         self.emit(events.MessageDied(token, offset, not self.config.dead_letter))
 
-    # Who asks ---------------------------------------------------------------------------------------------------------
+    # Requests for messages --------------------------------------------------------------------------------------------
 
     def take(self, operation: AcquireMessages) -> Reply | LakelogError:
         try:

@@ -1,4 +1,4 @@
-"""A state in a few numbers: enough to tell a group's lag, and whether anything is leased, due or free."""
+"""A summary of a delivery state: enough to tell a group's lag, and whether messages are leased, due or ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakelog.coordinator.leasing.state import DeliveryState
 
 
 class ProgressSummary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The numbers of one state. Times are milliseconds since 1970 on the database's clock."""
+    """Summary of one state. Times are milliseconds since 1970 on the database's clock."""
 
     epoch: int
     frontier: int
@@ -17,19 +17,19 @@ class ProgressSummary(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     waiting: int
     skipped: int
     leased_until_ms: int = 0
-    """When the last of the leases ends; 0 without a lease."""
+    """When the last lease ends; 0 without a lease."""
     due_ms: int | None = None
     """When the first waiting message is due."""
     has_ready: bool = False
-    """Whether a skipped message can be handed out: its key is free again."""
+    """Whether a skipped message can be delivered because its key is free again."""
 
     def lag(self, high_watermark: int) -> int:
-        """Return how many messages below the high watermark are not finished."""
+        """Return the number of unfinished messages below the high watermark."""
         return max(0, high_watermark - self.frontier) + self.leased + self.waiting + self.skipped
 
 
 def summarize(state: DeliveryState) -> ProgressSummary:
-    """Return the figures of a state. Every commit needs them, so that this has to be fast."""
+    """Return the summary of a state. Every commit needs it, so this must be fast."""
     due = None
     if state.waiting:
         due = min((time for time in (state.first_due(), state.first_suspect_due()) if time is not None), default=None)

@@ -24,7 +24,7 @@ class MemoryGroupCatalog:
         self._ids = count(1)
         self._open: dict[int, Group] = {}
         self._deleted: dict[int, datetime] = {}
-        self._readings: dict[tuple[int, int], GroupTopic] = {}
+        self._group_topics: dict[tuple[int, int], GroupTopic] = {}
         self._servers: dict[str, tuple[ServerInfo, datetime]] = {}
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
@@ -71,8 +71,8 @@ class MemoryGroupCatalog:
         if self._open.pop(group.group_id, None) is None:
             return False
         self._deleted[group.group_id] = self._clock()
-        for place in [place for place in self._readings if place[0] == group.group_id]:
-            del self._readings[place]
+        for place in [place for place in self._group_topics if place[0] == group.group_id]:
+            del self._group_topics[place]
         return True
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
@@ -86,37 +86,39 @@ class MemoryGroupCatalog:
             if group_id in self._deleted and self._deleted[group_id] < over:
                 del self._deleted[group_id]
 
-    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
+    async def group_topic_create(self, group_topic: GroupTopic) -> GroupTopic:
         await asyncio.sleep(0)
-        if reading.group_id not in self._open:
+        if group_topic.group_id not in self._open:
             raise GroupNotFound("The group was deleted meanwhile.")
-        return self._readings.setdefault((reading.group_id, reading.incarnation), reading)
+        return self._group_topics.setdefault((group_topic.group_id, group_topic.incarnation), group_topic)
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
         await asyncio.sleep(0)
-        return self._readings.get((group_id, incarnation))
+        return self._group_topics.get((group_id, incarnation))
 
     async def group_topic_list(self, *groups: Group) -> list[tuple[Topic, GroupTopic]]:
         await asyncio.sleep(0)
         wanted = {group.group_id for group in groups}
-        readings = [reading for reading in self._readings.values() if reading.group_id in wanted]
-        topics = [(self._open_topic(reading.incarnation), reading) for reading in readings]
-        found = [(topic, reading) for topic, reading in topics if topic is not None]
+        group_topics = [group_topic for group_topic in self._group_topics.values() if group_topic.group_id in wanted]
+        topics = [(self._open_topic(group_topic.incarnation), group_topic) for group_topic in group_topics]
+        found = [(topic, group_topic) for topic, group_topic in topics if topic is not None]
         return sorted(found, key=lambda pair: (pair[1].group_id, pair[0].name))
 
     async def group_topic_list_by_topic(self, topic: Topic) -> list[tuple[Group, GroupTopic]]:
         await asyncio.sleep(0)
-        readings = [reading for reading in self._readings.values() if reading.incarnation == topic.incarnation]
-        return sorted(((self._open[each.group_id], each) for each in readings), key=lambda pair: pair[0].name)
+        group_topics = [
+            group_topic for group_topic in self._group_topics.values() if group_topic.incarnation == topic.incarnation
+        ]
+        return sorted(((self._open[each.group_id], each) for each in group_topics), key=lambda pair: pair[0].name)
 
-    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
+    async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         await asyncio.sleep(0)
-        place = (reading.group_id, reading.incarnation)
-        present = self._readings.get(place)
-        if present is None or present.epoch != reading.epoch:
+        place = (group_topic.group_id, group_topic.incarnation)
+        present = self._group_topics.get(place)
+        if present is None or present.epoch != group_topic.epoch:
             raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
-        self._readings[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
-        return self._readings[place]
+        self._group_topics[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
+        return self._group_topics[place]
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
         await asyncio.sleep(0)
@@ -131,9 +133,9 @@ class MemoryGroupCatalog:
         self._servers.pop(server_id, None)
 
     def forget_topic(self, incarnation: int) -> None:
-        """Its readings go: all that the deleted topic had is gone."""
-        for place in [place for place in self._readings if place[1] == incarnation]:
-            del self._readings[place]
+        """Delete the group topics of a deleted topic."""
+        for place in [place for place in self._group_topics if place[1] == incarnation]:
+            del self._group_topics[place]
 
     def _named(self, scope: Scope, name: str) -> Group | None:
         return next((group for group in self._open.values() if group.scope == scope and group.name == name), None)

@@ -64,16 +64,16 @@ class PostgresGroupCatalog:
     async def group_forget(self, group_ids: Collection[int]) -> None:
         await self._write("group_forget", list(group_ids), GROUP_MEMORY)
 
-    async def group_topic_create(self, reading: GroupTopic) -> GroupTopic:
+    async def group_topic_create(self, group_topic: GroupTopic) -> GroupTopic:
         await self._write(
             "group_topic_create",
-            reading.group_id,
-            reading.incarnation,
-            list(reading.starts),
-            reading.epoch,
-            list(reading.targets),
+            group_topic.group_id,
+            group_topic.incarnation,
+            list(group_topic.starts),
+            group_topic.epoch,
+            list(group_topic.targets),
         )
-        present = await self.group_topic_find(reading.group_id, reading.incarnation)
+        present = await self.group_topic_find(group_topic.group_id, group_topic.incarnation)
         if present is None:
             raise GroupNotFound("The group was deleted meanwhile.")
         return present
@@ -90,13 +90,13 @@ class PostgresGroupCatalog:
         rows = await self._read("group_topic_list_by_topic", topic.incarnation)
         return [(group_of(row, topic.scope), group_topic_of(row)) for row in rows]
 
-    async def group_topic_seek(self, reading: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
+    async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         rows = await self._write(
-            "group_topic_seek", reading.group_id, reading.incarnation, reading.epoch, list(targets)
+            "group_topic_seek", group_topic.group_id, group_topic.incarnation, group_topic.epoch, list(targets)
         )
         if not rows:
             raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
-        return replace(reading, epoch=rows[0]["epoch"], targets=tuple(targets))
+        return replace(group_topic, epoch=rows[0]["epoch"], targets=tuple(targets))
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
         memory = timedelta(seconds=memory_seconds)
