@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._runtime import async_sleep
-from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy
 from lakelog.client.retrying.outage import Outage
-from lakelog.errors import Closed, LakelogError, OutcomeUnknown
+from lakelog.client.retrying.rule import RetryRule, is_outage
+from lakelog.errors import Closed, LakelogError
 from lakelog.model.structs import Request, checked
 from lakelog.wire.operations.operation import Operation
 
@@ -57,17 +58,15 @@ class AsyncCalls:
     async def run(self, call: Callable[[float], Awaitable[Found]], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
         attempts = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
-        unknown = False
+        rule = RetryRule(is_repeatable=safe)
         while True:
             try:
                 found = await call(attempts.seconds(wait_seconds))
             except LakelogError as error:
-                unknown = unknown or may_be_written(error)
-                pause = await self.pause(attempts, error) if is_passing(error) and (safe or not unknown) else False
-                if pause:
+                if rule.allows(error) and await self.pause(attempts, error):
                     continue
-                if unknown and not may_be_written(error):
-                    raise OutcomeUnknown.after(error) from error
+                if (final := rule.final(error)) is not error:
+                    raise final from error
                 raise
             self.worked(attempts)
             return found

@@ -9,9 +9,10 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.transport import Transport
-from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy, is_outage, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy
 from lakelog.client.retrying.outage import Outage
-from lakelog.errors import Closed, LakelogError, OutcomeUnknown
+from lakelog.client.retrying.rule import RetryRule, is_outage
+from lakelog.errors import Closed, LakelogError
 from lakelog.model.structs import Request, checked
 from lakelog.wire.operations.operation import Operation
 
@@ -58,17 +59,15 @@ class Calls:
     def run(self, call: Callable[[float], Found], *, safe: bool, wait_seconds: float = 0.0) -> Found:
         """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
         attempts = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
-        unknown = False
+        rule = RetryRule(is_repeatable=safe)
         while True:
             try:
                 found = call(attempts.seconds(wait_seconds))
             except LakelogError as error:
-                unknown = unknown or may_be_written(error)
-                pause = self.pause(attempts, error) if is_passing(error) and (safe or not unknown) else False
-                if pause:
+                if rule.allows(error) and self.pause(attempts, error):
                     continue
-                if unknown and not may_be_written(error):
-                    raise OutcomeUnknown.after(error) from error
+                if (final := rule.final(error)) is not error:
+                    raise final from error
                 raise
             self.worked(attempts)
             return found

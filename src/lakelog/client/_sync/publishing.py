@@ -18,7 +18,8 @@ from lakelog.client._sync.calls import Calls
 from lakelog.client.publishing.database_time import DatabaseTime
 from lakelog.client.publishing.partition_choice import KeylessPartitioner
 from lakelog.client.publishing.sessions import ProducerSession, SessionPool
-from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts
+from lakelog.client.retrying.rule import RetryRule, may_be_written
 from lakelog.client.values import Run, TopicInfo
 from lakelog.client.worker.pool import WorkerPool
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
@@ -112,7 +113,7 @@ class MessagePublish:
         self._session = session
         self._placed: Message | None = None
         self._epoch = 0
-        self._unknown = False
+        self._rule = RetryRule()
         self._renewed = False
         self._changed = False
 
@@ -123,10 +124,11 @@ class MessagePublish:
             try:
                 receipt = self._try(attempts)
             except LakelogError as error:
-                if not self._may_repeat(error) or not calls.pause(attempts, error):
-                    if self._unknown and not may_be_written(error):
-                        raise OutcomeUnknown.after(error) from error
-                    raise
+                if self._may_repeat(error) and calls.pause(attempts, error):
+                    continue
+                if (final := self._rule.final(error)) is not error:
+                    raise final from error
+                raise
             else:
                 calls.worked(attempts)
                 return receipt
@@ -153,16 +155,15 @@ class MessagePublish:
     def _may_repeat(self, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
             # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
-            self._changed, self._unknown = True, False
+            self._changed, self._rule.is_unknown = True, False
             return True
-        if isinstance(error, SequenceRefused) and not self._unknown and not self._renewed:
+        if isinstance(error, SequenceRefused) and not self._rule.is_unknown and not self._renewed:
             self._renewed = self._changed = True
             self._session.renew()
             return True
         if isinstance(error, NotFound):
             self._state.remember(None)
-        self._unknown = self._unknown or may_be_written(error)
-        return is_passing(error)
+        return self._rule.allows(error)
 
 
 def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
@@ -214,7 +215,7 @@ class BatchPublish:
             elif self._may_repeat(part, answer):
                 failure = answer
             else:
-                part.result = OutcomeUnknown.after(answer) if part.unknown and not may_be_written(answer) else answer
+                part.result = part.rule.final(answer)
         return failure
 
     def _written(self, part: PartitionBatch, run: Run) -> None:
@@ -226,23 +227,22 @@ class BatchPublish:
     def _may_repeat(self, part: PartitionBatch, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
             # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
-            self._changed, part.unknown = True, False
+            self._changed, part.rule.is_unknown = True, False
             return True
-        if isinstance(error, SequenceRefused) and not part.unknown and not self._renewed:
+        if isinstance(error, SequenceRefused) and not part.rule.is_unknown and not self._renewed:
             # Perhaps the topic is another one now.
             self._renew = self._changed = True
             return True
         if isinstance(error, NotFound):
             self._state.remember(None)
-        part.unknown = part.unknown or may_be_written(error)
-        return is_passing(error)
+        return part.rule.allows(error)
 
     def _again(self, parts: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
         """Makes ready for the next try, or gives up what has no result yet."""
         from lakelog.client.publishing.columns import moved
 
-        pinned = [part for part in parts if part.unknown or part.result is not None]
-        free = [part for part in parts if not part.unknown and part.result is None]
+        pinned = [part for part in parts if part.rule.is_unknown or part.result is not None]
+        free = [part for part in parts if not part.rule.is_unknown and part.result is None]
         if self._renew:
             # What may have been written keeps its number; only what is cut anew counts as a new producer.
             self._renew, self._renewed = False, True
@@ -262,7 +262,7 @@ class BatchPublish:
 
 def session_is_sound(parts: Sequence[PartitionBatch]) -> bool:
     """Whether the count of each partition is known."""
-    return not any(part.unknown and isinstance(part.result, LakelogError) for part in parts)
+    return not any(part.rule.is_unknown and isinstance(part.result, LakelogError) for part in parts)
 
 
 def _frame(part: PartitionBatch) -> PublishFrame:
@@ -281,4 +281,4 @@ def _frame(part: PartitionBatch) -> PublishFrame:
 def _give_up(parts: Sequence[PartitionBatch], error: LakelogError) -> None:
     for part in parts:
         if part.result is None:
-            part.result = OutcomeUnknown.after(error) if part.unknown else error
+            part.result = OutcomeUnknown.after(error) if part.rule.is_unknown else error

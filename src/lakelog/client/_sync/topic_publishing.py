@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._runtime import Computation
 from lakelog.client._sync.publishing import BatchPublish, TopicState, publish_one, session_is_sound
 from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
-from lakelog.client.retrying.backoff import Attempts, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts
+from lakelog.client.retrying.rule import RetryRule
 from lakelog.client.values import Outgoing, Run, TopicInfo
-from lakelog.errors import LakelogError, OutcomeUnknown, PartlyPublished
+from lakelog.errors import LakelogError, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.message import Message, message_id
@@ -252,7 +253,7 @@ class TopicPublishing(Generic[T]):
         calls = self._state.calls
         attempts = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
-        unknown: set[int] = set()
+        rules = [RetryRule() for _ in messages]
         pending = list(range(len(messages)))
         while pending:
             answers: Sequence[Receipt | LakelogError]
@@ -262,29 +263,22 @@ class TopicPublishing(Generic[T]):
                 )
             except LakelogError as error:
                 answers = [error] * len(pending)
+            again: list[int] = []
+            reasons: list[LakelogError] = []
             for index, answer in zip(pending, answers, strict=True):
-                results[index] = OutcomeUnknown.after(answer) if index in unknown and _is_refusal(answer) else answer
-            unknown.update(index for index in pending if _is_unknown(results[index]))
-            again = [index for index in pending if _is_open(results[index])]
-            reasons = [reason for index in again if isinstance(reason := results[index], LakelogError)]
+                results[index] = answer
+                if isinstance(answer, LakelogError):
+                    is_repeated = rules[index].allows(answer)
+                    results[index] = final = rules[index].final(answer)
+                    if is_repeated:
+                        again.append(index)
+                        reasons.append(final)
             if not reasons:
                 calls.worked(attempts)
             if not reasons or not calls.pause(attempts, reasons[0]):
                 break
             pending = again
         return [results[index] for index in range(len(messages))]
-
-
-def _is_refusal(result: Receipt | LakelogError) -> TypeGuard[LakelogError]:
-    return isinstance(result, LakelogError) and not may_be_written(result)
-
-
-def _is_unknown(result: Receipt | LakelogError) -> bool:
-    return isinstance(result, LakelogError) and may_be_written(result)
-
-
-def _is_open(result: Receipt | LakelogError) -> bool:
-    return isinstance(result, LakelogError) and is_passing(result)
 
 
 def _parts(work: Computation, failed: list[LakelogError]) -> list[PartitionBatch] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from lakelog.batches.schema import FORMAT, TIME, mask_of
 from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, KeylessPartitioner
+from lakelog.client.retrying.rule import RetryRule
 from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
@@ -127,8 +128,8 @@ class PartitionBatch:
     """Which messages of the whole these are; None: all."""
     payload: bytes
     number: tuple[bytes, int] | None = None
-    unknown: bool = False
-    """A try may have been written: from then on partition, number and bytes stay as they are."""
+    rule: RetryRule = field(default_factory=RetryRule)
+    """After an attempt that may have been written, the partition, the number and the bytes stay the same."""
     result: int | LakelogError | None = None
     """The offset of the first message, or why it is not published."""
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered
-from lakelog.client.retrying.backoff import Backoff, is_undecided
+from lakelog.client.retrying.backoff import Backoff
+from lakelog.client.retrying.rule import is_undecided
 from lakelog.errors import LakelogError
 
 SendAnswers = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]

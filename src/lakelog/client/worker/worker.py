@@ -22,8 +22,9 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy, is_passing
+from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy
 from lakelog.client.retrying.outage import Outage
+from lakelog.client.retrying.rule import is_passing
 from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import WorkerResources

@@ -17,7 +17,8 @@ from dataclasses import replace
 from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
-from lakelog.client.retrying.backoff import Backoff, is_passing, is_undecided
+from lakelog.client.retrying.backoff import Backoff
+from lakelog.client.retrying.rule import is_passing, is_undecided
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import ThreadLeaseKeeper

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from lakelog import failpoints
 from lakelog.client.publishing.staging import StagingEncoder
-from lakelog.errors import EpochChanged, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.client.retrying.rule import is_passing
+from lakelog.errors import EpochChanged, InvalidRequest, LakelogError
 from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
@@ -232,7 +233,7 @@ def _until_known(log: Lakelog, topic: str, wish: DecideOptions) -> Written:
         try:
             return log.writes.decide(topic, wish)
         except LakelogError as error:
-            if not left or not isinstance(error, Unavailable | OutcomeUnknown | Overloaded):
+            if not left or not is_passing(error):
                 raise
             _log.warning("write %s: %s; asking again", wish.write_id, error)
     raise AssertionError("unreachable")

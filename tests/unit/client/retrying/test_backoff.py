@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy, is_passing, may_be_written
+from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy
+from lakelog.client.retrying.rule import is_passing, may_be_written
 from lakelog.errors import (
     EpochChanged,
     InvalidRequest,

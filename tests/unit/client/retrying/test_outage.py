@@ -122,7 +122,7 @@ def test_a_server_that_is_not_there_is_announced_at_once(
 
 
 def test_which_errors_are_outages() -> None:
-    from lakelog.client.retrying.backoff import is_outage
+    from lakelog.client.retrying.rule import is_outage
 
     assert is_outage(AWAY) and is_outage(OutcomeUnknown()) and is_outage(LakelogError())
     assert not is_outage(Overloaded())
