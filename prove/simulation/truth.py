@@ -135,11 +135,11 @@ async def progress(
 async def _starts(
     world: SimulatedWorld, engine: Engine, group: str, topics: Iterable[str]
 ) -> dict[tuple[str, int], int]:
-    found = await engine.groups.resolve(world.scope, group, create=False)
+    found = await engine.group_directory.resolve(world.scope, group, create=False)
     starts: dict[tuple[str, int], int] = {}
     for name in topics:
         topic: Topic = await engine.topics.find(world.scope, name)
-        group_topic = await engine.groups.group_topic(found, topic)
-        states = await engine.groups.journals.states(found, topic, group_topic, range(topic.partitions))
+        group_topic = await engine.group_directory.group_topic(found, topic)
+        states = await engine._journals.states(found, topic, group_topic, range(topic.partitions))
         starts.update({(name, partition): state.start for partition, state in enumerate(states)})
     return starts

@@ -309,7 +309,7 @@ async def test_a_paused_group_gets_nothing_until_it_is_resumed(log: Log) -> None
         await two.engine.groups.pause(two.scope, "billing")
         # The other server learns about it by announcement, or within a second.
         deadline = time.monotonic() + 5
-        while not (await one.engine.groups.resolve(one.scope, "billing", create=False)).is_paused("orders"):
+        while not (await one.engine.group_directory.resolve(one.scope, "billing", create=False)).is_paused("orders"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         await one.publish(*keyed(1))
@@ -339,7 +339,9 @@ async def test_a_recreated_topic_starts_anew_for_its_group(log: Log) -> None:
 async def test_a_cursor_group_cannot_be_leased_from(log: Log) -> None:
     async with log.server() as server:
         await server.create()
-        await server.engine.groups.resolve(server.scope, "billing", GroupWish(kind=GroupKind.CURSOR), create=True)
+        await server.engine.group_directory.resolve(
+            server.scope, "billing", GroupWish(kind=GroupKind.CURSOR), create=True
+        )
         with pytest.raises(GroupKindDiffers):
             await consume(server)
 

@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from lakelog.errors import LakelogError
 from lakelog.storage.store import PartitionStore
@@ -21,47 +22,58 @@ _ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
 _log = logging.getLogger(__name__)
 
 
+Key = TypeVar("Key", int, tuple[int, int])
+"""A partition id; a group id, negated; or the group id and partition id of a journal."""
+
+
 class Waiters:
-    """Who waits for which partition, in this process."""
+    """The consumers, readers and dispatchers of this process that wait for a change."""
 
     def __init__(self) -> None:
-        # Dicts for sets: whoever came first is woken first, the same way each time.
+        # Dicts serve as ordered sets: the first to wait is woken first, in every run.
         self._waiting: defaultdict[int, dict[asyncio.Event, None]] = defaultdict(dict)
-        self._watching: defaultdict[int, list[Callable[[int], None]]] = defaultdict(list)
+        self._watching: defaultdict[Any, list[Callable[[Any], None]]] = defaultdict(list)
 
     @contextmanager
-    def waiting(self, pid: int) -> Iterator[asyncio.Event]:
-        """An event that is set when the partition grows. Enter before looking, or a wake-up could be missed."""
+    def waiting(self, number: int) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the partition grows. Enter before looking, or a wake-up may be missed."""
         event = asyncio.Event()
-        self._waiting[pid][event] = None
+        self._waiting[number][event] = None
         try:
             yield event
         finally:
-            events = self._waiting[pid]
+            events = self._waiting[number]
             events.pop(event, None)
             if not events:
-                del self._waiting[pid]
+                del self._waiting[number]
 
-    def watch(self, number: int, call: Callable[[int], None]) -> None:
-        """Calls back each time the partition grows, or with -group_id, the group changes; until `unwatch`."""
-        self._watching[number].append(call)
+    def watch(self, key: Key, call: Callable[[Key], None]) -> None:
+        """Call back each time the partition grows, or the group or the journal changes, until `unwatch`."""
+        self._watching[key].append(call)
 
-    def unwatch(self, number: int, call: Callable[[int], None]) -> None:
-        calls = self._watching.get(number, [])
+    def unwatch(self, key: Key, call: Callable[[Key], None]) -> None:
+        calls = self._watching.get(key, [])
         if call in calls:
             calls.remove(call)
         if not calls:
-            self._watching.pop(number, None)
+            self._watching.pop(key, None)
 
-    def wake(self, number: int) -> None:
-        for event in self._waiting.get(number, ()):
-            event.set()
-        for call in list(self._watching.get(number, ())):
-            call(number)
+    def is_watched(self, key: Key) -> bool:
+        return key in self._watching
+
+    def wake(self, key: Key) -> None:
+        """Set the events and call the callbacks of the partition, group or journal."""
+        if isinstance(key, int):
+            for event in self._waiting.get(key, ()):
+                event.set()
+        for call in list(self._watching.get(key, ())):
+            call(key)
 
     def wake_all(self) -> None:
-        for number in {*self._waiting, *self._watching}:
-            self.wake(number)
+        """Wake all that wait for partitions and groups. Journals change in this process only."""
+        for key in {*self._waiting, *self._watching}:
+            if isinstance(key, int):
+                self.wake(key)
 
 
 class Announcer:

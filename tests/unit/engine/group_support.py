@@ -1,10 +1,11 @@
-"""Groups over stores in memory, with ledgers that decide at once and members that a test writes down."""
+"""Groups over stores in memory, with journals that decide at once and members that a test sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import cast
 
 from lakelog.coordinator.leasing import (
     AcquireMessages,
@@ -21,9 +22,13 @@ from lakelog.coordinator.leasing import (
     encode_state,
     step,
 )
+from lakelog.engine.changes import Changes
+from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
-from lakelog.engine.groups.progress import target_of
+from lakelog.engine.groups.members import Members
+from lakelog.engine.groups.progress import Progress, target_of
 from lakelog.engine.leasing.consuming import MembersInfo
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import LakelogError, UnknownMember
@@ -33,7 +38,7 @@ from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
-from lakelog.storage.store import Append
+from lakelog.storage.store import Append, PartitionStore
 from tests.unit.engine.support import Clock, packed
 
 
@@ -41,7 +46,7 @@ def ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
 
 
-class Ledgers:
+class FakeJournals:
     """Every operation is a step of its own. `fails` names partitions that cannot be reached."""
 
     def __init__(self, cells: dict[int, MemoryStore], clock: Clock) -> None:
@@ -93,7 +98,7 @@ class Ledgers:
         return self._states.setdefault(place, begin(group_topic.start(partition)))
 
 
-class Members:
+class FakeMembers:
     def __init__(self) -> None:
         self.assigned: dict[str, dict[str, list[int]]] = {}
         self.generation = 1
@@ -137,16 +142,19 @@ class World:
         self.catalog = MemoryCatalog(self.clock)
         self.cells = {0: MemoryStore(self.clock), 1: MemoryStore(self.clock)}
         self.topics = Topics(self.catalog, dict(self.cells))
-        self.journals = Ledgers(self.cells, self.clock)
-        self.members = Members()
+        self.journals = FakeJournals(self.cells, self.clock)
+        self.members = FakeMembers()
         self.groups = self.server()
+        self.group_directory = self.groups._directory
 
     def server(self) -> Groups:
-        """Groups of one more server over the same data."""
-        groups = Groups(self.catalog, Extents(dict(self.cells)), self.topics, self.changed.append)
-        groups.journals = self.journals
-        groups.members = self.members
-        return groups
+        """Return the groups of one more server over the same data."""
+        cells: dict[int, PartitionStore] = dict(self.cells)
+        changes = Changes(cells)
+        changes.add_group_cache(lambda group_id: self.changed.append(group_id or 0))
+        progress = Progress(Extents(cells), cast(Journals, self.journals))
+        directory = GroupDirectory(self.catalog, progress.extents, self.topics, progress.journals, changes)
+        return Groups(self.catalog, directory, self.topics, cast(Members, self.members), progress)
 
     async def scope(self) -> Scope:
         return await self.catalog.scope_create("shop", "test")
@@ -163,8 +171,8 @@ class World:
         self, scope: Scope, topic: Topic, name: str = "billing", **wish: object
     ) -> tuple[Group, GroupTopic]:
         wanted = GroupWish(**wish)  # type: ignore[arg-type]
-        group = await self.groups.resolve(scope, name, wanted, create=True)
-        return group, await self.groups.group_topic(group, topic, wanted)
+        group = await self.group_directory.resolve(scope, name, wanted, create=True)
+        return group, await self.group_directory.group_topic(group, topic, wanted)
 
     async def take(
         self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, count: int = 1, owner: str = "ann"

@@ -131,8 +131,8 @@ async def test_S3_nothing_of_a_dropped_cell_is_answered_from_memory() -> None:
         await other.members.join(scope, JoinAsk(group="billing", topics=["orders"], member_id="bob"))
         engine.caches.drop(0)
         assert values(await its.consume(engine)) == [(2, b"new-2"), (3, b"new-3")]
-        group = await engine.groups.resolve(scope, "billing", create=False)
-        group_topic = await engine.groups.group_topic(group, its.topic)
+        group = await engine.group_directory.resolve(scope, "billing", create=False)
+        group_topic = await engine.group_directory.group_topic(group, its.topic)
         (mine,), (theirs,) = [
             await each._journals.states(group, its.topic, group_topic, [0]) for each in (engine, other)
         ]
@@ -143,7 +143,7 @@ async def test_S3_nothing_of_a_dropped_cell_is_answered_from_memory() -> None:
 
 async def test_a_drop_leaves_other_cells_alone() -> None:
     async with world() as its:
-        group = await its.engine.groups.resolve(its.scope, "billing", create=False)
+        group = await its.engine.group_directory.resolve(its.scope, "billing", create=False)
         journal = its.engine._journals._journals[group.group_id, its.topic.pid(0)]
         row = its.engine._batch_cache.row(its.topic.pid(0))
         its.engine._committers[1] = its.engine._committers[0]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lakelog.engine.groups.groups import Groups
+from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.redrive import (
     MAX_REDRIVES,
@@ -97,13 +97,13 @@ class DeadLetters:
         catalog: Catalog,
         cells: Mapping[int, PartitionStore],
         topics: Topics,
-        groups: Groups,
+        directory: GroupDirectory,
         grew: Mapping[int, Callable[[int], None]],
     ) -> None:
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
-        self._groups = groups
+        self._directory = directory
         self._grew = grew
 
     async def list(
@@ -123,7 +123,7 @@ class DeadLetters:
             raise InvalidRequest(f"A page has 1 to {_MAX_LISTED} dead letters.")
         matches = _matches(where)
         wanted, begin = _state(state), _parse_cursor(after)
-        resolved = await self._groups.resolve(scope, group, create=False)
+        resolved = await self._directory.resolve(scope, group, create=False)
         topics = await self._topics_of(scope, resolved, topic)
         letters: builtins.list[DeadLetter] = []
         looked_at = 0
@@ -137,7 +137,7 @@ class DeadLetters:
 
     async def find(self, scope: Scope, group: str, message_id: str) -> DeadLetter:
         """The group's newest dead letter of that message, in whatever state."""
-        resolved = await self._groups.resolve(scope, group, create=False)
+        resolved = await self._directory.resolve(scope, group, create=False)
         return (await self._find(resolved, await self._topics_of(scope, resolved, None), message_id)).letter
 
     async def redrive(
@@ -163,7 +163,7 @@ class DeadLetters:
         if repaired and message_ids is None and topic is None and where is None:
             message_ids = builtins.list(repaired)
         choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
-        resolved = await self._groups.resolve(scope, group, create=False)
+        resolved = await self._directory.resolve(scope, group, create=False)
         tally = Tally()
         has_more = False
         terms = Terms(group=resolved.name, repaired=repaired, max_redrives=None if force else max_redrives)
@@ -192,7 +192,7 @@ class DeadLetters:
     ) -> int:
         """Gives dead letters up for good; how many. Those that are redriven or discarded already do not count."""
         choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
-        resolved = await self._groups.resolve(scope, group, create=False)
+        resolved = await self._directory.resolve(scope, group, create=False)
         discarded, tally = 0, Tally()
         async for page, _ in self._pages(scope, resolved, choice, tally):
             by_cell: dict[int, builtins.list[DeadLetterKey]] = {}

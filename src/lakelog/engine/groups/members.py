@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -25,12 +24,13 @@ from lakelog.coordinator.membership import (
     decode,
     is_expired,
 )
+from lakelog.engine.changes import Changes
 from lakelog.engine.groups.activity import GroupActivity, MembersChange
+from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, GroupMembers
 from lakelog.engine.groups.heartbeats import Heartbeats
 from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
 from lakelog.engine.log.topics import Topics
-from lakelog.engine.waiters import Waiters
 from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
 from lakelog.model.group import (
     DEFAULT_HEARTBEAT_MS,
@@ -38,13 +38,11 @@ from lakelog.model.group import (
     MAX_SESSION_MS,
     MIN_SESSION_MS,
     Group,
-    GroupTopic,
-    GroupWish,
 )
 from lakelog.model.membership import Membership
 from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time
-from lakelog.model.topic import Scope, Topic
+from lakelog.model.topic import Scope
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.store import PartitionStore
 
@@ -52,35 +50,22 @@ MAX_MEMBERS = 1000
 MAX_TOPICS = 100
 
 
-class GroupBook(Protocol):
-    """What members need of the groups."""
-
-    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
-
-    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[GroupTopic, int | None]: ...
-
-
 class Members:
-    """The members of all groups. `changed` receives the id of a group whose membership this process changed.
-
-    `activity` receives the members that joined and left.
-    """
+    """The members of all groups. `activity` receives the members that joined and left."""
 
     def __init__(
         self,
-        groups: GroupBook,
+        directory: GroupDirectory,
         topics: Topics,
         cells: dict[int, PartitionStore],
-        waiters: Waiters,
-        changed: Callable[[int], None],
+        changes: Changes,
         activity: GroupActivity | None = None,
     ) -> None:
         self._activity = activity
-        self._groups = groups
+        self._directory = directory
         self._topics = topics
         self._cells = cells
-        self._waiters = waiters
-        self._changed = changed
+        self._changes = changes
         self._heartbeats = {cell: Heartbeats(store.groups) for cell, store in cells.items()}
         self._by_group: dict[int, GroupMembers] = {}
 
@@ -93,11 +78,11 @@ class Members:
         """The group is made if there is none, and from now on reads these topics."""
         _check(ask)
         topics = [await self._topics.find(scope, name) for name in dict.fromkeys(ask.topics)]
-        group = await self._groups.resolve(scope, ask.group, ask.wish, create=True)
+        group = await self._directory.resolve(scope, ask.group, ask.wish, create=True)
         skipped_at_start: dict[str, int] = {}
         for topic in topics:
             # What is published between joining and the first consume is the group's already.
-            _, skipped = await self._groups.begin(group, topic, ask.wish)
+            _, skipped = await self._directory.begin(group, topic, ask.wish)
             if skipped is not None:
                 skipped_at_start[topic.name] = skipped
         group_members = self._members_of(group)
@@ -121,13 +106,13 @@ class Members:
 
     async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
         """Says that the member is alive and has heard of that generation; hears what holds now."""
-        found = await self._groups.resolve(scope, group, create=False)
+        found = await self._directory.resolve(scope, group, create=False)
         return await self._current(found, member_id, generation)
 
     async def leave(self, scope: Scope, group: str, member_id: str) -> None:
         """Its partitions are free at once. Leaving what one is not in is no error."""
         try:
-            found = await self._groups.resolve(scope, group, create=False)
+            found = await self._directory.resolve(scope, group, create=False)
         except GroupNotFound:
             return
         await self._members_of(found).change(LeaveGroup(member_id=member_id))
@@ -219,15 +204,14 @@ class Members:
         group_members = self._by_group.get(group.group_id)
         if group_members is None:
             store, heartbeats = self._cells[group.cell].groups, self._heartbeats[group.cell]
-            group_members = GroupMembers(group, store, heartbeats, self._waiters, self._tell, self._forget)
+            group_members = GroupMembers(group, store, heartbeats, self._changes.waiters, self._tell, self._forget)
             self._by_group[group.group_id] = group_members
         group_members.group = group
         group_members.care()
         return group_members
 
     def _tell(self, group: Group, change: MembersChange | None) -> None:
-        self._waiters.wake(-group.group_id)
-        self._changed(group.group_id)
+        self._changes.group_changed(group.group_id)
         if self._activity is not None and change is not None:
             self._activity.members_changed(group, change)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from msgspec import structs
 
-from lakelog.coordinator.leasing import DeliveryState, Lease, Operation, Reply, apply, begin, summarize
+from lakelog.coordinator.leasing import DeliveryState, Lease, apply, begin, summarize
 from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.engine.groups.positions import gathered, heads_of
 from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
 from lakelog.engine.leasing.consuming import MembersInfo
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError
@@ -24,20 +24,6 @@ from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, ReadResult
 
 _KEPT_TIMES = 10_000
-
-
-class LedgerBook(Protocol):
-    """What the verbs of groups need of the ledgers: see `lakelog.engine.leasing.journals`."""
-
-    def altered(self, group: Group) -> None: ...
-
-    async def run(
-        self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, operation: Operation
-    ) -> Reply: ...
-
-    async def states(
-        self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
-    ) -> list[DeliveryState]: ...
 
 
 def target_of(group_topic: GroupTopic, partition: int) -> int | None:
@@ -58,8 +44,9 @@ def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
 class Progress:
     """Reads states, heads and first batches; one per engine."""
 
-    def __init__(self, extents: Extents) -> None:
-        self._extents = extents
+    def __init__(self, extents: Extents, journals: Journals) -> None:
+        self.extents = extents
+        self.journals = journals
         self._cells = extents.cells
         self.damage = DamageTest(extents)
         self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
@@ -70,20 +57,20 @@ class Progress:
         self._times = OrderedDict()
 
     async def states(
-        self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic
+        self, group: Group, topic: Topic, group_topic: GroupTopic
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
         """All partitions' states as the next step will find them, and the heads."""
-        decided = await self._decided(journals, group, topic, group_topic)
+        decided = await self._decided(group, topic, group_topic)
         return decided.states, decided.heads
 
     async def read(
-        self, journals: LedgerBook, group: Group, group_topics: Sequence[tuple[Topic, GroupTopic]], members: MembersInfo
+        self, group: Group, group_topics: Sequence[tuple[Topic, GroupTopic]], members: MembersInfo
     ) -> list[PartitionProgress]:
         """Return the group's progress in all partitions of these topics, with the reasons for what waits.
 
         The ages of the oldest unfinished messages take one read of each cell and topic.
         """
-        decided = [await self._decided(journals, group, topic, group_topic) for topic, group_topic in group_topics]
+        decided = [await self._decided(group, topic, group_topic) for topic, group_topic in group_topics]
         now_ms = to_ms(await self._cells[group.cell].clock())
         topics = [topic for topic, _ in group_topics]
         held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
@@ -124,8 +111,8 @@ class Progress:
 
         return [one(partition, state) for partition, state in enumerate(decided.states)]
 
-    async def _decided(self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
-        states = await journals.states(group, topic, group_topic, range(topic.partitions))
+    async def _decided(self, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
+        states = await self.journals.states(group, topic, group_topic, range(topic.partitions))
         # Read after the states: what is finished lies below a head.
         heads = await heads_of(self._cells, topic)
         for partition, state in enumerate(states):
@@ -149,10 +136,8 @@ class Progress:
             found.append(structs.replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
         return found
 
-    async def stats(
-        self, journals: LedgerBook, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]
-    ) -> TopicStats:
-        groups = tuple([await self._group_stats(journals, group, topic, group_topic) for group, group_topic in readers])
+    async def stats(self, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]) -> TopicStats:
+        groups = tuple([await self._group_stats(group, topic, group_topic) for group, group_topic in readers])
         heads = await heads_of(self._cells, topic)
         filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
         firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
@@ -170,10 +155,8 @@ class Progress:
         shares = topic.pids_by_cell().items()
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
-    async def _group_stats(
-        self, journals: LedgerBook, group: Group, topic: Topic, group_topic: GroupTopic
-    ) -> GroupStats:
-        decided = await self._decided(journals, group, topic, group_topic)
+    async def _group_stats(self, group: Group, topic: Topic, group_topic: GroupTopic) -> GroupStats:
+        decided = await self._decided(group, topic, group_topic)
         states, ends = decided.states, _ends(topic, decided.heads)
         return GroupStats(
             group=group.name,
@@ -198,7 +181,7 @@ class Progress:
 
     async def _times_of(self, cell: int, asks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
         kept = self._times
-        reads = await self._extents.read_many(self._cells[cell], asks, max_messages=1, max_bytes=1)
+        reads = await self.extents.read_many(self._cells[cell], asks, max_messages=1, max_bytes=1)
         found = {
             ask: to_ms(read.batches[0].appended_at)
             for ask, read in zip(asks, reads, strict=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.coordinator.leasing import Reply, SeekPosition
-from lakelog.engine.groups.group_topics import GroupTopics
+from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered, offsets_at
-from lakelog.engine.groups.progress import LedgerBook, Progress, target_of
-from lakelog.engine.log.extents import Extents
+from lakelog.engine.groups.progress import Progress, target_of
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import Conflict, InvalidRequest, NoPosition
 from lakelog.model.group import Group, GroupTopic, Start
@@ -49,31 +48,26 @@ class Seeker:
     """One seek of a group in a topic."""
 
     def __init__(
-        self,
-        catalog: GroupCatalog,
-        group_topics: GroupTopics,
-        extents: Extents,
-        journals: LedgerBook,
-        group: Group,
-        topic: Topic,
+        self, catalog: GroupCatalog, directory: GroupDirectory, progress: Progress, group: Group, topic: Topic
     ) -> None:
         self._catalog = catalog
-        self._group_topics = group_topics
-        self._extents = extents
-        self._journals = journals
+        self._directory = directory
+        self._progress = progress
+        self._extents = progress.extents
+        self._journals = progress.journals
         self._group = group
         self._topic = topic
 
     async def look(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
         """What a seek would do."""
-        group_topic = await self._reading()
+        group_topic = await self._group_topic()
         if group_topic is None:
             return _begun(await self._starts(to, partitions))
         return await self._moved(group_topic, to, partitions)
 
     async def move(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
         for _ in range(_TRIES):
-            group_topic = await self._reading()
+            group_topic = await self._group_topic()
             if group_topic is None:
                 begun = await self._begin(to, partitions)
                 if begun is not None:
@@ -95,14 +89,14 @@ class Seeker:
             group=self._group.name,
         )
 
-    async def _reading(self) -> GroupTopic | None:
+    async def _group_topic(self) -> GroupTopic | None:
         return await self._catalog.group_topic_find(self._group.group_id, self._topic.incarnation)
 
     async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Sought] | None:
         """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
         starts = tuple(await self._starts(to, partitions))
         wanted = GroupTopic(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
-        if await self._group_topics.create(self._group, self._topic, wanted) != wanted:
+        if await self._directory.create_group_topic(self._group, self._topic, wanted) != wanted:
             return None
         return _begun(starts)
 
@@ -118,7 +112,7 @@ class Seeker:
 
     async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[Sought]:
         offsets = await offsets_at(self._extents, self._topic, to, partitions)
-        states, _ = await Progress(self._extents).states(self._journals, self._group, self._topic, group_topic)
+        states, _ = await self._progress.states(self._group, self._topic, group_topic)
         return [
             Sought(partition=each, before=states[each].committed, after=offset)
             for each, offset in zip(partitions, offsets, strict=True)

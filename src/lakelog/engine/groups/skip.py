@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakelog.coordinator.leasing import Accepted, DeliveryState, SkipTo
 from lakelog.coordinator.leasing.applying import cut_below
-from lakelog.engine.groups.progress import LedgerBook, Progress, next_offsets
+from lakelog.engine.groups.progress import Progress, next_offsets
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange
 from lakelog.model.group import Group, GroupKind, GroupTopic
@@ -19,9 +19,9 @@ from lakelog.model.topic import Topic
 class Skipper:
     """One skip of a group in a topic."""
 
-    def __init__(self, progress: Progress, journals: LedgerBook, group: Group, topic: Topic) -> None:
+    def __init__(self, progress: Progress, group: Group, topic: Topic) -> None:
         self._progress = progress
-        self._journals = journals
+        self._journals = progress.journals
         self._group = group
         self._topic = topic
 
@@ -43,7 +43,7 @@ class Skipper:
                 group=group.name,
                 topic=topic.name,
             )
-        states, heads = await self._progress.states(self._journals, group, topic, group_topic)
+        states, heads = await self._progress.states(group, topic, group_topic)
         state, end = states[partition], heads[partition].next_offset if partition in heads else 0
         messages = _below(state, offset)
         self._check(partition, offset, state, end)

@@ -125,13 +125,9 @@ class BatchCache:
                 self._forget(row, 0, len(row.batches))
                 del self._rows[pid]
 
-    def grew(self, pid: int) -> None:
-        row = self._rows.get(pid)
-        if row is not None:
-            row.grew()
-
-    def grew_all(self) -> None:
-        for row in self._rows.values():
+    def grew(self, pid: int | None) -> None:
+        """Look at the partition's log again: it begins or ends elsewhere. None: any partition's log may."""
+        for row in self._rows.values() if pid is None else filter(None, [self._rows.get(pid)]):
             row.grew()
 
     def appended(self, append: Append, answer: Appended) -> None:

@@ -78,8 +78,8 @@ class Dispatcher:
                     PartitionView(journal, self._context.batch_cache, self._context.clocks[journal.cell])
                 )
                 self._context.waiters.watch(topic.pid(partition), self._grew)
+                self._context.waiters.watch(journal.key, self._journal_changed)
             self._views[partition].journal = journal
-            journal.changed = self._changed
             self._mark_ready(partition)
 
     @property
@@ -89,7 +89,7 @@ class Dispatcher:
     def close(self) -> None:
         for partition, view in enumerate(self._views):
             self._context.waiters.unwatch(self.topic.pid(partition), self._grew)
-            view.journal.changed = None
+            self._context.waiters.unwatch(view.journal.key, self._journal_changed)
         for handle in (self._timer, self._polling):
             if handle is not None:
                 handle.cancel()
@@ -165,12 +165,13 @@ class Dispatcher:
         self._due_first[partition] = None
         self._mark_ready(partition)
 
-    def _changed(self, journal: Journal) -> None:
-        """A commit went in: keys may be free, a retry may be due earlier than anything else."""
+    def _journal_changed(self, key: tuple[int, int]) -> None:
+        """After a commit, keys may be free, and a retry may be due earlier than anything else."""
+        view = self._views[partition_of_id(key[1])]
+        journal = view.journal
         if (state := journal.state) is None:
             # Dropped: it has to be read again.
             return self._mark_ready(journal.partition)
-        view = self._views[journal.partition]
         for consumer in repeated_at(view, self._waiting):
             self._search(consumer)
         in_ms = view.due_in_ms()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakelog.coordinator.leasing import (
@@ -24,6 +23,7 @@ from lakelog.coordinator.leasing import (
 )
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.partition_stop import PartitionStop, concerns_one_partition, stop_after
+from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
@@ -72,6 +72,7 @@ class Journal:
     group_topic: GroupTopic
     topic: Topic
     partition: int
+    waiters: Waiters
     version: int = 0
     since_snapshot: int = 0
     state: DeliveryState | None = None
@@ -86,8 +87,6 @@ class Journal:
     """How often what is known here was dropped: a journal that was read before does not count."""
     awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read; they are asked again afterwards."""
-    changed: Callable[[Journal], None] | None = None
-    """Called after each commit, by whoever hands out messages here."""
     _config: tuple[int, LeasingConfig] | None = None
 
     def beginning(self) -> DeliveryState:
@@ -116,6 +115,15 @@ class Journal:
         return self.topic.pid(self.partition)
 
     @property
+    def key(self) -> tuple[int, int]:
+        """The group and the partition: what `waiters` knows the journal by."""
+        return (self.group.group_id, self.pid)
+
+    def notify(self) -> None:
+        """Wake the dispatcher that hands out messages here: the journal was written, read or dropped."""
+        self.waiters.wake(self.key)
+
+    @property
     def frontier(self) -> int:
         """Of a state that was read."""
         assert self.state is not None
@@ -135,8 +143,7 @@ class Journal:
         self.state = self.stop = None
         self.version = self.since_snapshot = 0
         self.drops += 1
-        if self.changed:
-            self.changed(self)
+        self.notify()
 
     def stopped(self, error: LakelogError, clock: Clock) -> None:
         """Nothing is handed out here for a while."""

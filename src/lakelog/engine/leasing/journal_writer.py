@@ -99,8 +99,7 @@ class JournalWriter:
         orphans = [(journal, operation, reply) for operation, reply in answer_all(commit)]
         if self._activity is not None:
             _report(commit, self._activity)
-        if journal.changed:
-            journal.changed(journal)
+        journal.notify()
         return orphans
 
     def _again(self, commit: PendingCommit, error: LakelogError) -> None:

@@ -34,6 +34,7 @@ from lakelog.engine.leasing.journal import Journal, take_pending
 from lakelog.engine.leasing.journal_reader import JournalReader
 from lakelog.engine.leasing.journal_writer import JournalWriter
 from lakelog.engine.leasing.loader import Loader
+from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic
@@ -52,10 +53,12 @@ class Journals:
         cells: Mapping[int, PartitionStore],
         batch_cache: BatchCache,
         clocks: Mapping[int, Clock],
+        waiters: Waiters,
         activity: GroupActivity | None = None,
     ) -> None:
         """`activity` receives the leases that expired and the messages that became dead letters."""
         self._clocks = clocks
+        self._waiters = waiters
         self._states = JournalReader(cells)
         self._cell_health = CellHealth(cells, self._cell_unresponsive)
         loader = Loader(cells, batch_cache, clocks)
@@ -79,7 +82,7 @@ class Journals:
         journal = self._journals.get(place)
         if journal is None:
             self._make_room()
-            journal = Journal(self._altered.get(group.group_id, group), group_topic, topic, partition)
+            journal = Journal(self._altered.get(group.group_id, group), group_topic, topic, partition, self._waiters)
             self._journals[place] = journal
         journal.topic = topic
         if group.version > journal.group.version:
@@ -204,7 +207,7 @@ class Journals:
 
 
 def _is_idle(journal: Journal) -> bool:
-    return not (journal.busy or journal.pending or journal.awaiting_log or journal.changed)
+    return not (journal.busy or journal.pending or journal.awaiting_log or journal.waiters.is_watched(journal.key))
 
 
 def _silent() -> Unavailable:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, ReturnMessages
+from lakelog.engine.groups.group_directory import GroupDirectory
+from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
@@ -44,31 +45,13 @@ MAX_DISPATCHERS = 2000
 _LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
 
 
-class GroupFinder(Protocol):
-    """What is needed of `Groups`."""
-
-    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group: ...
-
-    async def group_topic(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> GroupTopic: ...
-
-    def is_current(self, group: Group) -> bool: ...
-
-
-class MemberFinder(Protocol):
-    """What is needed of `Members`."""
-
-    async def membership(self, group: Group, member_id: str) -> Membership: ...
-
-    def seen(self, group: Group, member_id: str) -> None: ...
-
-
 class Leases:
     """The verbs of owners; one per engine."""
 
-    def __init__(self, context: LeasingContext, topics: Topics, groups: GroupFinder, members: MemberFinder) -> None:
+    def __init__(self, context: LeasingContext, topics: Topics, directory: GroupDirectory, members: Members) -> None:
         self._context = context
         self._topics = topics
-        self._groups = groups
+        self._directory = directory
         self._members = members
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
 
@@ -114,8 +97,8 @@ class Leases:
     ) -> Consumed | None:
         """None: all that was handed out, retention had taken."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
-        group = await self._groups.resolve(scope, ask.group, wish, create=True)
-        group_topic = await self._groups.group_topic(group, topic, ask.wish)
+        group = await self._directory.resolve(scope, ask.group, wish, create=True)
+        group_topic = await self._directory.group_topic(group, topic, ask.wish)
         dispatcher = self._dispatcher(group, group_topic, topic)
         member = await self._member(group, ask)
         own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
@@ -172,8 +155,8 @@ class Leases:
         generation: int | None = None,
     ) -> PendingAnswers:
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
-        its = await self._groups.resolve(scope, group, _LEASE_GROUP, create=False)
-        group_topic = await self._groups.group_topic(its, found)
+        its = await self._directory.resolve(scope, group, _LEASE_GROUP, create=False)
+        group_topic = await self._directory.group_topic(its, found)
         return PendingAnswers(self._context.journals, found, its, group_topic, owner, answers, generation)
 
     # Dispatchers ------------------------------------------------------------------------------------------------------
@@ -189,8 +172,8 @@ class Leases:
 
     async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
         """The desk hears how the group and its reading are now."""
-        now = await self._groups.resolve(group.scope, group.name, create=False)
-        dispatcher.refresh(now, await self._groups.group_topic(now, dispatcher.topic), dispatcher.topic)
+        now = await self._directory.resolve(group.scope, group.name, create=False)
+        dispatcher.refresh(now, await self._directory.group_topic(now, dispatcher.topic), dispatcher.topic)
         return now
 
     def _evict_idle(self) -> None:
@@ -240,7 +223,7 @@ class Leases:
             task.add_done_callback(_ended(tasks, dispatcher, consumer))
 
         self._context.waiters.watch(-group.group_id, changed)
-        if not self._groups.is_current(group):
+        if not self._directory.is_current(group):
             # Since it was looked for, and nobody watched yet.
             changed(0)
 

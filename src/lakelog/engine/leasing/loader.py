@@ -98,9 +98,8 @@ def _replay(journal: Journal, read: JournalRead) -> None:
         return
     journal.state, journal.since_snapshot = replay_rows(state, read, journal.since_snapshot)
     journal.version = read.rows[-1].version if read.rows else 0
-    if journal.changed:
-        # Another server granted what is open: the desk has to know when that lease ends.
-        journal.changed(journal)
+    # Another server granted what is open: the dispatcher has to know when that lease ends.
+    journal.notify()
 
 
 def _wants_messages(operation: Operation) -> bool:

@@ -46,7 +46,7 @@ class Morgue(World):
         self.grown: list[tuple[int, int]] = []
         self._versions = dict.fromkeys((0, 1), 0)
         grew = {cell: lambda pid, cell=cell: self.grown.append((cell, pid)) for cell in self.cells}
-        self.dead = DeadLetters(self.catalog, self.cells, self.topics, self.groups, grew)
+        self.dead = DeadLetters(self.catalog, self.cells, self.topics, self.group_directory, grew)
         return self.dead
 
     async def die(
@@ -138,7 +138,7 @@ async def test_what_is_not_there_is_not_found() -> None:
         await dead.find(world.scope_, "billing", "x")
     with pytest.raises(GroupNotFound):
         await dead.find(world.scope_, "nobody", name)
-    await world.groups.resolve(world.scope_, "scoring", create=True)
+    await world.group_directory.resolve(world.scope_, "scoring", create=True)
     with pytest.raises(DeadLetterNotFound):
         await dead.find(world.scope_, "scoring", name)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakelog.coordinator.leasing import FinishMessages, ReturnKind, ReturnMessages, SeekPosition
-from lakelog.engine.groups import groups as module
+from lakelog.engine.groups import group_directory as module
 from lakelog.errors import (
     Conflict,
     GroupBusy,
@@ -49,12 +49,12 @@ async def test_a_group_is_made_by_the_first_wish_and_later_ones_have_to_agree() 
     world = World()
     scope = await world.scope()
     wish = GroupWish(order=Order.NONE, filter="key='a'", retries=Exponential(max=5))
-    made = await world.groups.resolve(scope, "billing", wish, create=True)
+    made = await world.group_directory.resolve(scope, "billing", wish, create=True)
     assert (made.kind, made.settings.order, made.settings.filter) == (GroupKind.LEASE, Order.NONE, "key = 'a'")
-    assert await world.groups.resolve(scope, "billing", create=False) == made
+    assert await world.group_directory.resolve(scope, "billing", create=False) == made
     same = GroupWish(filter="( key = 'a' )")
-    assert await world.groups.resolve(scope, "billing", same, create=True) == made
-    for server in (world.groups, world.server()):
+    assert await world.group_directory.resolve(scope, "billing", same, create=True) == made
+    for server in (world.group_directory, world.server()._directory):
         with pytest.raises(GroupSettingsDiffer, match="order"):
             await server.resolve(scope, "billing", GroupWish(order=Order.KEY), create=True)
         with pytest.raises(GroupKindDiffers, match="cursor"):
@@ -67,23 +67,23 @@ async def test_a_missing_group_is_not_made_unless_asked_for_nor_by_a_bad_wish() 
     world = World()
     scope = await world.scope()
     with pytest.raises(GroupNotFound):
-        await world.groups.resolve(scope, "billing", create=False)
+        await world.group_directory.resolve(scope, "billing", create=False)
     with pytest.raises(InvalidName):
-        await world.groups.resolve(scope, "Billing!", create=True)
+        await world.group_directory.resolve(scope, "Billing!", create=True)
     for bad in ("key =", "deliveries < 3", "not error is null"):
         with pytest.raises(InvalidFilter):
-            await world.groups.resolve(scope, "billing", GroupWish(filter=bad), create=True)
+            await world.group_directory.resolve(scope, "billing", GroupWish(filter=bad), create=True)
     assert await world.groups.list(scope) == []
 
 
 async def test_groups_are_kept_apart_by_environment_and_spread_over_cells() -> None:
     world = World()
     here, there = await world.scope(), await world.catalog.scope_create("shop", "other")
-    mine = await world.groups.resolve(here, "billing", create=True)
-    theirs = await world.groups.resolve(there, "billing", create=True)
+    mine = await world.group_directory.resolve(here, "billing", create=True)
+    theirs = await world.group_directory.resolve(there, "billing", create=True)
     assert mine.group_id != theirs.group_id
     assert mine.cell == theirs.cell
-    cells = {(await world.groups.resolve(here, f"g{n}", create=True)).cell for n in range(20)}
+    cells = {(await world.group_directory.resolve(here, f"g{n}", create=True)).cell for n in range(20)}
     assert cells == {0, 1}
     assert [each.name for each in await world.groups.list(here, after="g18")] == [
         "g19",
@@ -100,27 +100,27 @@ async def test_a_group_is_remembered_for_a_second_or_until_it_is_said_to_have_ch
     world = World()
     scope = await world.scope()
     other = world.server()
-    old = await other.resolve(scope, "billing", create=True)
+    old = await other._directory.resolve(scope, "billing", create=True)
     new = await world.groups.alter(scope, "billing", GroupWish(window=7))
     assert world.changed == [old.group_id]
-    assert await other.resolve(scope, "billing", create=False) == old
+    assert await other._directory.resolve(scope, "billing", create=False) == old
     clock.now += 1
-    assert await other.resolve(scope, "billing", create=False) == new
+    assert await other._directory.resolve(scope, "billing", create=False) == new
     newest = await world.groups.alter(scope, "billing", GroupWish(window=8))
-    other.forget(newest.group_id)
-    assert await other.resolve(scope, "billing", create=False) == newest
+    other._directory.forget(newest.group_id)
+    assert await other._directory.resolve(scope, "billing", create=False) == newest
     await world.groups.alter(scope, "billing", GroupWish(window=9))
-    other.forget_all()
-    assert (await other.resolve(scope, "billing", create=False)).settings.window == 9
+    other._directory.forget(None)
+    assert (await other._directory.resolve(scope, "billing", create=False)).settings.window == 9
 
 
 async def test_a_wish_that_the_cache_refuses_is_held_against_the_catalog() -> None:
     world = World()
     scope = await world.scope()
     other = world.server()
-    await other.resolve(scope, "billing", create=True)
+    await other._directory.resolve(scope, "billing", create=True)
     await world.groups.alter(scope, "billing", GroupWish(window=7))
-    assert (await other.resolve(scope, "billing", GroupWish(window=7), create=True)).settings.window == 7
+    assert (await other._directory.resolve(scope, "billing", GroupWish(window=7), create=True)).settings.window == 7
 
 
 # Where a group begins -------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ async def test_a_group_begins_where_the_first_wish_says(
     group, group_topic = await world.joined(scope, topic, start=wanted)
     assert group_topic.starts == expected
     await world.publish(topic, 1, "y")
-    assert await world.groups.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
-    assert await world.server().group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
+    assert await world.group_directory.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
+    assert await world.server()._directory.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
 
 
 async def test_a_group_without_a_start_has_to_be_given_one() -> None:
@@ -185,11 +185,11 @@ async def test_a_recreated_topic_is_begun_anew_and_an_added_partition_at_0() -> 
     await world.publish(topic, 0, "a", "b")
     group, group_topic = await world.joined(scope, topic)
     grown = await world.topics.alter(scope, "orders", partitions=3)
-    assert await world.groups.group_topic(group, grown) == group_topic
+    assert await world.group_directory.group_topic(group, grown) == group_topic
     assert group_topic.start(2) == 0
     await world.topics.delete(scope, "orders")
     _, again = await world.topic()
-    assert (await world.groups.group_topic(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
+    assert (await world.group_directory.group_topic(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 0, 0), GroupPosition(1, 0, 0)]
 
 
@@ -222,7 +222,7 @@ async def test_seek_moves_all_partitions_and_begins_a_position_epoch() -> None:
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 4, 1), GroupPosition(1, 2, 1)]
     assert world.changed == [group.group_id]
     topic = await world.topics.find(scope, "orders")
-    assert (await world.groups.group_topic(group, topic)).epoch == 1
+    assert (await world.group_directory.group_topic(group, topic)).epoch == 1
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(3), partition=0) == [Sought(0, 4, 3)]
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 3, 2), GroupPosition(1, 2, 1)]
 
@@ -297,7 +297,7 @@ async def test_positions_are_committed_by_cursor_groups_only_and_never_back() ->
     await world.groups.seek(scope, "billing", "orders", Earliest())
     with pytest.raises(PositionRefused):
         await commit(scope, "billing", "orders", {0: 3}, epoch=0)
-    await world.groups.resolve(scope, "leasing", create=True)
+    await world.group_directory.resolve(scope, "leasing", create=True)
     with pytest.raises(GroupKindDiffers, match="cursor"):
         await commit(scope, "leasing", "orders", {0: 1})
 
@@ -328,7 +328,7 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c")
     await world.publish(topic, 1, "x")
-    await world.groups.resolve(scope, "billing", CURSOR, create=True)
+    await world.group_directory.resolve(scope, "billing", CURSOR, create=True)
     await world.groups.commit(scope, "billing", "orders", {0: 1})
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 1, 0)]
 
@@ -339,7 +339,7 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
 async def test_alter_changes_what_is_stated() -> None:
     world = World()
     scope = await world.scope()
-    made = await world.groups.resolve(scope, "billing", GroupWish(filter="key = 'a'", window=5), create=True)
+    made = await world.group_directory.resolve(scope, "billing", GroupWish(filter="key = 'a'", window=5), create=True)
     altered = await world.groups.alter(scope, "billing", GroupWish(order=Order.NONE))
     assert (altered.settings.order, altered.settings.window, altered.version) == (Order.NONE, 5, made.version + 1)
     assert (await world.groups.alter(scope, "billing", GroupWish(filter="key<>'a'"))).settings.filter == "key != 'a'"
@@ -357,13 +357,13 @@ async def test_alter_changes_what_is_stated() -> None:
 async def test_changes_at_the_same_time_all_hold() -> None:
     world = World()
     scope = await world.scope()
-    await world.groups.resolve(scope, "billing", create=True)
+    await world.group_directory.resolve(scope, "billing", create=True)
     await asyncio.gather(
         world.groups.alter(scope, "billing", GroupWish(window=5)),
         world.server().alter(scope, "billing", GroupWish(order=Order.NONE)),
         world.server().pause(scope, "billing"),
     )
-    group = await world.groups.resolve(scope, "billing", create=False)
+    group = await world.group_directory.resolve(scope, "billing", create=False)
     assert (group.settings.window, group.settings.order, group.paused) == (5, Order.NONE, {"*"})
 
 
@@ -373,7 +373,7 @@ async def test_pause_and_resume_of_a_group_and_of_a_topic() -> None:
     await world.topics.create(scope, "refunds")
     for name in ("billing", "scoring"):
         await world.joined(scope, topic, name)
-    await world.groups.resolve(scope, "idle", create=True)
+    await world.group_directory.resolve(scope, "idle", create=True)
     paused = await world.groups.pause(scope, "billing", "orders")
     assert paused.is_paused("orders") and not paused.is_paused("refunds")
     assert (await world.groups.pause(scope, "billing", "orders")).version == paused.version
@@ -381,7 +381,7 @@ async def test_pause_and_resume_of_a_group_and_of_a_topic() -> None:
     with pytest.raises(TopicNotFound):
         await world.groups.pause(scope, "billing", "nothing")
     assert [group.paused for group in await world.groups.pause_topic(scope, "orders")] == [{"orders"}] * 2
-    assert not (await world.groups.resolve(scope, "idle", create=False)).paused
+    assert not (await world.group_directory.resolve(scope, "idle", create=False)).paused
     await world.groups.pause(scope, "billing")
     with pytest.raises(Conflict, match="as a whole"):
         await world.groups.resume(scope, "billing", "orders")
@@ -397,9 +397,11 @@ async def test_a_paused_topic_is_paused_for_groups_that_begin_later() -> None:
 
     await world.joined(scope, topic, "scoring")
     other = world.server()
-    await other.resolve(scope, "audit", create=True)
+    await other._directory.resolve(scope, "audit", create=True)
     await other.seek(scope, "audit", "orders", Earliest())
-    paused = [await world.groups.resolve(scope, name, create=False) for name in ("billing", "scoring", "audit")]
+    paused = [
+        await world.group_directory.resolve(scope, name, create=False) for name in ("billing", "scoring", "audit")
+    ]
     assert [group.paused for group in paused] == [{"orders"}] * 3
 
     resumed = await world.groups.resume_topic(scope, "orders")
@@ -416,13 +418,13 @@ async def test_a_group_that_was_resumed_alone_stays_so_when_it_is_moved() -> Non
     await world.groups.resume(scope, "billing", "orders")
 
     await world.groups.seek(scope, "billing", "orders", Earliest())
-    assert not (await world.groups.resolve(scope, "billing", create=False)).paused
+    assert not (await world.group_directory.resolve(scope, "billing", create=False)).paused
 
 
 async def test_a_pause_of_the_topic_while_a_group_begins_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     scope, topic = await world.topic()
-    catalog = world.groups._group_topics._catalog
+    catalog = world.catalog.groups
     create = catalog.group_topic_create
 
     async def paused_before(group_topic: GroupTopic) -> GroupTopic:
@@ -431,7 +433,7 @@ async def test_a_pause_of_the_topic_while_a_group_begins_reaches_it(monkeypatch:
 
     monkeypatch.setattr(catalog, "group_topic_create", paused_before)
     await world.joined(scope, topic, "billing")
-    assert (await world.groups.resolve(scope, "billing", create=False)).paused == {"orders"}
+    assert (await world.group_directory.resolve(scope, "billing", create=False)).paused == {"orders"}
 
 
 async def test_a_group_with_members_is_not_deleted() -> None:
@@ -446,7 +448,7 @@ async def test_a_group_with_members_is_not_deleted() -> None:
     await world.groups.delete(scope, "billing")
     assert world.changed == [group.group_id]
     with pytest.raises(GroupNotFound):
-        await world.groups.resolve(scope, "billing", create=False)
+        await world.group_directory.resolve(scope, "billing", create=False)
     with pytest.raises(GroupNotFound):
         await world.groups.delete(scope, "billing")
     again, _ = await world.joined(scope, topic)

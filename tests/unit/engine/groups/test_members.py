@@ -11,13 +11,16 @@ from functools import partial
 import pytest
 
 from lakelog import failpoints
+from lakelog.engine.changes import Changes
+from lakelog.engine.clock import Clock as CellClock
 from lakelog.engine.groups import group_members as roster_module
-from lakelog.engine.groups.groups import Groups
+from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
+from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
+from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
-from lakelog.engine.waiters import Announcer, Waiters
 from lakelog.errors import (
     GroupKindDiffers,
     GroupNotFound,
@@ -34,7 +37,7 @@ from lakelog.model.topic import Scope
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.memory.groups import MemoryGroups
-from lakelog.storage.store import Append
+from lakelog.storage.store import Append, PartitionStore
 from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import Clock, packed
 
@@ -92,21 +95,35 @@ class Store(MemoryStore):
         return self._groups
 
 
+class ToldChanges(Changes):
+    """Notes the groups that this process changed. The directory keeps its cache: looking at a group awaits nothing."""
+
+    def __init__(self, cells: dict[int, PartitionStore]) -> None:
+        super().__init__(cells)
+        self.told: list[int] = []
+
+    def add_group_cache(self, invalidate: object) -> None:
+        pass
+
+    def group_changed(self, group_id: int) -> None:
+        self.told.append(group_id)
+        super().group_changed(group_id)
+
+
 class Server:
     """What an engine has for members; two over one store are two servers."""
 
     def __init__(self, catalog: MemoryCatalog, store: Store, scope: Scope) -> None:
         self.scope = scope
-        self.waiters = Waiters()
-        self.announcer = Announcer(store, self.waiters)
+        self.changes = ToldChanges({0: store})
+        self.waiters, self.announcer = self.changes.waiters, self.changes.announcers[0]
         self.topics = Topics(catalog, {0: store})
-        self.groups = Groups(catalog, Extents({0: store}), self.topics, self._changed)
-        self.members = Members(self.groups, self.topics, {0: store}, self.waiters, self._changed)
-        self.told: list[int] = []
-
-    def _changed(self, group_id: int) -> None:
-        self.told.append(group_id)
-        self.announcer.grew(-group_id)
+        self.told = self.changes.told
+        extents = Extents({0: store})
+        journals = Journals({0: store}, BatchCache(extents), {0: CellClock()}, self.waiters)
+        self.group_directory = GroupDirectory(catalog, extents, self.topics, journals, self.changes)
+        self.members = Members(self.group_directory, self.topics, {0: store}, self.changes)
+        self.catalog = catalog
 
     async def join(self, member: str | None, *topics: str, **fields: object) -> dict[str, list[int]]:
         ask = JoinAsk(group="billing", topics=topics or ("orders",), member_id=member, **fields)  # type: ignore[arg-type]
@@ -120,7 +137,7 @@ class Server:
         return answer.generation, shown(answer.assigned)
 
     async def group(self) -> Group:
-        return await self.groups.resolve(self.scope, "billing", create=False)
+        return await self.group_directory.resolve(self.scope, "billing", create=False)
 
     async def describe(self) -> MembersInfo:
         return await self.members.describe(await self.group())
@@ -214,7 +231,7 @@ async def test_a_member_without_an_id_is_given_one() -> None:
 async def test_joining_makes_the_group_and_says_what_it_reads_from_then_on() -> None:
     async with servers() as (_, [server]):
         await server.join("A")
-        [(topic, group_topic)] = await server.groups._catalog.groups.group_topic_list(await server.group())
+        [(topic, group_topic)] = await server.catalog.groups.group_topic_list(await server.group())
         assert (topic.name, len(group_topic.starts)) == ("orders", 6)
 
 

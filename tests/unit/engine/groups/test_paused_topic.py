@@ -27,7 +27,7 @@ async def test_a_group_that_begins_later_gets_nothing_at_any_server_until_the_to
         await one.topics.create(scope, "orders", 1)
         await one.publisher.messages(scope, "orders", [Message(value=b"m"), Message(value=b"n")])
         if exists:
-            await other.groups.resolve(scope, "billing", GroupWish(), create=True)
+            await other.group_directory.resolve(scope, "billing", GroupWish(), create=True)
 
         assert await one.groups.pause_topic(scope, "orders") == []
         assert [await got(one, scope, "billing"), await got(other, scope, "billing", "bob")] == [0, 0]

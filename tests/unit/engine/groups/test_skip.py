@@ -82,10 +82,10 @@ async def test_what_cannot_be_skipped_is_refused() -> None:
         await world.groups.skip(scope, "billing", "orders", 2, 0)
     with pytest.raises(GroupNotFound):
         await world.groups.skip(scope, "shipping", "orders", 0, 1)
-    await world.groups.resolve(scope, "shipping", create=True)
+    await world.group_directory.resolve(scope, "shipping", create=True)
     with pytest.raises(NoPosition, match="nothing to skip"):
         await world.groups.skip(scope, "shipping", "orders", 0, 1)
-    await world.groups.resolve(scope, "spark", GroupWish(kind=GroupKind.CURSOR), create=True)
+    await world.group_directory.resolve(scope, "spark", GroupWish(kind=GroupKind.CURSOR), create=True)
     with pytest.raises(GroupKindDiffers, match="lakelog groups seek spark orders --partition 0 --to 1"):
         await world.groups.skip(scope, "spark", "orders", 0, 1)
 

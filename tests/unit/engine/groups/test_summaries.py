@@ -79,8 +79,8 @@ async def with_every_kind_of_progress(made: Shop) -> None:
     await made.answer("paused", await made.lease("paused", 8), Verb.ACK)
     await engine.groups.pause(scope, "paused")
     await made.answer("sought", await made.lease("sought", 24), Verb.NACK, 1)
-    group = await engine.groups.resolve(scope, "sought", create=False)
-    group_topic = await engine.groups.group_topic(group, made.topic)
+    group = await engine.group_directory.resolve(scope, "sought", create=False)
+    group_topic = await engine.group_directory.group_topic(group, made.topic)
     await made.catalog.groups.group_topic_seek(group_topic, [3, None, 6, 0])
     for member in ("one", "two"):
         await engine.members.join(
@@ -89,7 +89,7 @@ async def with_every_kind_of_progress(made: Shop) -> None:
     cursor = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
     await engine.members.join(scope, JoinAsk(group="cursor", topics=["orders"], member_id="spark", wish=cursor))
     await engine.groups.commit(scope, "cursor", "orders", {0: 6, 1: 3})
-    await engine.groups.resolve(scope, "nothing", create=True)
+    await engine.group_directory.resolve(scope, "nothing", create=True)
 
 
 async def assert_listed_as_described(made: Shop) -> dict[str, GroupSummary]:
@@ -136,7 +136,7 @@ async def test_a_member_whose_session_is_over_is_not_counted_and_not_evicted() -
     async with shop() as made:
         join = JoinAsk(group="joined", topics=["orders"], member_id="one", wish=FROM_START)
         await made.engine.members.join(made.scope, join)
-        group = await made.engine.groups.resolve(made.scope, "joined", create=False)
+        group = await made.engine.group_directory.resolve(made.scope, "joined", create=False)
         store = made.stores[group.cell].groups
         await store.heartbeats_write([(group.group_id, "one")])
         # A server that has not seen the member itself.
@@ -173,7 +173,7 @@ async def test_S24_a_journal_of_a_newer_version_does_not_keep_other_groups_from_
         await made.lease("newer", 24)
         before = await made.listed()
         pid = made.topic.pid(0)
-        group_id = (await made.engine.groups.resolve(made.scope, "newer", create=False)).group_id
+        group_id = (await made.engine.group_directory.resolve(made.scope, "newer", create=False)).group_id
         journal = made.stores[made.topic.cells[0]].groups._journals[group_id, pid]
         last, at = journal.rows[-1]
         body = msgspec.msgpack.encode((99, 0, [[13, 1]]))
@@ -190,7 +190,7 @@ async def test_dead_letters_are_counted_up_to_a_limit(monkeypatch: pytest.Monkey
         assert (await made.listed())["dead"].dead_letters == 5
         store = made.stores[made.topic.cells[0]]
         keys = [DeadLetterKey(pid=made.topic.pid(0), offset=offset, epoch=0) for offset in range(3)]
-        group = await made.engine.groups.resolve(made.scope, "dead", create=False)
+        group = await made.engine.group_directory.resolve(made.scope, "dead", create=False)
         assert await store.groups.dead_discard(group.group_id, keys) == 3
 
 

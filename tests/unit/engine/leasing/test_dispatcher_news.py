@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.groups import groups
+from lakelog.engine.groups import group_directory
 from lakelog.engine.leasing import batch_cache, dispatcher
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, JoinAsk, Verb
 from lakelog.errors import Unavailable
@@ -103,7 +103,7 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
     async with started(catalog, store) as engine, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")
         await engine.topics.create(scope, "orders")
-        await engine.groups.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
+        await engine.group_directory.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
         gate, find = asyncio.Event(), catalog.groups.group_topic_find
 
         async def slow(group_id: int, incarnation: int) -> GroupTopic | None:
@@ -123,7 +123,7 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
 
 
 async def test_a_pause_that_nobody_announced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_CACHE_SECONDS", 0.02)
+    monkeypatch.setattr(group_directory, "_CACHE_SECONDS", 0.02)
     store, catalog = MemoryStore(), MemoryCatalog()
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
@@ -146,7 +146,7 @@ async def test_of_two_changes_the_later_one_holds_whichever_is_heard_of_first() 
         resumed = await catalog.groups.group_alter(group, group.settings, frozenset())
         paused = await catalog.groups.group_alter(resumed, group.settings, frozenset({"*"}))
         for heard in (paused, resumed):
-            engine.groups.journals.altered(heard)
+            engine._journals.altered(heard)
         await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
 
         assert not (await consume(engine, scope, "billing", 0)).leases

@@ -70,7 +70,7 @@ class World:
 
     async def stopped(self, topic: Topic, partition: int = 0) -> PartitionStop | None:
         wish = GroupWish(start=Earliest())
-        group = await self.engine.groups.resolve(self.scope, f"g-{topic.name}", wish, create=True)
+        group = await self.engine.group_directory.resolve(self.scope, f"g-{topic.name}", wish, create=True)
         journal = self.engine._journals._journals.get((group.group_id, topic.pid(partition)))
         return journal.stop if journal is not None else None
 
@@ -159,7 +159,7 @@ async def test_S24_an_event_of_a_newer_version_is_noticed_while_reading_on() -> 
         topic = await its.topic("bad")
         (lease,) = await its.consume("bad")
         assert await its.answer("bad", lease, Verb.ACK) == Answered()
-        group = await its.engine.groups.resolve(its.scope, "g-bad", create=False)
+        group = await its.engine.group_directory.resolve(its.scope, "g-bad", create=False)
         journal = its.engine._journals._journals[group.group_id, topic.pid(0)]
         stored = its.store.groups._journals[group.group_id, topic.pid(0)]
         last, at = stored.rows[-1]

@@ -32,8 +32,8 @@ async def worked(engine: Engine, scope: Scope) -> None:
 
 
 async def seen(looker: JournalReader, engine: Engine, scope: Scope, topic: Topic) -> bytes:
-    group = await engine.groups.resolve(scope, "billing", create=False)
-    group_topic = await engine.groups.group_topic(group, topic)
+    group = await engine.group_directory.resolve(scope, "billing", create=False)
+    group_topic = await engine.group_directory.group_topic(group, topic)
     (state,) = await looker.read(group, topic, group_topic, [0])
     found = encode_state(state)
     # It is the caller's own.

@@ -101,8 +101,8 @@ class Two:
     async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, GroupTopic, Topic]:
         """Where a ledger of the topic is: for operations that no caller of an engine can make one by one."""
         topic = await self.one.topics.find(self.scope, "orders")
-        group = await self.one.groups.resolve(self.scope, name, GroupWish(kind=kind), create=True)
-        return group, await self.one.groups.group_topic(group, topic, GroupWish(start=Earliest())), topic
+        group = await self.one.group_directory.resolve(self.scope, name, GroupWish(kind=kind), create=True)
+        return group, await self.one.group_directory.group_topic(group, topic, GroupWish(start=Earliest())), topic
 
     async def acked(self) -> int:
         return sum(each.acked for each in await self.one.groups.lag(self.scope, "billing"))
@@ -291,8 +291,8 @@ async def test_S17_what_an_old_cache_calls_done_already_is_looked_up_first() -> 
     async with two_engines() as both:
         one, other, scope = both.one, both.two, both.scope
         topic = await one.topics.find(scope, "orders")
-        group = await one.groups.resolve(scope, "audit", GroupWish(kind=GroupKind.CURSOR), create=True)
-        group_topic = await one.groups.group_topic(group, topic, GroupWish(start=Earliest()))
+        group = await one.group_directory.resolve(scope, "audit", GroupWish(kind=GroupKind.CURSOR), create=True)
+        group_topic = await one.group_directory.group_topic(group, topic, GroupWish(start=Earliest()))
 
         async def commit(engine: Engine, generation: int) -> object:
             return await engine._journals.run(
@@ -335,9 +335,9 @@ async def test_S8_a_look_at_other_cells_leaves_a_commit_on_its_way_alone() -> No
     async with two_engines(cells=2) as both:
         await both.publish(20)
         await both.consume(both.one, max_messages=1)
-        book, group = both.one._journals, await both.one.groups.resolve(both.scope, "billing", create=False)
+        book, group = both.one._journals, await both.one.group_directory.resolve(both.scope, "billing", create=False)
         topic = await both.one.topics.find(both.scope, "orders")
-        group_topic = await both.one.groups.group_topic(group, topic)
+        group_topic = await both.one.group_directory.group_topic(group, topic)
         far, near = (book.journal(group, group_topic, topic, partition) for partition in (1, 0))
         await both.consume(both.one, max_messages=2)
         gate, read = asyncio.Event(), both.one.cells[1].groups.journals_read

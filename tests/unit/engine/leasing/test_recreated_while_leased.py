@@ -55,7 +55,7 @@ async def test_S9_no_token_is_given_out_again_however_many_leases_there_were(rec
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders", partitions=1)
-        group = await engine.groups.resolve(scope, "billing", ASK.wish, create=True)
+        group = await engine.group_directory.resolve(scope, "billing", ASK.wish, create=True)
         last = token_before(group, topic) + round(life.total_seconds() * PER_SECOND)
         later = max(group.created_at, topic.created_at) + life
         if recreated == "topic":
@@ -70,7 +70,7 @@ async def test_tokens_are_exact_where_numbers_are_floats() -> None:
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders", partitions=1)
-        group = await engine.groups.resolve(scope, "billing", ASK.wish, create=True)
+        group = await engine.group_directory.resolve(scope, "billing", ASK.wish, create=True)
     late = replace(group, created_at=datetime(2250, 1, 1, tzinfo=UTC))
     last = token_before(late, topic) + 5 * 365 * 86_400 * PER_SECOND
     assert token_before(group, topic) < token_before(late, topic) < last < 2**53

@@ -170,7 +170,7 @@ async def test_takes_of_one_ledger_share_a_read() -> None:
         (lease,) = await its.consume("old")
         assert await its.say("old", lease, Verb.ACK) == Answered()
         first = await its.begin_to_read(topic)
-        group = await its.engine.groups.resolve(its.scope, "g-old", create=False)
+        group = await its.engine.group_directory.resolve(its.scope, "g-old", create=False)
         journal = its.engine._journals._journals[group.group_id, topic.pid(0)]
         its.group_topic.clear()
         others = [asyncio.create_task(its.consume("old", f"w{number}")) for number in range(3)]
@@ -184,8 +184,8 @@ async def test_takes_of_one_ledger_share_a_read() -> None:
 async def test_a_take_that_is_cancelled_during_its_read_is_never_decided() -> None:
     async with slow() as its:
         topic = await its.topic("old")
-        group = await its.engine.groups.resolve(its.scope, "g-old", GroupWish(start=Earliest()), create=True)
-        group_topic = await its.engine.groups.group_topic(group, topic, GroupWish(start=Earliest()))
+        group = await its.engine.group_directory.resolve(its.scope, "g-old", GroupWish(start=Earliest()), create=True)
+        group_topic = await its.engine.group_directory.group_topic(group, topic, GroupWish(start=Earliest()))
         its.make_cold(topic)
         take = AcquireMessages(owner="bob", max_messages=1, lease_ms=60_000)
         asking = asyncio.create_task(its.engine._journals.run(group, group_topic, topic, 0, take))

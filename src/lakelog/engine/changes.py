@@ -1,0 +1,62 @@
+"""The hub of notifications: a partition's log or a group changed, in this process or in another one.
+
+Caches are invalidated first, then waiters are woken, then the other processes are told. Nothing here reads or decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lakelog.engine.waiters import Announcer, Waiters
+from lakelog.storage.store import PartitionStore
+
+Invalidate = Callable[[int | None], None]
+"""Drop what is cached for one partition or group id; for None, drop everything."""
+
+
+class Changes:
+    """The notifications of one process, for all cells."""
+
+    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
+        self.waiters = Waiters()
+        self.announcers = {cell: Announcer(store, self.waiters, self._heard) for cell, store in cells.items()}
+        self._partition_caches: list[Invalidate] = []
+        self._group_caches: list[Invalidate] = []
+
+    def add_partition_cache(self, invalidate: Invalidate) -> None:
+        """Call `invalidate` with the id of each partition whose log begins or ends elsewhere."""
+        self._partition_caches.append(invalidate)
+
+    def add_group_cache(self, invalidate: Invalidate) -> None:
+        """Call `invalidate` with the id of each group that was altered, moved or deleted."""
+        self._group_caches.append(invalidate)
+
+    def partition_moved(self, cell: int, pid: int) -> None:
+        """Notify everyone that a partition's log begins or ends elsewhere, other than by a publish."""
+        for invalidate in self._partition_caches:
+            invalidate(pid)
+        self.announcers[cell].grew(pid)
+
+    def group_changed(self, group_id: int) -> None:
+        """Notify everyone that a group, its members or its positions changed."""
+        for invalidate in self._group_caches:
+            invalidate(group_id)
+        for announcer in self.announcers.values():
+            announcer.grew(-group_id)
+
+    def start(self) -> None:
+        for announcer in self.announcers.values():
+            announcer.start()
+
+    async def stop(self) -> None:
+        for announcer in self.announcers.values():
+            await announcer.stop()
+
+    def _heard(self, number: int | None) -> None:
+        """Invalidate after another process announced a partition id or a negated group id; None: any changed."""
+        if number is None or number < 0:
+            for invalidate in self._group_caches:
+                invalidate(None if number is None else -number)
+        if number is None or number >= 0:
+            for invalidate in self._partition_caches:
+                invalidate(number)

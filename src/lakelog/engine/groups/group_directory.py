@@ -1,0 +1,196 @@
+"""The directory of groups: finds or creates groups and their topics, and keeps those that calls use in a short cache.
+
+Every call of a group goes through it. It alters settings with optimistic locking; it does not move positions.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lakelog.engine.changes import Changes
+from lakelog.engine.groups.positions import located_at
+from lakelog.engine.groups.settings_check import agree, exact
+from lakelog.engine.leasing.journals import Journals
+from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import Topics
+from lakelog.errors import Conflict, GroupKindDiffers, GroupNotFound, GroupSettingsDiffer, NoPosition
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, NoStart, Start
+from lakelog.model.names import check_name
+from lakelog.model.position import Latest
+from lakelog.model.topic import Scope, Topic
+from lakelog.storage.store import Catalog
+
+_CACHE_SECONDS = 1.0
+_CACHE_SIZE = 10_000
+_AGREED_WISHES = 100
+_TRIES = 10
+
+Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
+"""Return the settings and the paused topics that a group is to have."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    """A group that was found recently, and the wishes that agree with it."""
+
+    until: float
+    group: Group
+    agreed: set[GroupWish] = field(default_factory=set)
+    group_topics: dict[int, GroupTopic] = field(default_factory=dict)
+
+
+class GroupDirectory:
+    """The groups of all scopes, as calls find them."""
+
+    def __init__(
+        self, catalog: Catalog, extents: Extents, topics: Topics, journals: Journals, changes: Changes
+    ) -> None:
+        self._catalog = catalog
+        self._extents = extents
+        self._topics = topics
+        self._journals = journals
+        self._changes = changes
+        self._cached: dict[tuple[int, str], _Entry] = {}
+        self._keys: dict[int, tuple[int, str]] = {}
+        changes.add_group_cache(self.forget)
+
+    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group:
+        """Return the group. It must agree with the wish. A missing group is created if `create` is set."""
+        entry = self._cached.get((scope.environment_id, name))
+        is_fresh = entry is None or entry.until <= time.monotonic()
+        if entry is None or is_fresh:
+            entry = await self._find(scope, name, wish, create)
+        if wish is None or wish in entry.agreed:
+            return entry.group
+        try:
+            agree(entry.group, wish)
+        except (GroupKindDiffers, GroupSettingsDiffer):
+            if is_fresh:
+                raise
+            # The cached group may be out of date: it may have been altered since.
+            self.forget(entry.group.group_id)
+            return await self.resolve(scope, name, wish, create=create)
+        if len(entry.agreed) < _AGREED_WISHES:
+            entry.agreed.add(wish)
+        return entry.group
+
+    def is_current(self, group: Group) -> bool:
+        """Return whether no change of the group was announced since it was looked for."""
+        entry = self._cached.get((group.scope.environment_id, group.name))
+        return entry is not None and entry.group is group
+
+    def forget(self, group_id: int | None) -> None:
+        """Look for the group again at the next call: it changed. None: any group may have changed."""
+        if group_id is None:
+            self._cached.clear()
+            self._keys.clear()
+        elif (key := self._keys.pop(group_id, None)) is not None:
+            self._cached.pop(key, None)
+
+    async def group_topic(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> GroupTopic:
+        """Return where the group began in the topic, and its last seek. Create it with the wish's start if missing."""
+        return (await self.begin(group, topic, wish))[0]
+
+    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[GroupTopic, int | None]:
+        """Return the group topic and, if this call created it, how many existing messages lie before its start."""
+        skipped: int | None = None
+        entry = self._cached.get((group.scope.environment_id, group.name))
+        if entry is not None and (entry.group.group_id != group.group_id or entry.until <= time.monotonic()):
+            entry = None
+        found = entry.group_topics.get(topic.incarnation) if entry else None
+        if found is None:
+            found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
+            if found is None:
+                found, skipped = await self._begin(group, topic, (wish.start if wish else None) or Latest())
+            if entry is not None:
+                entry.group_topics[topic.incarnation] = found
+        return found, skipped
+
+    async def change(self, scope: Scope, name: str, change: Change) -> Group:
+        """Alter settings and paused topics with what `change` returns for the present group."""
+        for _ in range(_TRIES):
+            group = await self.find(scope, name)
+            settings, paused = change(group)
+            if (settings, paused) == (group.settings, group.paused):
+                return group
+            try:
+                altered = await self._catalog.groups.group_alter(group, settings, paused)
+            except Conflict:
+                continue
+            self._journals.altered(altered)
+            self.changed(altered)
+            return altered
+        raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)
+
+    async def create_group_topic(self, group: Group, topic: Topic, wanted: GroupTopic) -> GroupTopic:
+        """Return the group topic that the catalog has now: the wanted one, or the one that was created first.
+
+        A group that starts to read a topic that is paused for all groups is paused for it, too.
+        """
+        is_paused = await self._pause_with(group, topic)
+        made = await self._catalog.groups.group_topic_create(wanted)
+        if not is_paused:
+            # A pause that began in between either finds the group topic or is found here.
+            await self._pause_with(group, topic)
+        return made
+
+    async def pause(self, scope: Scope, name: str, topic: str) -> Group:
+        """Hand out nothing of the topic to the group; `*` means all topics. Leased messages may be answered."""
+        return await self.change(scope, name, lambda group: (group.settings, group.paused | {topic}))
+
+    def changed(self, group: Group) -> None:
+        """Notify everyone that the group was altered, moved or deleted."""
+        self._changes.group_changed(group.group_id)
+
+    async def _pause_with(self, group: Group, topic: Topic) -> bool:
+        """Pause the topic for the group if it is paused for all groups. Return whether it is."""
+        now = await self._topics.refresh(topic.scope, topic.name)
+        if now.settings.paused:
+            await self.pause(group.scope, group.name, topic.name)
+        return now.settings.paused
+
+    async def _find(self, scope: Scope, name: str, wish: GroupWish | None, create: bool) -> _Entry:
+        check_name("group", name)
+        group = await self._catalog.groups.group_find(scope, name)
+        if group is None:
+            if not create:
+                raise GroupNotFound(
+                    f"Group '{name}' does not exist; it is created when its first member joins or consumes.", group=name
+                )
+            wanted = exact(wish or GroupWish())
+            cells = sorted(self._extents.cells)
+            home = cells[zlib.crc32(name.encode()) % len(cells)]
+            kind = wanted.kind or GroupKind.LEASE
+            group = await self._catalog.groups.group_create(scope, name, kind, wanted.settings(), home)
+        return self._remember(group)
+
+    async def find(self, scope: Scope, name: str) -> Group:
+        """Return the group as the catalog has it now."""
+        return (await self._find(scope, name, None, False)).group
+
+    def _remember(self, group: Group) -> _Entry:
+        if len(self._cached) >= _CACHE_SIZE:
+            self.forget(None)
+        key = (group.scope.environment_id, group.name)
+        entry = _Entry(until=time.monotonic() + _CACHE_SECONDS, group=group)
+        self._cached[key] = entry
+        self._keys[group.group_id] = key
+        return entry
+
+    async def _begin(self, group: Group, topic: Topic, start: Start) -> tuple[GroupTopic, int | None]:
+        if isinstance(start, NoStart):
+            raise NoPosition(
+                f"Group '{group.name}' has no position in topic '{topic.name}'; "
+                f"give it one with `lakelog groups seek {group.name} {topic.name}`.",
+                group=group.name,
+                topic=topic.name,
+            )
+        located = await located_at(self._extents, topic, start, range(topic.partitions))
+        starts = tuple(each.offset for each in located)
+        wanted = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+        made = await self.create_group_topic(group, topic, wanted)
+        skipped = sum(each.offset - each.log_start for each in located)
+        return made, skipped if made == wanted else None
