@@ -9,7 +9,7 @@ from lakelog.client.group_values import Answer, ConsumeWish, JoinWish
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.group import GroupWish
 from lakelog.model.position import Earliest
-from lakelog.model.progress import GroupPage
+from lakelog.model.progress import GroupPage, GroupQuery
 from lakelog.model.seek import Skipped
 
 WISH = GroupWish(start=Earliest())
@@ -33,16 +33,17 @@ async def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, mon
             for some in [tuple(sorted(lease.offsets()))]
         ]
         await email.answer("orders", "ann", answers)
-        transport = type(log._calls.transport.groups)
-        list_groups, calls = transport.list_groups, list[str | None]()
+        transport = type(log._calls.transport)
+        call, calls = transport.call, list[str | None]()
 
-        async def counted(groups: object, after: str | None, seconds: float) -> GroupPage:
-            calls.append(after)
-            return await list_groups(groups, after, seconds)
+        async def counted(self: object, operation: object, request: GroupQuery, seconds: float) -> GroupPage:
+            calls.append(request.after)
+            return await call(self, operation, request, seconds)
 
-        monkeypatch.setattr(transport, "list_groups", counted)
+        monkeypatch.setattr(transport, "call", counted)
         first, second = await log.groups()
         assert calls == [None]
+        monkeypatch.undo()
         told = (first.name, first.status, first.lag, first.member_count, first.dead_letters)
         assert told == ("billing", "queued", 10, 1, 0)
         told = (second.name, second.status, second.lag, second.member_count, second.dead_letters)
@@ -77,14 +78,14 @@ async def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: py
     async with lakelog.connect_async(url) as log:
         await log.topic("orders").create(1)
         await log.group("billing").join(JoinWish(group="billing", topics=("orders",), member_id="one", wish=WISH))
-        transport = type(log._calls.transport.groups)
-        list_groups, calls = transport.list_groups, list[str | None]()
+        transport = type(log._calls.transport)
+        call, calls = transport.call, list[str | None]()
 
-        async def cut_short(groups: object, after: str | None, seconds: float) -> GroupPage:
-            calls.append(after)
-            page = await list_groups(groups, after, seconds)
-            return GroupPage(groups=page.groups, next="billing" if after is None else None)
+        async def cut_short(self: object, operation: object, request: GroupQuery, seconds: float) -> GroupPage:
+            calls.append(request.after)
+            page = await call(self, operation, request, seconds)
+            return GroupPage(groups=page.groups, next="billing" if request.after is None else None)
 
-        monkeypatch.setattr(transport, "list_groups", cut_short)
+        monkeypatch.setattr(transport, "call", cut_short)
         assert [group.name for group in await log.groups()] == ["billing"]
         assert calls == [None, "billing"]

@@ -14,9 +14,8 @@ from lakelog.cli.output import print_fields, print_line, print_table
 from lakelog.cli.units import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
-    from lakelog.model.group import GroupInfo
+    from lakelog.model.group import GroupInfo, RetryPolicy
     from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
-from lakelog.model.group import RetryPolicy
 
 _SHOWN_RUNS = 3
 _COMMAND = re.compile(r"`[^`]+`")

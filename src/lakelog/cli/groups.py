@@ -17,8 +17,8 @@ from lakelog.cli.units import parse_duration, parse_time, show_count
 from lakelog.model.kinds import Assignor, Order
 
 if TYPE_CHECKING:
+    from lakelog.model.group import RetryPolicy
     from lakelog.model.seek import Skipped, Sought
-from lakelog.model.group import RetryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, move, pause, alter and delete groups.")
 

@@ -16,10 +16,7 @@ from lakelog.client.engine_values import (
 from lakelog.engine.groups.dead_letters import DeadLetterPage
 from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupInfo, GroupWish, Start
 from lakelog.model.membership import Membership
-from lakelog.model.progress import GroupDescription, GroupPage, PartitionProgress, TopicStats
-from lakelog.model.seek import GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope
 
 R = TypeVar("R")
@@ -71,78 +68,6 @@ class GroupVerbs:
             wish=wish.wish,
         )
         return await hub.engine.members.join(scope, ask)
-
-    async def heartbeat(self, group: str, member_id: str, generation: int) -> Membership:
-        hub, scope = await self._enter()
-        return await hub.engine.members.heartbeat(scope, group, member_id, generation)
-
-    async def leave(self, group: str, member_id: str) -> None:
-        hub, scope = await self._enter()
-        await hub.engine.members.leave(scope, group, member_id)
-
-    async def list_groups(self, after: str | None) -> GroupPage:
-        hub, scope = await self._enter()
-        found = await hub.engine.groups.list(scope, after=after or "", limit=_PAGE)
-        following = found[-1].name if len(found) == _PAGE else None
-        return GroupPage(groups=found, next=following)
-
-    async def describe(self, group: str) -> GroupDescription:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.describe(scope, group)
-
-    async def alter(self, group: str, wish: GroupWish) -> GroupInfo:
-        hub, scope = await self._enter()
-        return (await hub.engine.groups.alter(scope, group, wish)).info()
-
-    async def delete(self, group: str) -> None:
-        hub, scope = await self._enter()
-        await hub.engine.groups.delete(scope, group)
-
-    async def pause(self, group: str | None, topic: str | None) -> None:
-        hub, scope = await self._enter()
-        if group is not None:
-            await hub.engine.groups.pause(scope, group, topic)
-        elif topic is not None:
-            await hub.engine.groups.pause_topic(scope, topic)
-
-    async def resume(self, group: str | None, topic: str | None) -> None:
-        hub, scope = await self._enter()
-        if group is not None:
-            await hub.engine.groups.resume(scope, group, topic)
-        elif topic is not None:
-            await hub.engine.groups.resume_topic(scope, topic)
-
-    async def lag(self, group: str, topic: str | None) -> list[PartitionProgress]:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.lag(scope, group, topic)
-
-    async def stats(self, topic: str) -> TopicStats:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.stats(scope, topic)
-
-    async def seek(self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool) -> list[Sought]:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.seek(scope, group, topic, to, partition=partition, dry_run=dry_run)
-
-    async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool) -> Skipped:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.skip(scope, group, topic, partition, offset, dry_run=dry_run)
-
-    async def positions(self, group: str, topic: str) -> list[GroupPosition]:
-        hub, scope = await self._enter()
-        return await hub.engine.groups.positions(scope, group, topic)
-
-    async def commit(self, group: str, wish: values.CommitWish) -> None:
-        hub, scope = await self._enter()
-        await hub.engine.groups.commit(
-            scope,
-            group,
-            wish.topic,
-            wish.positions,
-            member_id=wish.member_id,
-            generation=wish.generation,
-            epoch=wish.epoch,
-        )
 
     async def list_dead(self, group: str, wish: values.DeadWish) -> values.DeadPage:
         hub, scope = await self._enter()
@@ -226,50 +151,6 @@ class AsyncEmbeddedGroups:
     async def join(self, wish: values.JoinWish, seconds: float) -> Membership:
         return await self._run(self._verbs.join, seconds, wish)
 
-    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
-        return await self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
-
-    async def leave(self, group: str, member_id: str, seconds: float) -> None:
-        await self._run(self._verbs.leave, seconds, group, member_id)
-
-    async def list_groups(self, after: str | None, seconds: float) -> GroupPage:
-        return await self._run(self._verbs.list_groups, seconds, after, writes=False)
-
-    async def describe(self, group: str, seconds: float) -> GroupDescription:
-        return await self._run(self._verbs.describe, seconds, group, writes=False)
-
-    async def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
-        return await self._run(self._verbs.alter, seconds, group, wish)
-
-    async def delete(self, group: str, seconds: float) -> None:
-        await self._run(self._verbs.delete, seconds, group)
-
-    async def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
-        await self._run(self._verbs.pause, seconds, group, topic)
-
-    async def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
-        await self._run(self._verbs.resume, seconds, group, topic)
-
-    async def lag(self, group: str, topic: str | None, seconds: float) -> list[PartitionProgress]:
-        return await self._run(self._verbs.lag, seconds, group, topic, writes=False)
-
-    async def stats(self, topic: str, seconds: float) -> TopicStats:
-        return await self._run(self._verbs.stats, seconds, topic, writes=False)
-
-    async def seek(
-        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> list[Sought]:
-        return await self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
-
-    async def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
-        return await self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
-
-    async def positions(self, group: str, topic: str, seconds: float) -> list[GroupPosition]:
-        return await self._run(self._verbs.positions, seconds, group, topic, writes=False)
-
-    async def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:
-        await self._run(self._verbs.commit, seconds, group, wish)
-
     async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return await self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
 
@@ -300,50 +181,6 @@ class EmbeddedGroups:
 
     def join(self, wish: values.JoinWish, seconds: float) -> Membership:
         return self._run(self._verbs.join, seconds, wish)
-
-    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
-        return self._run(self._verbs.heartbeat, seconds, group, member_id, generation)
-
-    def leave(self, group: str, member_id: str, seconds: float) -> None:
-        self._run(self._verbs.leave, seconds, group, member_id)
-
-    def list_groups(self, after: str | None, seconds: float) -> GroupPage:
-        return self._run(self._verbs.list_groups, seconds, after, writes=False)
-
-    def describe(self, group: str, seconds: float) -> GroupDescription:
-        return self._run(self._verbs.describe, seconds, group, writes=False)
-
-    def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
-        return self._run(self._verbs.alter, seconds, group, wish)
-
-    def delete(self, group: str, seconds: float) -> None:
-        self._run(self._verbs.delete, seconds, group)
-
-    def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
-        self._run(self._verbs.pause, seconds, group, topic)
-
-    def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
-        self._run(self._verbs.resume, seconds, group, topic)
-
-    def lag(self, group: str, topic: str | None, seconds: float) -> list[PartitionProgress]:
-        return self._run(self._verbs.lag, seconds, group, topic, writes=False)
-
-    def stats(self, topic: str, seconds: float) -> TopicStats:
-        return self._run(self._verbs.stats, seconds, topic, writes=False)
-
-    def seek(
-        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> list[Sought]:
-        return self._run(self._verbs.seek, seconds, group, topic, to, partition, dry_run)
-
-    def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
-        return self._run(self._verbs.skip, seconds, group, topic, partition, offset, dry_run)
-
-    def positions(self, group: str, topic: str, seconds: float) -> list[GroupPosition]:
-        return self._run(self._verbs.positions, seconds, group, topic, writes=False)
-
-    def commit(self, group: str, wish: values.CommitWish, seconds: float) -> None:
-        self._run(self._verbs.commit, seconds, group, wish)
 
     def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return self._run(self._verbs.list_dead, seconds, group, wish, writes=False)

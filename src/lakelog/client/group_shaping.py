@@ -12,7 +12,6 @@ from msgspec import UNSET
 from lakelog.client.group_values import (
     Answer,
     Answered,
-    CommitWish,
     ConsumeWish,
     DeadLetter,
     JoinWish,
@@ -61,23 +60,6 @@ def join_shape(wish: JoinWish) -> group_shapes.Join:
     )
 
 
-def commit_shape(wish: CommitWish) -> group_shapes.Commit:
-    return group_shapes.Commit(
-        topic=wish.topic,
-        positions=[
-            group_shapes.CommitPosition(partition=partition, offset=offset)
-            for partition, offset in sorted(wish.positions.items())
-        ],
-        member_id=wish.member_id,
-        generation=wish.generation,
-        epoch=wish.epoch,
-    )
-
-
-def alter_shape(wish: GroupWish) -> consume_shapes.SettingsShape:
-    return consume_shapes.SettingsShape(**_settings(wish))
-
-
 def answer_shape(answer: Answer) -> consume_shapes.AnswerShape:
     offsets: list[int | list[int]] | None = None
     if answer.offsets:
@@ -106,17 +88,6 @@ def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
         retry_in_ms=result.retry_in_ms,
         max_attempts=result.max_attempts,
     )
-
-
-def seek_shape(topic: str, to: Start | str, partition: int | None, dry_run: bool) -> group_shapes.Seek:
-    if isinstance(to, str):
-        return group_shapes.Seek(topic=topic, message_id=to, partition=partition, dry_run=dry_run)
-    if isinstance(to, AtOffset):
-        return group_shapes.Seek(topic=topic, offset=to.offset, partition=partition, dry_run=dry_run)
-    if isinstance(to, AtTime):
-        return group_shapes.Seek(topic=topic, timestamp=to.time, partition=partition, dry_run=dry_run)
-    position = "earliest" if isinstance(to, Earliest) else "latest"
-    return group_shapes.Seek(topic=topic, position=position, partition=partition, dry_run=dry_run)  # type: ignore[arg-type]
 
 
 class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,20 +99,6 @@ class JoinWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitWish:
-    """Positions that a cursor group has reached: the offset to read next, by partition.
-
-    With a member and its generation, one that was replaced is refused; with an epoch, one that a seek overtook.
-    """
-
-    topic: str
-    positions: Mapping[int, int]
-    member_id: str | None = None
-    generation: int | None = None
-    epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A message that a group has given up, with the reason."""
 

@@ -5,53 +5,21 @@ Each function takes the caller and the request of its operation, and returns the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
 
+from lakelog.engine.callers import Caller as Caller
+from lakelog.engine.callers import Verbs as Verbs
 from lakelog.engine.engine import Engine
+from lakelog.engine.group_operations import bind_groups
 from lakelog.model import lake as model_lake
 from lakelog.model import pipeline as model_pipeline
-from lakelog.model.topic import Scope
 from lakelog.wire.operations import lake, pipelines, writes
-from lakelog.wire.operations.operation import Operation
-
-Asked = TypeVar("Asked")
-Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """The caller of an operation: the environment that it may use, and the address of its machine, if known."""
-
-    scope: Scope
-    host: str = ""
-
-
-class Verbs:
-    """Functions by the name of their operation."""
-
-    def __init__(self) -> None:
-        self._verbs: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {}
-
-    def bind(self, operation: Operation[Asked, Found], verb: Callable[[Caller, Asked], Awaitable[Found]]) -> None:
-        """Let `call` of the operation run the function."""
-        self._verbs[operation.name] = verb
-
-    def has(self, operation: Operation[Any, Any]) -> bool:
-        """Return whether the operation is bound; those with a handler of their own are not."""
-        return (operation.alias_of or operation.name) in self._verbs
-
-    async def call(self, operation: Operation[Asked, Found], caller: Caller, request: Asked) -> Found:
-        """Run the operation, and return its reply."""
-        found: Found = await self._verbs[operation.alias_of or operation.name](caller, request)
-        return found
 
 
 def bind(engine: Engine) -> Verbs:
     """Return all operations of the table that have a request, bound to this engine."""
     verbs = Verbs()
+    bind_groups(verbs, engine)
     _bind_lake(verbs, engine)
     _bind_segments(verbs, engine)
     _bind_pipelines(verbs, engine)

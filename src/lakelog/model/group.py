@@ -19,7 +19,7 @@ from lakelog.model.retries import MAX_RETRIES as MAX_RETRIES
 from lakelog.model.retries import Exponential as Exponential
 from lakelog.model.retries import Fixed as Fixed
 from lakelog.model.retries import RetryPolicy as RetryPolicy
-from lakelog.model.structs import Value
+from lakelog.model.structs import Name, Request, Text, Value
 from lakelog.model.topic import Scope
 
 DEFAULT_LEASE_MS = 30_000
@@ -85,6 +85,22 @@ class GroupInfo(Value, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class AlterGroupRequest(Request, frozen=True, kw_only=True):
+    """Other settings for a group. None leaves a setting as it is; an empty filter removes the filter."""
+
+    group: Name
+    order: Order | None = None
+    filter: Text | None = None
+    retries: RetryPolicy | None = None
+    dead_letter: bool | None = None
+    assignor: Assignor | None = None
+    window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] | None = None
+
+    def wish(self) -> GroupWish:
+        """Return the settings that are given."""
+        return GroupWish(**{name: getattr(self, name) for name in GroupSettings.__struct_fields__})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWish:
     """What a caller says about a group: it makes the group if there is none, and has to agree with one that exists.
@@ -103,11 +119,11 @@ class GroupWish:
 
     def settings(self) -> GroupSettings:
         """The settings of a group that this wish creates."""
-        return replace(GroupSettings(), **self._stated())
+        return replace(GroupSettings(), **self.stated())
 
     def check(self, group: Group) -> None:
         """Refuses a wish that differs from the group: naming both, and the way to change it."""
-        for name, wanted in self._stated().items():
+        for name, wanted in self.stated().items():
             present = getattr(group.settings, name)
             if wanted != present:
                 raise GroupSettingsDiffer(
@@ -117,7 +133,8 @@ class GroupWish:
                     setting=name,
                 )
 
-    def _stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
+        """Return the settings that are given, by name."""
         stated = {name: getattr(self, name) for name in GroupSettings.__struct_fields__}
         return {name: wanted for name, wanted in stated.items() if wanted is not None}
 

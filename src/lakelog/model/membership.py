@@ -6,7 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import field
 
-from lakelog.model.structs import Value
+from lakelog.model.structs import Identity, Name, Natural, Request, Value
+
+
+class HeartbeatRequest(Request, frozen=True, kw_only=True):
+    """A sign of life of a member, with the last generation that it received."""
+
+    group: Name
+    member_id: Identity
+    generation: Natural
+
+
+class LeaveRequest(Request, frozen=True, kw_only=True):
+    """A member that leaves its group."""
+
+    group: Name
+    member_id: Identity
 
 
 class Membership(Value, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import field
+from msgspec import Meta, field
 
 from lakelog.model.group import GroupInfo
 from lakelog.model.ranges import to_ranges
-from lakelog.model.structs import Value
+from lakelog.model.structs import Name, Request, Value
+
+MAX_GROUP_PAGE = 1000
 
 
 class GroupSummary(GroupInfo, frozen=True, kw_only=True):
@@ -34,11 +37,47 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
     dead_letters: int
 
 
+class GroupQuery(Request, frozen=True, kw_only=True):
+    """Which groups to list."""
+
+    after: (
+        Annotated[Name, Meta(description="Only groups whose names come after this one: the `next` of the page before.")]
+        | None
+    ) = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The most groups to return.")] = MAX_GROUP_PAGE
+
+
 class GroupPage(Value, frozen=True, kw_only=True):
     """A page of groups. Call again with `next` as `after`, until it is None."""
 
     groups: Sequence[GroupSummary]
     next: str | None = None
+
+
+class GroupRequest(Request, frozen=True, kw_only=True):
+    """A group to describe or to delete."""
+
+    group: Name
+
+
+class GroupTopicQuery(Request, frozen=True, kw_only=True):
+    """A group, and the only topic of interest."""
+
+    group: Name
+    topic: Annotated[Name, Meta(description="Only this topic.")] | None = None
+
+
+class PauseRequest(Request, frozen=True, kw_only=True):
+    """A group to pause or resume: in one topic, or in all."""
+
+    group: Name
+    topic: Name | None = None
+
+
+class TopicGroupsRequest(Request, frozen=True, kw_only=True):
+    """A topic: all groups that read it are meant."""
+
+    topic: Name
 
 
 class GroupList(Value, frozen=True, kw_only=True):

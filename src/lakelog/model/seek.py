@@ -1,12 +1,57 @@
-"""Positions of a group in a topic, and what a seek or a skip did."""
+"""Positions of a group in a topic: seek, skip, commit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
-from lakelog.model.structs import Value
+from lakelog.errors import InvalidRequest
+from lakelog.model.limits import MAX_PARTITIONS
+from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
+from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Request, Time, Value
+from lakelog.model.times import to_utc
+
+
+class SeekRequest(Request, frozen=True, kw_only=True):
+    """Move a group in a topic, to one of `position`, `offset`, `timestamp` and `message_id`.
+
+    Attributes:
+        group: The name of the group.
+        topic: The name of the topic.
+        position: "earliest" or "latest".
+        offset: The offset of the next message to read.
+        timestamp: The first message that was appended at this time or later is the next to read.
+        message_id: The message that is the next to read in its partition. Other partitions stay.
+        partition: The only partition to move. Default: all.
+        dry_run: Whether to return what would be done, and change nothing.
+    """
+
+    group: Name
+    topic: Name
+    position: Literal["earliest", "latest"] | None = None
+    offset: Natural | None = None
+    timestamp: Time | None = None
+    message_id: Annotated[str, Meta(max_length=120)] | None = None
+    partition: PartitionNumber | None = None
+    dry_run: bool = False
+
+    @property
+    def target(self) -> Position | str:
+        """The position to move to, or the id of a message."""
+        given: list[Position | str] = []
+        if self.position is not None:
+            given.append(Earliest() if self.position == "earliest" else Latest())
+        if self.offset is not None:
+            given.append(AtOffset(self.offset))
+        if self.timestamp is not None:
+            given.append(AtTime(to_utc("timestamp", self.timestamp)))
+        if self.message_id is not None:
+            given.append(self.message_id)
+        if len(given) != 1:
+            raise InvalidRequest("Give one of `position` (earliest or latest), `offset`, `timestamp` and `message_id`.")
+        return given[0]
 
 
 class Sought(Value, frozen=True):
@@ -30,6 +75,16 @@ class SeekResult(Value, frozen=True, kw_only=True):
     partitions: Sequence[Sought]
 
 
+class SkipRequest(Request, frozen=True, kw_only=True):
+    """Move a group to an offset of one partition without delivering the messages below it."""
+
+    group: Name
+    topic: Name
+    partition: PartitionNumber
+    offset: Natural
+    dry_run: bool = False
+
+
 class Skipped(Value, frozen=True, kw_only=True):
     """What a skip did, or would do in a dry run.
 
@@ -51,6 +106,40 @@ class Skipped(Value, frozen=True, kw_only=True):
     unreadable: tuple[int, int] | None = None
 
 
+class PartitionOffset(Request, frozen=True, kw_only=True):
+    """The offset to read next in a partition."""
+
+    partition: PartitionNumber
+    offset: Natural
+
+
+class CommitRequest(Request, frozen=True, kw_only=True):
+    """Positions that a cursor group has reached.
+
+    Attributes:
+        group: The name of the group.
+        topic: The name of the topic.
+        positions: The offset to read next, for each partition.
+        member_id: The member that commits. A member that was replaced is refused.
+        generation: The generation of the member. Needed with `member_id`.
+        epoch: The epoch of the positions that were read before. After a seek, an older epoch is refused.
+    """
+
+    group: Name
+    topic: Name
+    positions: Annotated[tuple[PartitionOffset, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]
+    member_id: Identity | None = None
+    generation: Natural | None = None
+    epoch: Natural | None = None
+
+    def by_partition(self) -> dict[int, int]:
+        """Return the offsets by partition. A partition that is given twice raises `InvalidRequest`."""
+        found = {each.partition: each.offset for each in self.positions}
+        if len(found) < len(self.positions):
+            raise InvalidRequest("`positions` names a partition twice.")
+        return found
+
+
 class GroupPosition(Value, frozen=True):
     """The position of a cursor group in a partition.
 
@@ -63,6 +152,13 @@ class GroupPosition(Value, frozen=True):
     partition: int
     offset: int
     epoch: int
+
+
+class PositionsRequest(Request, frozen=True, kw_only=True):
+    """Which positions of a cursor group to return."""
+
+    group: Name
+    topic: Annotated[Name, Meta(description="The topic.")]
 
 
 class GroupPositions(Value, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from lakelog.server.dead_letters import DeadLetterRoutes
 from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
-from lakelog.server.groups import GroupRoutes
 from lakelog.server.homes import Homes
 from lakelog.server.members import MemberRoutes
 from lakelog.server.metrics import Metrics
@@ -70,31 +69,8 @@ def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: H
 
 
 def _group_handlers(engine: Engine, homes: Homes | None) -> dict[str, Handler]:
-    groups, members = GroupRoutes(engine, homes), MemberRoutes(engine, homes)
-    twice: dict[str, Handler] = {
-        "join": members.join,
-        "heartbeat": members.heartbeat,
-        "leave": members.leave,
-        "list_groups": groups.list,
-        "describe_group": groups.describe,
-    }
-    return {
-        **twice,
-        **{f"short_{operation}": handler for operation, handler in twice.items()},
-        "lag": groups.lag,
-        "leases": groups.leases,
-        "positions": groups.positions,
-        "commit": groups.commit,
-        "alter_group": groups.alter,
-        "delete_group": groups.delete,
-        "seek": groups.seek,
-        "skip": groups.skip,
-        "pause_group": groups.pause,
-        "resume_group": groups.resume,
-        "pause_topic": groups.pause_topic,
-        "resume_topic": groups.resume_topic,
-        "topic_stats": groups.stats,
-    }
+    members = MemberRoutes(engine, homes)
+    return {"join": members.join, "short_join": members.join}
 
 
 def _dead_letter_handlers(engine: Engine) -> dict[str, Handler]:

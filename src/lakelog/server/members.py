@@ -15,8 +15,6 @@ from lakelog.server.wishes import wish_of
 from lakelog.wire import group_shapes as shapes
 
 _JOIN = msgspec.json.Decoder(shapes.Join)
-_HEARTBEAT = msgspec.json.Decoder(shapes.Heartbeat)
-_LEAVE = msgspec.json.Decoder(shapes.Leave)
 
 
 class MemberRoutes:
@@ -42,22 +40,6 @@ class MemberRoutes:
             wish=wish_of(shape, shape.kind),
         )
         return answer_json(await self._engine.members.join(call.scope, ask))
-
-    async def heartbeat(self, call: Call) -> Answer:
-        body = await json_body(call)
-        shape: shapes.Heartbeat = decode_json(_HEARTBEAT, body)
-        if (forwarded := await self._elsewhere(call, body)) is not None:
-            return forwarded
-        group = call.parameters["group"]
-        return answer_json(await self._engine.members.heartbeat(call.scope, group, shape.member_id, shape.generation))
-
-    async def leave(self, call: Call) -> Answer:
-        body = await json_body(call)
-        shape: shapes.Leave = decode_json(_LEAVE, body)
-        if (forwarded := await self._elsewhere(call, body)) is not None:
-            return forwarded
-        await self._engine.members.leave(call.scope, call.parameters["group"], shape.member_id)
-        return Answer(204, b"")
 
     async def _elsewhere(self, call: Call, body: bytes) -> Answer | None:
         if self._homes is None or (home := self._homes.elsewhere(call, call.parameters["group"])) is None:

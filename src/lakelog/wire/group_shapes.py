@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from lakelog.model import limits
 from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
-from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Text
+from lakelog.model.structs import Identity, Name, Text
 from lakelog.wire.consume_shapes import WishShape
 from lakelog.wire.shapes import BodyShape, ReplyShape, ShownShape
 
@@ -30,61 +29,6 @@ class Join(WishShape, frozen=True, kw_only=True):
     """What kind of program joins; shown beside its address."""
     replace: bool = False
     """All other members leave in the same change."""
-
-
-class Heartbeat(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/heartbeat"""
-
-    member_id: Identity
-    generation: Natural
-
-
-class Leave(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/leave"""
-
-    member_id: Identity
-
-
-class Pause(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/pause and /resume: the topic, or all of them. The body may be left out."""
-
-    topic: Name | None = None
-
-
-class Seek(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/seek: one of `position`, `offset`, `timestamp` and `message_id`."""
-
-    topic: Name
-    position: Literal["earliest", "latest"] | None = None
-    offset: Natural | None = None
-    timestamp: Annotated[datetime, Meta(tz=True)] | None = None
-    message_id: Annotated[str, Meta(max_length=120)] | None = None
-    partition: PartitionNumber | None = None
-    dry_run: bool = False
-
-
-class Skip(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/skip: give up what lies below the offset of a partition, without delivering it."""
-
-    topic: Name
-    partition: PartitionNumber
-    offset: Natural
-    dry_run: bool = False
-
-
-class CommitPosition(BodyShape, frozen=True, kw_only=True):
-    partition: PartitionNumber
-    offset: Natural
-
-
-class Commit(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/positions"""
-
-    topic: Name
-    positions: Annotated[list[CommitPosition], Meta(min_length=1, max_length=limits.MAX_PARTITIONS)]
-    member_id: Identity | None = None
-    generation: Natural | None = None
-    epoch: Natural | None = None
 
 
 class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from lakelog.engine.operations import bind
 from lakelog.server.calls import Answer, Call
-from lakelog.server.groups import GroupRoutes
+from lakelog.server.dispatch import Dispatch
+from lakelog.server.drain import Drain
 from lakelog.server.homes import Homes
 from lakelog.storage.groups import ServerInfo
+from lakelog.wire.operations import groups
 from tests.unit.server.harness import Reply, World, working
 
 WHO = {"topic": "jobs", "group": "billing", "owner": "w1"}
@@ -225,7 +228,7 @@ async def test_a_skip_is_made_and_audited_by_the_home_of_the_group(caplog: pytes
 
         await _fill(home, 10)
         await _consume(home)
-        other.app._handlers["skip"] = GroupRoutes(other.engine, Away()).skip
+        other.app._handlers["skip"] = Dispatch(groups.SKIP, bind(other.engine), Drain(), Away())
         reply = await _post(other, "billing/skip", {"topic": "jobs", "partition": 0, "offset": 7})
         assert (reply.status, reply.json["messages"], len(passed)) == (200, 6, 1)
     assert [line for line in caplog.messages if "skipped" in line] == caplog.messages

@@ -11,14 +11,15 @@ from typing import TypeVar
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.group_values import Answer, Answered, CommitWish, Consumed, ConsumeWish, JoinWish
+from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
 from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
-from lakelog.model.group import Assignor, GroupInfo, Order
-from lakelog.model.membership import Membership
+from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
+from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
 from lakelog.model.names import check_name
-from lakelog.model.progress import GroupDescription, PartitionProgress
-from lakelog.model.seek import GroupPosition
+from lakelog.model.progress import GroupDescription, GroupRequest, GroupTopicQuery, PartitionProgress, PauseRequest
+from lakelog.model.seek import CommitRequest, GroupPosition, PartitionOffset, PositionsRequest
+from lakelog.wire.operations import groups as operations
 
 Found = TypeVar("Found")
 
@@ -32,7 +33,7 @@ class Group:
 
     def describe(self) -> GroupDescription:
         """Return members, progress, leases, and the reasons why unfinished messages wait."""
-        return self._call(lambda groups, left: groups.describe(self.name, left))
+        return self._calls.call(operations.DESCRIBE_GROUP, GroupRequest(group=self.name))
 
     def lag(self, topic: str | None = None) -> int:
         """Return how many messages the group has not finished.
@@ -49,7 +50,7 @@ class Group:
             topic: The only topic to return. Default: all topics that the group reads.
         """
         _check_topic(topic)
-        return [*self._call(lambda groups, left: groups.lag(self.name, topic, left))]
+        return [*(self._calls.call(operations.LAG, GroupTopicQuery(group=self.name, topic=topic))).partitions]
 
     def pause(self, topic: str | None = None) -> None:
         """Stop the delivery of messages to the group. Running handlers finish, and their acks are accepted.
@@ -58,7 +59,7 @@ class Group:
             topic: The only topic to pause. Default: all topics.
         """
         _check_topic(topic)
-        self._call(lambda groups, left: groups.pause(self.name, topic, left))
+        self._calls.call(operations.PAUSE_GROUP, PauseRequest(group=self.name, topic=topic))
 
     def resume(self, topic: str | None = None) -> None:
         """Continue the delivery of messages after `pause`.
@@ -67,7 +68,7 @@ class Group:
             topic: The only topic to resume. Default: all topics.
         """
         _check_topic(topic)
-        self._call(lambda groups, left: groups.resume(self.name, topic, left))
+        self._calls.call(operations.RESUME_GROUP, PauseRequest(group=self.name, topic=topic))
 
     def alter(
         self,
@@ -93,11 +94,11 @@ class Group:
         wish = wish_of(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
-        return self._call(lambda groups, left: groups.alter(self.name, wish, left))
+        return self._calls.call(operations.ALTER_GROUP, AlterGroupRequest(group=self.name, **wish.stated()))
 
     def delete(self) -> None:
         """Delete the group with its progress and its dead letters. A group that has members raises `GroupBusy`."""
-        self._call(lambda groups, left: groups.delete(self.name, left), safe=False)
+        self._calls.call(operations.DELETE_GROUP, GroupRequest(group=self.name))
 
     # For those who run handlers elsewhere, and so do themselves what a worker does -----------------------------------
 
@@ -143,7 +144,8 @@ class Group:
             member_id: The id of the member. One that is not in the group any more raises `UnknownMember`.
             generation: The last generation that the member received.
         """
-        return self._call(lambda groups, left: groups.heartbeat(self.name, member_id, generation, left))
+        request = HeartbeatRequest(group=self.name, member_id=member_id, generation=generation)
+        return self._calls.call(operations.HEARTBEAT, request)
 
     def leave(self, member_id: str) -> None:
         """Remove a member from the group. Its partitions go to other members at once.
@@ -151,7 +153,7 @@ class Group:
         Args:
             member_id: The id of the member. One that is not in the group is no error.
         """
-        self._call(lambda groups, left: groups.leave(self.name, member_id, left))
+        self._calls.call(operations.LEAVE, LeaveRequest(group=self.name, member_id=member_id))
 
     def positions(self, topic: str) -> Mapping[int, GroupPosition]:
         """Return the position of a cursor group in each partition; an empty dict if it has none in the topic.
@@ -159,8 +161,8 @@ class Group:
         Args:
             topic: The name of the topic.
         """
-        found = self._call(lambda groups, left: groups.positions(self.name, topic, left))
-        return {each.partition: each for each in found}
+        found = self._calls.call(operations.POSITIONS, PositionsRequest(group=self.name, topic=topic))
+        return {each.partition: each for each in found.positions}
 
     def commit(
         self,
@@ -181,8 +183,17 @@ class Group:
             epoch: The epoch of the positions that were read before. After a seek, a commit with an older epoch raises
                 `PositionRefused`.
         """
-        wish = CommitWish(topic=topic, positions=positions, member_id=member_id, generation=generation, epoch=epoch)
-        self._call(lambda groups, left: groups.commit(self.name, wish, left))
+        request = CommitRequest(
+            group=self.name,
+            topic=topic,
+            positions=tuple(
+                PartitionOffset(partition=partition, offset=offset) for partition, offset in sorted(positions.items())
+            ),
+            member_id=member_id,
+            generation=generation,
+            epoch=epoch,
+        )
+        self._calls.call(operations.COMMIT, request)
 
     def dead_letters(self, topic: str | None = None) -> DeadLetters:
         """Return the dead letters of the group, to list, redrive or discard them.

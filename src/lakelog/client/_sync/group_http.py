@@ -16,7 +16,6 @@ from lakelog.client._sync.connection import HttpResponse as HttpAnswer
 from lakelog.client.group_values import (
     Answer,
     Answered,
-    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -28,10 +27,7 @@ from lakelog.client.group_values import (
 )
 from lakelog.client.replies import read_reply
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
-from lakelog.model.group import GroupInfo, GroupWish, Start
 from lakelog.model.membership import Membership
-from lakelog.model.progress import GroupDescription, GroupLag, GroupPage, PartitionProgress, TopicStats
-from lakelog.model.seek import GroupPosition, GroupPositions, SeekResult, Skipped, Sought
 from lakelog.wire import consume_shapes, group_shapes
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
 
@@ -112,63 +108,6 @@ class HttpGroups:
         answer = self._post(f"/v1/groups/{wish.group}/join", seconds, shaping.join_shape(wish))
         return read_reply(answer.body, Membership)
 
-    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
-        body = group_shapes.Heartbeat(member_id=member_id, generation=generation)
-        answer = self._post(f"/v1/groups/{group}/heartbeat", seconds, body)
-        return read_reply(answer.body, Membership)
-
-    def leave(self, group: str, member_id: str, seconds: float) -> None:
-        self._post(f"/v1/groups/{group}/leave", seconds, group_shapes.Leave(member_id=member_id))
-
-    def list_groups(self, after: str | None, seconds: float) -> GroupPage:
-        answer = self._caller.get(_with_query("/v1/groups", after=after), seconds)
-        return read_reply(answer.body, GroupPage)
-
-    def describe(self, group: str, seconds: float) -> GroupDescription:
-        answer = self._caller.get(f"/v1/groups/{group}", seconds)
-        return read_reply(answer.body, GroupDescription)
-
-    def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo:
-        body = msgspec.json.encode(shaping.alter_shape(wish))
-        answer = self._caller.send("PATCH", f"/v1/groups/{group}", seconds, body, _JSON)
-        return read_reply(answer.body, GroupInfo)
-
-    def delete(self, group: str, seconds: float) -> None:
-        self._caller.send("DELETE", f"/v1/groups/{group}", seconds, b"", _JSON)
-
-    def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
-        self._post(_switch(group, topic, "pause"), seconds, group_shapes.Pause(topic=group and topic))
-
-    def resume(self, group: str | None, topic: str | None, seconds: float) -> None:
-        self._post(_switch(group, topic, "resume"), seconds, group_shapes.Pause(topic=group and topic))
-
-    def lag(self, group: str, topic: str | None, seconds: float) -> Sequence[PartitionProgress]:
-        answer = self._caller.get(_with_query(f"/v1/groups/{group}/lag", topic=topic), seconds)
-        return read_reply(answer.body, GroupLag).partitions
-
-    def stats(self, topic: str, seconds: float) -> TopicStats:
-        answer = self._caller.get(f"/v1/topics/{topic}/stats", seconds)
-        return read_reply(answer.body, TopicStats)
-
-    def seek(
-        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> Sequence[Sought]:
-        body = shaping.seek_shape(topic, to, partition, dry_run)
-        answer = self._post(f"/v1/groups/{group}/seek", seconds, body)
-        return read_reply(answer.body, SeekResult).partitions
-
-    def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped:
-        body = group_shapes.Skip(topic=topic, partition=partition, offset=offset, dry_run=dry_run)
-        answer = self._post(f"/v1/groups/{group}/skip", seconds, body)
-        return read_reply(answer.body, Skipped)
-
-    def positions(self, group: str, topic: str, seconds: float) -> Sequence[GroupPosition]:
-        answer = self._caller.get(_with_query(f"/v1/groups/{group}/positions", topic=topic), seconds)
-        return read_reply(answer.body, GroupPositions).positions
-
-    def commit(self, group: str, wish: CommitWish, seconds: float) -> None:
-        self._post(f"/v1/groups/{group}/positions", seconds, shaping.commit_shape(wish))
-
     def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
         target = _with_query(
             f"/v1/groups/{group}/dead-letters",
@@ -210,7 +149,3 @@ _JSON = "application/json"
 def _with_query(target: str, **query: str | int | None) -> str:
     stated = {name: text for name, text in query.items() if text is not None}
     return f"{target}?{urlencode(stated)}" if stated else target
-
-
-def _switch(group: str | None, topic: str | None, verb: str) -> str:
-    return f"/v1/groups/{group}/{verb}" if group is not None else f"/v1/topics/{topic}/{verb}"

@@ -9,7 +9,6 @@ from typing import Protocol
 from lakelog.client.group_values import (
     Answer,
     Answered,
-    CommitWish,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -20,10 +19,7 @@ from lakelog.client.group_values import (
     RedriveWish,
 )
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupInfo, GroupWish, Start
 from lakelog.model.membership import Membership
-from lakelog.model.progress import GroupDescription, GroupPage, PartitionProgress, TopicStats
-from lakelog.model.seek import GroupPosition, Skipped, Sought
 
 
 class GroupTransport(Protocol):
@@ -38,44 +34,6 @@ class GroupTransport(Protocol):
         ...
 
     def join(self, wish: JoinWish, seconds: float) -> Membership: ...
-
-    def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership: ...
-
-    def leave(self, group: str, member_id: str, seconds: float) -> None: ...
-
-    def list_groups(self, after: str | None, seconds: float) -> GroupPage:
-        """One page of groups, by name: the first, or the one behind `after`."""
-        ...
-
-    def describe(self, group: str, seconds: float) -> GroupDescription: ...
-
-    def alter(self, group: str, wish: GroupWish, seconds: float) -> GroupInfo: ...
-
-    def delete(self, group: str, seconds: float) -> None: ...
-
-    def pause(self, group: str | None, topic: str | None, seconds: float) -> None:
-        """Of a group all topics or one; of a topic one group or all."""
-        ...
-
-    def resume(self, group: str | None, topic: str | None, seconds: float) -> None: ...
-
-    def lag(self, group: str, topic: str | None, seconds: float) -> Sequence[PartitionProgress]: ...
-
-    def stats(self, topic: str, seconds: float) -> TopicStats: ...
-
-    def seek(
-        self, group: str, topic: str, to: Start | str, partition: int | None, dry_run: bool, seconds: float
-    ) -> Sequence[Sought]:
-        """To a position, or to the message with an id."""
-        ...
-
-    def skip(self, group: str, topic: str, partition: int, offset: int, dry_run: bool, seconds: float) -> Skipped: ...
-
-    def positions(self, group: str, topic: str, seconds: float) -> Sequence[GroupPosition]:
-        """Empty if the group has no position in the topic."""
-        ...
-
-    def commit(self, group: str, wish: CommitWish, seconds: float) -> None: ...
 
     def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage: ...
 

@@ -28,7 +28,8 @@ from lakelog.client.worker.running import WorkerRunner, default_worker_settings
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
-from lakelog.model.progress import GroupPage, GroupSummary
+from lakelog.model.progress import GroupQuery, GroupSummary
+from lakelog.wire.operations import groups as group_operations
 
 T = TypeVar("T")
 
@@ -137,14 +138,9 @@ class Lakelog:
         One call for each 1,000 groups.
         """
         found: list[GroupSummary] = []
-        transport = self._calls.transport
         after: str | None = None
         while True:
-
-            def page(left: float, after: str | None = after) -> GroupPage:
-                return transport.groups.list_groups(after, left)
-
-            more = self._calls.run(page, safe=True)
+            more = self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after))
             found += more.groups
             after = more.next
             if after is None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.publishing import TopicState
@@ -14,12 +14,12 @@ from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOption
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
-from lakelog.model.group import Assignor, Order, Start
+from lakelog.model.group import Assignor, Order
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.names import check_name
-from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
-from lakelog.model.progress import TopicStats
-from lakelog.model.seek import Skipped, Sought
+from lakelog.model.progress import GroupTopicQuery, PauseRequest, TopicGroupsRequest, TopicStats
+from lakelog.model.seek import SeekRequest, Skipped, SkipRequest, Sought
+from lakelog.wire.operations import groups as operations
 
 T = TypeVar("T")
 
@@ -161,14 +161,11 @@ class TopicGroups(Generic[T]):
             dry_run: Return what would be done, and change nothing. Default: False.
         """
         check_name("group", group)
-        target = _target(to, offset, message_id)
         if partition is not None:
             check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
-        calls, name = self._state.calls, self._state.name
-        moved = calls.run(
-            lambda left: calls.transport.groups.seek(group, name, target, partition, dry_run, left), safe=True
-        )
-        return [*moved]
+        target = _target(to, offset, message_id)
+        request = SeekRequest(group=group, topic=self._state.name, partition=partition, dry_run=dry_run, **target)
+        return [*(self._state.calls.call(operations.SEEK, request)).partitions]
 
     def skip(self, group: str, *, partition: int, offset: int, dry_run: bool = False) -> Skipped:
         """Move a group to an offset of one partition without delivering what lies below. Return what was skipped.
@@ -188,10 +185,8 @@ class TopicGroups(Generic[T]):
         check_name("group", group)
         check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
         check_whole("offset", offset, 0)
-        calls, name = self._state.calls, self._state.name
-        return calls.run(
-            lambda left: calls.transport.groups.skip(group, name, partition, offset, dry_run, left), safe=True
-        )
+        request = SkipRequest(group=group, topic=self._state.name, partition=partition, offset=offset, dry_run=dry_run)
+        return self._state.calls.call(operations.SKIP, request)
 
     def pause(self, group: str | None = None) -> None:
         """Stop the delivery of messages of this topic. Running handlers finish, and their acks are accepted.
@@ -200,10 +195,12 @@ class TopicGroups(Generic[T]):
             group: The group to pause. Default: all groups that read the topic, and those that begin to read it before
                 `resume` is called without a group.
         """
-        if group is not None:
-            check_name("group", group)
         calls, name = self._state.calls, self._state.name
-        calls.run(lambda left: calls.transport.groups.pause(group, name, left), safe=True)
+        if group is None:
+            calls.call(operations.PAUSE_TOPIC, TopicGroupsRequest(topic=name))
+        else:
+            request = PauseRequest(group=check_name("group", group), topic=name)
+            calls.call(operations.PAUSE_GROUP, request)
 
     def resume(self, group: str | None = None) -> None:
         """Continue the delivery of messages after `pause`.
@@ -211,10 +208,12 @@ class TopicGroups(Generic[T]):
         Args:
             group: The group to resume. Default: all groups that read the topic.
         """
-        if group is not None:
-            check_name("group", group)
         calls, name = self._state.calls, self._state.name
-        calls.run(lambda left: calls.transport.groups.resume(group, name, left), safe=True)
+        if group is None:
+            calls.call(operations.RESUME_TOPIC, TopicGroupsRequest(topic=name))
+        else:
+            request = PauseRequest(group=check_name("group", group), topic=name)
+            calls.call(operations.RESUME_GROUP, request)
 
     def lag(self, group: str) -> int:
         """Return how many messages of this topic the group has not finished.
@@ -222,15 +221,12 @@ class TopicGroups(Generic[T]):
         Args:
             group: The name of the group.
         """
-        check_name("group", group)
-        calls, name = self._state.calls, self._state.name
-        found = calls.run(lambda left: calls.transport.groups.lag(group, name, left), safe=True)
-        return sum(each.lag for each in found)
+        request = GroupTopicQuery(group=check_name("group", group), topic=self._state.name)
+        return (self._state.calls.call(operations.LAG, request)).lag
 
     def stats(self) -> TopicStats:
         """Return figures of the topic: messages, partitions, oldest and newest message, and the lag of each group."""
-        calls, name = self._state.calls, self._state.name
-        return calls.run(lambda left: calls.transport.groups.stats(name, left), safe=True)
+        return self._state.calls.call(operations.TOPIC_STATS, TopicGroupsRequest(topic=self._state.name))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a group in this topic, to list, redrive or discard them.
@@ -241,17 +237,16 @@ class TopicGroups(Generic[T]):
         return DeadLetters(self._state.calls, check_name("group", group), self._state.name)
 
 
-def _target(to: str | datetime | None, offset: int | None, message_id: str | None) -> Start | str:
+def _target(to: str | datetime | None, offset: int | None, message_id: str | None) -> dict[str, Any]:
+    """Return the target of a seek as fields of its request."""
     if (to is not None) + (offset is not None) + (message_id is not None) != 1:
         raise InvalidRequest("Say where to seek: give one of `to`, `offset` and `message_id`.")
     if message_id is not None:
-        return check_text("message_id", message_id)
+        return {"message_id": check_text("message_id", message_id)}
     if offset is not None:
-        return AtOffset(check_whole("offset", offset, 0))
+        return {"offset": check_whole("offset", offset, 0)}
     if isinstance(to, datetime):
-        return AtTime(check_time("to", to))
-    if to == "earliest":
-        return Earliest()
-    if to == "latest":
-        return Latest()
+        return {"timestamp": check_time("to", to)}
+    if to in ("earliest", "latest"):
+        return {"position": to}
     raise refusal("to", "'earliest', 'latest' or a datetime with a time zone", to)

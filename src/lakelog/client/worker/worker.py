@@ -34,9 +34,11 @@ from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
 from lakelog.model.group import Order
-from lakelog.model.membership import Membership
+from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
 from lakelog.model.partitioner import murmur2
+from lakelog.model.progress import GroupRequest
 from lakelog.wire.leases import LeaseHead
+from lakelog.wire.operations import groups as operations
 
 log = processes.log
 
@@ -127,9 +129,11 @@ class SubscriptionWorker:
             try:
                 self._membership = await groups.join(wish, self._policy.try_seconds)
                 self._skipped = self._membership.skipped_at_start.get(self.subscription.topic, self._skipped)
-                described = await groups.describe(self.subscription.group, self._policy.try_seconds)
-                self._order = described.group.settings.order
-                self._runner.failure_log.keeps_dead_letters = described.group.settings.dead_letter
+                described = await self._transport.call(
+                    operations.DESCRIBE_GROUP, GroupRequest(group=wish.group), self._policy.try_seconds
+                )
+                self._order = described.settings.order
+                self._runner.failure_log.keeps_dead_letters = described.settings.dead_letter
                 self._outage.ended()
                 return
             except LakelogError as error:
@@ -181,9 +185,10 @@ class SubscriptionWorker:
         if member is None:
             return
         try:
-            self._membership = await self._transport.groups.heartbeat(
-                self.subscription.group, member.member_id, member.generation, self._policy.try_seconds
+            request = HeartbeatRequest(
+                group=self.subscription.group, member_id=member.member_id, generation=member.generation
             )
+            self._membership = await self._transport.call(operations.HEARTBEAT, request, self._policy.try_seconds)
         except UnknownMember:
             log.warning("%s: Removed from the group after a timeout. Joining again.", self.subscription.name)
             await self._join()
@@ -192,9 +197,8 @@ class SubscriptionWorker:
         if self._membership is not None:
             # Its session would end by itself.
             with contextlib.suppress(LakelogError):
-                await self._transport.groups.leave(
-                    self.subscription.group, self.owner, min(seconds, self._policy.try_seconds)
-                )
+                request = LeaveRequest(group=self.subscription.group, member_id=self.owner)
+                await self._transport.call(operations.LEAVE, request, min(seconds, self._policy.try_seconds))
 
     # Leases -----------------------------------------------------------------------------------------------------------
 

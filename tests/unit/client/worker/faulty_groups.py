@@ -17,7 +17,7 @@ from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish,
 from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 from lakelog.model.membership import Membership
-from lakelog.model.progress import GroupDescription
+from lakelog.wire.operations import Operation, groups
 
 LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
 FIRST_LOST = "done, but of the first it is not known"
@@ -81,17 +81,6 @@ class FaultyGroups(AsyncEmbeddedGroups):
         self.joined.append(wish)
         return await super().join(wish, seconds)
 
-    async def describe(self, group: str, seconds: float) -> GroupDescription:
-        if self.describe_faults:
-            raise self.describe_faults.popleft()
-        return await super().describe(group, seconds)
-
-    async def heartbeat(self, group: str, member_id: str, generation: int, seconds: float) -> Membership:
-        if self.forgotten:
-            self.forgotten = False
-            raise UnknownMember("forgotten")
-        return await super().heartbeat(group, member_id, generation, seconds)
-
 
 class FaultyTransport(AsyncEmbeddedTransport):
     """The transport with these verbs."""
@@ -99,6 +88,14 @@ class FaultyTransport(AsyncEmbeddedTransport):
     def __init__(self) -> None:
         super().__init__(EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False))
         self.groups = self.faulty = FaultyGroups(GroupVerbs(self._session.enter), self._portal.run)
+
+    async def call(self, operation: Operation[Any, Any], request: Any, seconds: float) -> Any:
+        if operation is groups.DESCRIBE_GROUP and self.faulty.describe_faults:
+            raise self.faulty.describe_faults.popleft()
+        if operation is groups.HEARTBEAT and self.faulty.forgotten:
+            self.faulty.forgotten = False
+            raise UnknownMember("forgotten")
+        return await super().call(operation, request, seconds)
 
 
 def faulty_client() -> tuple[AsyncLakelog, FaultyGroups]:

@@ -1,0 +1,41 @@
+"""The caller of an operation, and the functions that run operations by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lakelog.model.topic import Scope
+from lakelog.wire.operations.operation import Operation
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The caller of an operation: the environment that it may use, and the address of its machine, if known."""
+
+    scope: Scope
+    host: str = ""
+
+
+class Verbs:
+    """Functions by the name of their operation."""
+
+    def __init__(self) -> None:
+        self._verbs: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {}
+
+    def bind(self, operation: Operation[Asked, Found], verb: Callable[[Caller, Asked], Awaitable[Found]]) -> None:
+        """Let `call` of the operation run the function."""
+        self._verbs[operation.name] = verb
+
+    def has(self, operation: Operation[Any, Any]) -> bool:
+        """Return whether the operation is bound; those with a handler of their own are not."""
+        return (operation.alias_of or operation.name) in self._verbs
+
+    async def call(self, operation: Operation[Asked, Found], caller: Caller, request: Asked) -> Found:
+        """Run the operation, and return its reply."""
+        found: Found = await self._verbs[operation.alias_of or operation.name](caller, request)
+        return found

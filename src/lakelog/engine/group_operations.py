@@ -1,0 +1,105 @@
+"""The operations about groups and members, bound to the engine's verbs. It decides nothing."""
+
+from __future__ import annotations
+
+from lakelog.engine.callers import Caller, Verbs
+from lakelog.engine.engine import Engine
+from lakelog.model import progress, seek
+from lakelog.model.group import AlterGroupRequest, GroupInfo
+from lakelog.wire.operations import groups
+
+
+def bind_groups(verbs: Verbs, engine: Engine) -> None:
+    """Bind the operations that look at groups, and those that change them."""
+    _bind_reads(verbs, engine)
+    _bind_changes(verbs, engine)
+    _bind_positions(verbs, engine)
+    verbs.bind(
+        groups.HEARTBEAT,
+        lambda caller, asked: engine.members.heartbeat(caller.scope, asked.group, asked.member_id, asked.generation),
+    )
+    verbs.bind(groups.LEAVE, lambda caller, asked: engine.members.leave(caller.scope, asked.group, asked.member_id))
+
+
+def _bind_reads(verbs: Verbs, engine: Engine) -> None:
+    async def listed(caller: Caller, asked: progress.GroupQuery) -> progress.GroupPage:
+        found = await engine.groups.list(caller.scope, after=asked.after or "", limit=asked.limit)
+        return progress.GroupPage(groups=found, next=found[-1].name if len(found) == asked.limit else None)
+
+    async def lag(caller: Caller, asked: progress.GroupTopicQuery) -> progress.GroupLag:
+        found = await engine.groups.lag(caller.scope, asked.group, asked.topic)
+        return progress.GroupLag(group_id=asked.group, lag=sum(each.lag for each in found), partitions=found)
+
+    async def leases(caller: Caller, asked: progress.GroupTopicQuery) -> progress.LeaseList:
+        found = await engine.groups.lag(caller.scope, asked.group, asked.topic)
+        return progress.LeaseList(group_id=asked.group, leases=[lease for each in found for lease in each.leases])
+
+    verbs.bind(groups.LIST_GROUPS, listed)
+    verbs.bind(groups.DESCRIBE_GROUP, lambda caller, asked: engine.groups.describe(caller.scope, asked.group))
+    verbs.bind(groups.LAG, lag)
+    verbs.bind(groups.LEASES, leases)
+    verbs.bind(groups.TOPIC_STATS, lambda caller, asked: engine.groups.stats(caller.scope, asked.topic))
+
+
+def _bind_changes(verbs: Verbs, engine: Engine) -> None:
+    async def alter(caller: Caller, asked: AlterGroupRequest) -> GroupInfo:
+        return (await engine.groups.alter(caller.scope, asked.group, asked.wish())).info()
+
+    async def pause(caller: Caller, asked: progress.PauseRequest) -> GroupInfo:
+        return (await engine.groups.pause(caller.scope, asked.group, asked.topic)).info()
+
+    async def resume(caller: Caller, asked: progress.PauseRequest) -> GroupInfo:
+        return (await engine.groups.resume(caller.scope, asked.group, asked.topic)).info()
+
+    async def pause_topic(caller: Caller, asked: progress.TopicGroupsRequest) -> progress.GroupList:
+        found = await engine.groups.pause_topic(caller.scope, asked.topic)
+        return progress.GroupList(groups=[group.info() for group in found])
+
+    async def resume_topic(caller: Caller, asked: progress.TopicGroupsRequest) -> progress.GroupList:
+        found = await engine.groups.resume_topic(caller.scope, asked.topic)
+        return progress.GroupList(groups=[group.info() for group in found])
+
+    verbs.bind(groups.ALTER_GROUP, alter)
+    verbs.bind(groups.DELETE_GROUP, lambda caller, asked: engine.groups.delete(caller.scope, asked.group))
+    verbs.bind(groups.PAUSE_GROUP, pause)
+    verbs.bind(groups.RESUME_GROUP, resume)
+    verbs.bind(groups.PAUSE_TOPIC, pause_topic)
+    verbs.bind(groups.RESUME_TOPIC, resume_topic)
+
+
+def _bind_positions(verbs: Verbs, engine: Engine) -> None:
+    async def move(caller: Caller, asked: seek.SeekRequest) -> seek.SeekResult:
+        moved = await engine.groups.seek(
+            caller.scope,
+            asked.group,
+            asked.topic,
+            asked.target,
+            partition=asked.partition,
+            dry_run=asked.dry_run,
+        )
+        return seek.SeekResult(dry_run=asked.dry_run, partitions=moved)
+
+    async def positions(caller: Caller, asked: seek.PositionsRequest) -> seek.GroupPositions:
+        found = await engine.groups.positions(caller.scope, asked.group, asked.topic)
+        return seek.GroupPositions(topic=asked.topic, positions=found)
+
+    verbs.bind(groups.SEEK, move)
+    verbs.bind(groups.POSITIONS, positions)
+    verbs.bind(
+        groups.SKIP,
+        lambda caller, asked: engine.groups.skip(
+            caller.scope, asked.group, asked.topic, asked.partition, asked.offset, dry_run=asked.dry_run
+        ),
+    )
+    verbs.bind(
+        groups.COMMIT,
+        lambda caller, asked: engine.groups.commit(
+            caller.scope,
+            asked.group,
+            asked.topic,
+            asked.by_partition(),
+            member_id=asked.member_id,
+            generation=asked.generation,
+            epoch=asked.epoch,
+        ),
+    )
