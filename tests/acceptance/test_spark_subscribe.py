@@ -143,7 +143,7 @@ def test_a_message_that_kills_the_executors_process_is_found_and_the_others_are_
     summary = run(spark, name, handler, retries=0)
     assert (summary.acked, summary.dead, summary.lost) == (5, 1, 0)
     (letter,) = topic.dead_letters(name).list()
-    assert letter.error.startswith("crash: the executor's process was lost with it")
+    assert letter.error.startswith("crash: the executor's process was lost")
 
 
 def test_more_handlers_than_cores_run_at_once(spark: SparkSession, log: Lakelog, name: str, tmp_path: Path) -> None:

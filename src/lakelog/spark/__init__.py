@@ -1,7 +1,7 @@
-"""Topics on Spark: as tables and streams, as a sink, and as work for executors.
+"""Topics on Spark: as tables, streams and sinks, and as work for executors.
 
-The names that users import; they are loaded when first used. Everything that moves many messages at once is here. This
-room is a customer: it knows the client, the file formats and the object store, and nothing of engines and servers.
+The names that users import are loaded when first used. This package uses the client, the file formats and the object
+store, never the engine or the server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`configure`: checks what Spark needs, and makes the settings that were measured to matter for a micro-batch.
+"""`configure`: checks what Spark requires, and applies settings that make a micro-batch faster.
 
-A local file system of our own, in Java, would save the last processes that Hadoop starts without its native library, 4
-of 20 in a micro-batch. It is left out: it would be a jar on every class path.
+Without its native library, Hadoop starts 20 processes in a micro-batch. The settings avoid 16 of them. Avoiding the
+other 4 would need a jar on every class path.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS: Mapping[str, str] = {
-    # Rows go from the JVM to Python and back many times in a micro-batch; without TCP that is quicker.
+    # Batches pass between the JVM and Python many times in a micro-batch, which is faster without TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # The default manager asks for links, and where Hadoop has no native library each question is a process: 16 in a
+    # The default manager checks for links, and without Hadoop's native library each check starts a process: 16 in a
     # micro-batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -31,15 +31,18 @@ SETTINGS: Mapping[str, str] = {
 def configure(
     builder: SparkSession.Builder | None = None, *, url: str | None = None, token: str | None = None
 ) -> SparkSession.Builder:
-    """Return the builder of a session with the settings that suit Lakelog: `configure().getOrCreate()`.
+    """Return a session builder with the settings for Lakelog: `configure().getOrCreate()`.
 
-    builder: the builder to configure, with a master, a name or settings of your own; by default a new one. Settings
-        that are made on the result override those made here.
-    url, token: the server and the token for the whole session. Default: `LAKELOG_URL` and `LAKELOG_TOKEN`, then the
-        server of `lakelog dev` in this folder.
+    Args:
+        builder: The builder to configure, for example with a master or a name. Settings that you make on the result
+            override those made here. Default: a new builder.
+        url: The URL of the server for the whole session. Default: `LAKELOG_URL`, then the server of `lakelog dev` in
+            this folder.
+        token: The token for the whole session. Default: `LAKELOG_TOKEN`, then the token of `lakelog dev`.
 
-    Raises `ConfigurationError` if PySpark is not installed, or if the session would start a Java that is missing or
-    too old.
+    Raises:
+        ConfigurationError: If PySpark is not installed, or if the session would start a Java that is missing or too
+            old.
     """
     check_pyspark()
     if builder is None:
@@ -52,7 +55,7 @@ def configure(
         _use_this_python(made)
     for name, setting in SETTINGS.items():
         builder = builder.config(name, setting)
-    # `format("lakelog")` runs in a process that sees the environment, and not the session's configuration.
+    # `format("lakelog")` runs in a process that has the environment but not the session's configuration.
     for name, variable, given in ((URL_CONF, "LAKELOG_URL", url), (TOKEN_CONF, "LAKELOG_TOKEN", token)):
         if given is not None:
             os.environ[variable] = given

@@ -1,6 +1,6 @@
-"""The options of `format("lakelog")`: the names that reads, streams and writes know, and the error about any other.
+"""The options of `format("lakelog")`: the names for reads, streams and writes, and the error for unknown names.
 
-The values are parsed in `reading.ranges`, `streaming.options` and `writing.sink`.
+`reading.ranges`, `streaming.options` and `writing.sink` parse the values.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ WRITE_OPTIONS = ("topic", "url", "token", "writeId")
 DEAD_LETTER_OPTIONS = ("topic", "deadLetters", "url", "token")
 
 PINNED = "pinned"
-"""Written by `lakelog.spark.topic`: exact ranges of a plan that exists already."""
+"""Set by `lakelog.spark.topic`: the exact ranges of an existing plan."""
 SPARK_SINK_OPTIONS = ("checkpointLocation", "queryName")
-"""Spark passes these options of a streaming query to the sink too."""
+"""Options of a streaming query that Spark passes to the sink too."""
 STORE = "store."
-"""Prefix of options for the object store, as `store.endpoint`; without them its environment counts (AWS_…)."""
+"""Prefix of options for the object store, such as `store.endpoint`. Without them, the environment applies (AWS_…)."""
 
 _USES: Mapping[str, Sequence[str]] = {
     "spark.read": READ_OPTIONS,
@@ -43,9 +43,9 @@ _USES: Mapping[str, Sequence[str]] = {
 def known_options(
     options: Mapping[str, str], names: Sequence[str], *, of: str, besides: Sequence[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the options by name in lower case, and those of the object store. An unknown name is an error.
+    """Return the options by lower-case name, and those of the object store. An unknown name is an error.
 
-    `besides` are accepted too, but not offered to users.
+    The names in `besides` are accepted too, but not suggested to users.
     """
     known = {name.lower() for name in (*names, *besides)}
     given: dict[str, str] = {}
@@ -70,10 +70,10 @@ def topic_of(options: Mapping[str, str]) -> str:
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Return whether these options of a `load()` are those of `spark.readStream` only.
+    """Return whether the options of a `load()` are those of `spark.readStream` only.
 
-    Spark does not tell a source at `load()` whether it is read as a table or as a stream. A name that neither knows,
-    and names that no single use knows, are errors.
+    At `load()`, Spark does not say whether the source is read as a table or as a stream. A name that neither accepts is
+    an error, and so is a combination that neither accepts.
     """
     given = {name.lower(): name for name in options if not name.lower().startswith(STORE)}
     read, stream = _lower(READ_OPTIONS) | {PINNED}, _lower(STREAM_OPTIONS)
@@ -95,7 +95,7 @@ def _unknown(name: str, names: Sequence[str], of: str) -> InvalidRequest:
     elsewhere = [use for use, known in _USES.items() if name.lower() in _lower(known)]
     near = difflib.get_close_matches(name.lower(), [each.lower() for each in names], 1)
     if name.lower() == "path":
-        # What `load("orders")` and `save("orders")` say.
+        # `load("orders")` and `save("orders")` set this option.
         hint = " A topic has no path: name it with .option('topic', 'orders')."
     elif elsewhere:
         hint = f" It is an option of {' and '.join(elsewhere)}."

@@ -1,4 +1,4 @@
-"""What Spark needs on this machine, checked before it starts: its own errors do not say what to install."""
+"""Checks of what Spark requires on this machine, because Spark's own errors do not say what to install."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> None:
     command = _of_home(home) if home else shutil.which("java", path=environ.get("PATH"))
     where = f"at JAVA_HOME ({home})" if home else "in PATH, and JAVA_HOME is not set"
     if command is None:
-        raise ConfigurationError(f"Spark needs Java, and there is no `java` {where}. {_INSTALL}")
+        raise ConfigurationError(f"Spark requires Java, but there is no `java` {where}. {_INSTALL}")
     version = _version_of(command)
     if version is None:
         raise ConfigurationError(f"Spark needs Java, and {command} does not run. {_INSTALL}")
@@ -45,7 +45,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> None:
 def starts_java(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a session with these settings starts Java in this process.
 
-    spark-submit has started it already, and Spark Connect needs none.
+    spark-submit has already started it, and Spark Connect does not use it.
     """
     is_remote = "spark.remote" in settings or "SPARK_REMOTE" in environ
     return not is_remote and "PYSPARK_GATEWAY_PORT" not in environ and not _has_session()
@@ -62,7 +62,9 @@ def _of_home(home: str) -> str | None:
 
 
 def _version_of(command: str) -> int | None:
-    """Return the major version, or None if it does not run; macOS has a `java` that only says how to install it."""
+    """Return the major version of Java, or None if it does not run; macOS has a `java` that only prints how to install
+    it.
+    """
     try:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired):

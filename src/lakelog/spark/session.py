@@ -1,7 +1,7 @@
-"""How a Spark job reaches Lakelog: where the server is, and one client per process.
+"""Connections of a Spark job to Lakelog: the address of the server, and one client per process.
 
-Spark pickles what it sends to executors, so a `ConnectionSettings` is plain data. The client is opened in
-the process that uses it, and kept there for the tasks to come.
+Spark pickles what it sends to executors, so `ConnectionSettings` is plain data. Each process opens its own client and
+keeps it for later tasks.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ _clients: dict[tuple[int, ConnectionSettings], Lakelog] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Where the topics are, and the token that opens them."""
+    """The address of the server and the token."""
 
     url: str
     token: str | None = None
 
     def __repr__(self) -> str:
-        # Spark prints what it sends to tasks: the token, or a password in the URL, must not be in it.
+        # Spark prints what it sends to tasks, so the text must not contain the token or a password.
         return "Connection(…)"
 
     @property
     def place(self) -> str:
-        """The server or database, without a password."""
+        """The URL of the server or database, without a password."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     @property
     def options(self) -> dict[str, str]:
-        """For `format("lakelog")`, which reads them again by `connection_of`."""
+        """The options of `format("lakelog")` for this connection, which `connection_of` reads."""
         return {"url": self.url, "token": self.token} if self.token else {"url": self.url}
 
 
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
-    """Return the connection of the options `url` and `token`, else of the environment, or `.lakelog/env`."""
+    """Return the connection from the options `url` and `token`, the environment, or `.lakelog/env`."""
     return connection_to(options.get("url"), options.get("token"))
 
 
 def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> ConnectionSettings:
-    """Return the connection: what is given, else the session's configuration, the environment, or `.lakelog/env`."""
+    """Return the connection from the arguments, the session's configuration, the environment, or `.lakelog/env`."""
     try:
         found = find_target(url or _configured(spark, URL_CONF), token or _configured(spark, TOKEN_CONF) or None)
     except InvalidRequest:
@@ -79,8 +79,8 @@ def connection_to(url: str | None, token: str | None, spark: SparkSession | None
 
 
 def client(connection: ConnectionSettings) -> Lakelog:
-    """The client of this process for that connection."""
-    # A worker of Spark may be a fork of one that has a client already.
+    """Return this process's client for the connection."""
+    # A Python worker of Spark may be a fork of a process that already has a client.
     place = (os.getpid(), connection)
     if place not in _clients:
         _clients[place] = lakelog.connect(connection.url, token=connection.token)
@@ -95,11 +95,11 @@ def require_topic(connection: ConnectionSettings, topic: str) -> None:
 
 @contextmanager
 def announced(connection: ConnectionSettings) -> Iterator[None]:
-    """Log a warning if the block takes long, because the server accepts connections and does not answer.
+    """Log a warning if the block takes long because the server accepts connections but does not respond.
 
-    The client itself logs a server that it cannot reach. Warnings of a Python worker of Spark are shown by the driver.
+    The client itself logs an unreachable server. The driver shows the warnings of Spark's Python workers.
     """
-    why = ("Waiting for %s, which has not answered for %.0f s.", connection.place, PATIENCE_SECONDS)
+    why = ("Waiting for %s, which has not responded for %.0f s.", connection.place, PATIENCE_SECONDS)
     timer = threading.Timer(PATIENCE_SECONDS, _log.warning, why)
     timer.daemon = True
     timer.start()
@@ -111,9 +111,9 @@ def announced(connection: ConnectionSettings) -> Iterator[None]:
 
 @contextmanager
 def short_errors() -> Iterator[None]:
-    """Make Spark show an error of Lakelog by its message alone, without the traceback of the Python worker.
+    """Make Spark show an error of Lakelog by its message only, without the traceback of the Python worker.
 
-    The variable is Spark's own. A worker exits after the error, so nothing else is affected.
+    The variable belongs to Spark. A worker exits after the error, so nothing else is affected.
     """
     try:
         yield
@@ -124,7 +124,9 @@ def short_errors() -> Iterator[None]:
 
 
 def store_options(spark: SparkSession) -> dict[str, str]:
-    """What the session knows about S3, in the object store's words; the rest is in the environment (AWS_…)."""
+    """Return the session's S3 settings under the names of the object store; other settings come from the environment
+    (AWS_…).
+    """
     found = {}
     for theirs, ours in _STORE_OPTIONS.items():
         text = _configured(spark, _S3A + theirs)
@@ -136,11 +138,11 @@ def store_options(spark: SparkSession) -> dict[str, str]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as is known."""
+    """Return the number of tasks that run at the same time, or an estimate."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:
-        # A client of Spark Connect has no context, and a guess does.
+        # A Spark Connect client has no context, so use an estimate.
         return 4
 
 

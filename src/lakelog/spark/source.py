@@ -1,4 +1,4 @@
-"""The data source `lakelog`: read, readStream, write and writeStream of one topic, each in a module of its own."""
+"""The data source `lakelog`, with separate modules for read, readStream, write and writeStream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def spark_schema() -> StructType:
-    """The columns of a topic as Spark sees them: those of a segment, all of which may be null."""
+    """Return the columns of a topic in Spark: the columns of a segment, all nullable."""
     found = from_arrow_schema(SCHEMA, prefer_timestamp_ntz=False)
     for field in found.fields:
         field.nullable, field.metadata = True, {}
@@ -33,14 +33,14 @@ def spark_schema() -> StructType:
 
 
 class LakelogSource(DataSource):
-    """Found by Spark through the module `pyspark_lakelog`."""
+    """The data source, which Spark finds through the module `pyspark_lakelog`."""
 
     @classmethod
     def name(cls) -> str:
         return "lakelog"
 
     def schema(self) -> StructType:
-        """Return the columns. Called by `load()`, so that a wrong option or a missing topic is found there."""
+        """Return the columns. `load()` calls it, so that a wrong option or a missing topic is reported there."""
         with short_errors():
             if "deadLetters" in self.options:
                 from lakelog.spark.repair.dead_letter_reader import DeadLetterReader, dead_letter_schema
@@ -80,7 +80,7 @@ class LakelogSource(DataSource):
 
 
 def _check_load(options: Mapping[str, str]) -> None:
-    """Check all options, then that the topic exists."""
+    """Check all options and that the topic exists."""
     from lakelog.spark.reading.ranges import read_wish
     from lakelog.spark.streaming.options import stream_wish
 

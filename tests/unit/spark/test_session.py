@@ -56,7 +56,7 @@ def test_a_server_that_does_not_answer_is_announced_without_its_password(
     connection = ConnectionSettings(url="postgresql://user:secret@host:5432/db")
     with announced(connection):
         eventually(lambda: caplog.messages)
-    assert caplog.messages == ["Waiting for postgresql://host:5432, which has not answered for 0 s."]
+    assert caplog.messages == ["Waiting for postgresql://host:5432, which has not responded for 0 s."]
 
 
 def test_a_server_that_answers_is_not_announced(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,1 +1,1 @@
-"""Dead letters as a table, and their redrive."""
+"""Reading and redriving dead letters with Spark."""

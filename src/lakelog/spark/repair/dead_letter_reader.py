@@ -1,4 +1,6 @@
-"""Dead letters of a group as a table: `format("lakelog")` with the option `deadLetters`; by partition, in pages."""
+"""The dead letters of a group as a table: `format("lakelog")` with the option `deadLetters`, read by partition in
+pages.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ DEAD_LETTERS = pa.schema(
         pa.field("correlation_id", pa.string()),
         pa.field("lineage", pa.string()),
         pa.field("created_at", TIME),
-        # Of key, value and headers as they died: by it a redrive knows what was repaired.
+        # A fingerprint of the original key, value and headers, by which a redrive detects changes.
         pa.field("fingerprint", pa.string()),
     ]
 )
@@ -55,7 +57,7 @@ def dead_letter_schema() -> StructType:
 
 
 def fingerprint(key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> str:
-    """Of the key, then of value and headers; none and no headers are the same."""
+    """Return the fingerprints of the key and of value and headers; missing headers and empty headers are equal."""
     return f"{_digest(key)}-{_digest([value, sorted((headers or {}).items())])}"
 
 
@@ -71,7 +73,7 @@ class DeadPartition(InputPartition):
 
 
 class DeadLetterReader(DataSourceReader):
-    """Those that are dead when the read comes to them; each once."""
+    """Yield each dead letter that exists when the read reaches it, once."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given, _ = known_options(options, DEAD_LETTER_OPTIONS, of="a read of dead letters")

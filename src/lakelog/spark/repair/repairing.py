@@ -1,4 +1,4 @@
-"""`dead_letters` and `redrive`: what a group has given up, queried and repaired by DataFrame code, and redriven."""
+"""`dead_letters` and `redrive`: query, repair and redrive the dead letters of a group with DataFrames."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ _REFUSALS = (RedriveRefused, DeadLetterNotFound, TooLarge)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveSummary:
-    """What a redrive did, or, as a dry run, would do. `sample` are the first ids, `refusals` the first ids and why."""
+    """The result of a redrive, or of a dry run.
+
+    Attributes:
+        redriven: Dead letters that were published again.
+        repaired: How many of the redriven dead letters had a changed value or changed headers.
+        refused: Dead letters that could not be redriven.
+        sample: The first ids of redriven dead letters.
+        refusals: The first ids of refused dead letters, each with the reason.
+        dry_run: Whether nothing was published.
+    """
 
     redriven: int = 0
     repaired: int = 0
-    """Of these: with another value or other headers."""
     refused: int = 0
     sample: tuple[str, ...] = ()
     refusals: tuple[tuple[str, str], ...] = ()
@@ -41,7 +49,7 @@ class RedriveSummary:
 
 
 class RedriveRow(NamedTuple):
-    """One dead letter of the DataFrame, and what is to be changed about it."""
+    """A dead letter of the DataFrame, and the changes to it."""
 
     topic: str
     group: str
@@ -57,7 +65,15 @@ class RedriveRow(NamedTuple):
 def dead_letters(
     spark: SparkSession, topic: str, group: str, *, url: str | None = None, token: str | None = None
 ) -> DataFrame:
-    """The messages of the topic that the group has given up, as a table: read when it is used, anew each time."""
+    """Return the dead letters of a group in a topic as a DataFrame, which reads them each time that it is evaluated.
+
+    Args:
+        spark: The session.
+        topic: The topic of the messages.
+        group: The group that could not handle them.
+        url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
+        token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+    """
     connection = connection_to(url, token, spark)
     check_name("group", group)
     require_topic(connection, topic)
@@ -76,10 +92,23 @@ def redrive(
     url: str | None = None,
     token: str | None = None,
 ) -> RedriveSummary:
-    """Publishes the dead letters of the DataFrame again, for their group alone, with the values and headers it has.
+    """Publish the dead letters of a DataFrame again, for their group only, with the values and headers of the
+    DataFrame.
 
-    Each is redriven once, also if the call is repeated; lineage and key stay. One that was redriven `max_loops` times
-    already is refused, unless forced. `rate` is how many a second, as 100, "100/s" or "30/m".
+    Each dead letter is redriven once, even if the call is repeated. Its key and lineage are kept.
+
+    Args:
+        df: Rows of `dead_letters`, with or without changes to `value` and `headers`.
+        rate: The highest number of messages per second, such as 100, "100/s" or "30/m". Default: no limit.
+        dry_run: Only count what would be redriven. Default: False.
+        max_loops: How often a message may be redriven; more is refused. Default: 3.
+        force: Redrive messages beyond `max_loops` too. Default: False.
+        on_progress: A function that is called with the result so far after each call to the server.
+        url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
+        token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+
+    Raises:
+        InvalidRequest: If a required column is missing, or if a key was changed.
     """
     missing = [name for name in _NEEDED if name not in df.columns]
     if missing:
@@ -87,7 +116,7 @@ def redrive(
     connection = connection_to(url, token, df.sparkSession)
     names = [name for name in (*_NEEDED, *_CHANGED) if name in df.columns]
     run = _RedriveJob(connection, max_loops=max_loops, force=force, dry_run=dry_run, per_second=parse_rate(rate))
-    # A partition at a time: what is not yet redriven need not be in the driver's memory.
+    # One partition at a time, so that the driver does not hold all dead letters in memory.
     for page in pages(map(wanted_of, df.select(*names).toLocalIterator()), run.per_call):
         run.page(page)
         if on_progress is not None:
@@ -96,7 +125,7 @@ def redrive(
 
 
 class _RedriveJob:
-    """A redrive under way."""
+    """A running redrive."""
 
     def __init__(
         self, connection: ConnectionSettings, *, max_loops: int, force: bool, dry_run: bool, per_second: float | None
@@ -109,7 +138,7 @@ class _RedriveJob:
 
     @property
     def per_call(self) -> int:
-        """At least one, and about four calls a second."""
+        """Return the dead letters per call: at least one, and about four calls per second if there is a rate."""
         return _PER_CALL if self._per_second is None else max(1, min(_PER_CALL, int(self._per_second / 4)))
 
     def page(self, page: list[RedriveRow]) -> None:
@@ -121,7 +150,7 @@ class _RedriveJob:
         try:
             done = dead.redrive_these([wanted.id for wanted in page], repaired=repaired, **self._options)  # type: ignore[arg-type]
         except _REFUSALS as error:
-            # None of them could go.
+            # The server refused the whole page.
             done = Done(refused=len(page), refusals=((str(error.subject.get("id", page[0].id)), error.detail),))
         self._count(done, len(repaired) - min(done.refused, len(repaired)))
 
@@ -138,7 +167,7 @@ class _RedriveJob:
 
 
 def wanted_of(row: Any) -> RedriveRow:
-    """What a row of the DataFrame asks for: repaired is what differs from what had died."""
+    """Return the request for a row of the DataFrame. A value or headers that differ from the original are a repair."""
     found = row.asDict()
     identity, key, value = found["id"], _bytes(found.get("key")), _bytes(found.get("value"))
     headers = dict(found["headers"]) if found.get("headers") else {}
@@ -147,8 +176,8 @@ def wanted_of(row: Any) -> RedriveRow:
         key_was, _, rest_was = found["fingerprint"].partition("-")
         if of_key != key_was:
             raise InvalidRequest(
-                f"The key of dead letter {identity} was changed. A redrive keeps keys, and so the partition: publish a "
-                "new message, and discard the dead letter."
+                f"The key of dead letter {identity} was changed. A redrive keeps keys and partitions. Publish a "
+                "new message instead, and discard the dead letter."
             )
         if of_rest == rest_was:
             return RedriveRow(found["topic"], found["group"], identity, None)
@@ -158,7 +187,7 @@ def wanted_of(row: Any) -> RedriveRow:
 
 
 def pages(wanted: Iterable[RedriveRow], per_call: int) -> Iterator[list[RedriveRow]]:
-    """Cut where the topic or group changes, and so that each fits into one call; none twice in a page."""
+    """Yield pages that fit into one call, with one topic and group and no duplicates each."""
     for _, some in groupby(wanted, key=lambda each: (each.topic, each.group)):
         page: dict[str, RedriveRow] = {}
         size = 0
@@ -172,7 +201,7 @@ def pages(wanted: Iterable[RedriveRow], per_call: int) -> Iterator[list[RedriveR
 
 
 def parse_rate(rate: str | float | None) -> float | None:
-    """How many a second."""
+    """Return a rate as messages per second."""
     return None if rate is None else rate_of(str(rate))
 
 
@@ -183,4 +212,4 @@ def _bytes(found: Any) -> bytes | None:
         return found.encode()
     if isinstance(found, bytes | bytearray):
         return bytes(found)
-    raise InvalidRequest(f"A value is binary or text, not {type(found).__name__}; use to_json to make text of columns.")
+    raise InvalidRequest(f"A value must be binary or text, not {type(found).__name__}. Use to_json to convert columns.")

@@ -1,1 +1,1 @@
-"""Handlers on executors: a driver that leases, and child processes that run message after message."""
+"""Handlers on executors: a driver that leases messages, and child processes that run handlers."""

@@ -1,7 +1,7 @@
-"""The children of a Spark task: processes that run handlers, watched, killed and replaced.
+"""The child processes of a Spark task, which run handlers and are watched, killed and replaced.
 
-A lane is messages that run one after another in one child; the lanes of a task run beside one another. A child that
-ends takes its message with it, and no other. Children live on in Spark's Python worker for the tasks to come.
+A slot is a list of messages that run one after another in one child. The slots of a task run in parallel. A child that
+dies fails only the message that it was handling. Children stay in Spark's Python worker for later tasks.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lakelog.spark.subscribing.handling import (
 )
 
 LOAD_SECONDS = 300.0
-"""So long a child may take to load the handler and what it imports."""
+"""Timeout for a child to load the handler and its imports."""
 _REST_SECONDS = 0.002
-"""After having read so long nothing is read: fast handlers say much, and a wake-up for each word costs more than it."""
+"""Pause after each read: fast handlers send many events, and waking up for each one is expensive."""
 _END_SECONDS = 1.0
 _READ_BYTES = 1 << 16
 _RECIPES_KEPT = 4
@@ -41,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ChildProcess:
-    """One process that runs one handler."""
+    """A process that runs one handler."""
 
     def __init__(self, recipe: PickledHandler) -> None:
         self.is_ready = False
@@ -62,13 +62,13 @@ class ChildProcess:
     def send(self, tasks: Sequence[HandlerTask]) -> None:
         body = pickle.dumps(tasks, protocol=pickle.HIGHEST_PROTOCOL)
         data = memoryview(LENGTH.pack(len(body)) + body)
-        # A child that is gone says so by the end of its outbox.
+        # If the child is gone, the end of its outbox shows it.
         with contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._inbox, data) :]
 
     def heard(self) -> list[tuple[ChildEvent, int, str]]:
-        """What it has said since; at the end of what it ever says, `is_over`."""
+        """Return the events since the last call; set `is_over` when the child has closed its outbox."""
         data = os.read(self.outbox, _READ_BYTES)
         self.is_over = not data
         self._rest += data
@@ -84,7 +84,7 @@ class ChildProcess:
         return found
 
     def end(self) -> str:
-        """Kills what is left of it; how it ended."""
+        """Kill the child if it is still running, and return how it ended."""
         status = self._status(_END_SECONDS if self.is_over else 0.0)
         os.close(self._inbox)
         os.close(self.outbox)
@@ -92,7 +92,7 @@ class ChildProcess:
         return f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
     def _status(self, seconds: float) -> int:
-        """It may end by itself for so long."""
+        """Return the exit status of the child, which is killed after the given time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -104,7 +104,7 @@ class ChildProcess:
 
 
 class ChildPool:
-    """Those of this process that wait for work, by handler."""
+    """Idle children of this process, by handler."""
 
     def __init__(self) -> None:
         self._idle: OrderedDict[str, list[ChildProcess]] = OrderedDict()
@@ -112,7 +112,7 @@ class ChildPool:
 
     def take(self, recipe: PickledHandler) -> ChildProcess:
         if self._pid != os.getpid():
-            # This process is a fork of the one whose children these are.
+            # This process is a fork of the one that owns these children.
             self._idle, self._pid = OrderedDict(), os.getpid()
         kept = self._idle.get(recipe.digest)
         return kept.pop() if kept else ChildProcess(recipe)
@@ -137,7 +137,7 @@ child_pool = ChildPool()
 
 @dataclass(slots=True)
 class SlotResult:
-    """What became of a lane's messages, in their order."""
+    """The outcomes of a slot's messages, in their order."""
 
     outcomes: list[HandlerOutcome] = field(default_factory=list)
     crashed: int = 0
@@ -145,7 +145,7 @@ class SlotResult:
 
 
 class _Slot:
-    """A lane while it runs."""
+    """A running slot."""
 
     def __init__(self, tasks: Sequence[HandlerTask], recipe: PickledHandler) -> None:
         self.result = SlotResult()
@@ -154,7 +154,7 @@ class _Slot:
         self._tasks = tasks
         self._recipe = recipe
         self._sent: list[int] = []
-        """Which tasks the child has and has not answered, the next one last."""
+        """Numbers of the tasks that the child has not finished; the next one is last."""
         self._outcomes: dict[int, HandlerOutcome] = {}
         self._blocked: set[int] = set()
 
@@ -163,7 +163,7 @@ class _Slot:
         return len(self._outcomes) == len(self._tasks)
 
     def begin(self) -> None:
-        """Gives a child all that is left, but for what is behind a message that failed."""
+        """Send all remaining tasks to a child, except those that follow a failed message of the same chain."""
         left = [number for number in range(len(self._tasks)) if number not in self._outcomes]
         for number in left:
             if self._tasks[number].chain in self._blocked:
@@ -192,7 +192,7 @@ class _Slot:
             self._lost(None)
 
     def overrun(self) -> None:
-        """Its handler has taken too long."""
+        """Fail the current message because its handler exceeded the timeout."""
         seconds = self._recipe.timeout_seconds
         self._lost(f"timeout: the handler did not end within {seconds:g} s")
 
@@ -200,7 +200,7 @@ class _Slot:
         child, self.child = self.child, None
         if child is None:
             return
-        # A handler may have begun what ends its process after its answer.
+        # A handler may have started something that ends its process after the answer.
         if child.is_over or not self.is_done:
             child.end()
         else:
@@ -217,7 +217,7 @@ class _Slot:
             self._blocked.add(self._tasks[number].chain)
 
     def _lost(self, timeout: str | None) -> None:
-        """The child is gone, or has to go: the message that it was at has failed, the rest gets a new one."""
+        """End the child, fail the message that it was handling, and continue with the other messages in a new child."""
         child, self.child = self.child, None
         assert child is not None
         how = child.end()
@@ -230,7 +230,7 @@ class _Slot:
 
 
 def run_slots(lanes: Sequence[Sequence[HandlerTask]], recipe: PickledHandler) -> list[SlotResult]:
-    """Runs all lanes to their ends; `ConfigurationError` if the handler cannot be loaded."""
+    """Run all slots until they are done; raise `ConfigurationError` if the handler cannot be loaded."""
     running = [_Slot(tasks, recipe) for tasks in lanes]
     try:
         for lane in running:
@@ -244,7 +244,7 @@ def run_slots(lanes: Sequence[Sequence[HandlerTask]], recipe: PickledHandler) ->
 
 
 def _watch(lanes: Sequence[_Slot]) -> None:
-    """Until one of them has said something, or has taken too long."""
+    """Wait until a child sends an event or exceeds its timeout, and handle it."""
     with selectors.DefaultSelector() as selector:
         for lane in lanes:
             assert lane.child is not None
@@ -262,13 +262,13 @@ def _watch(lanes: Sequence[_Slot]) -> None:
 
 def _unusable(recipe: PickledHandler, why: str) -> str:
     return (
-        f"The handler {recipe.name} cannot be loaded on an executor: {why}. What it imports has to be installed there; "
+        f"The handler {recipe.name} cannot be loaded on an executor: {why}. Install its imports there; "
         "no message was counted as failed."
     )
 
 
 def _settle_in(parent: int, ends: Sequence[int]) -> None:
-    """In the new process: it ends with its parent, leaves a Ctrl-C to the driver, and holds no ends of the parent's."""
+    """Prepare the new process: end with the parent, leave Ctrl-C to the driver, and close the parent's pipe ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

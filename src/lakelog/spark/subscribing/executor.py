@@ -1,7 +1,7 @@
-"""Runs the lanes of a round as one Spark job, whatever becomes of it.
+"""Runs the slots of a round as one Spark job, and handles the failure of the job.
 
-A job whose processes are lost was made to fail by one of its messages, or by the cluster. If the cluster still runs a
-job, the round is run again in halves, until the message stands alone: it has failed then, and the others have not.
+If executor processes are lost, either a message or the cluster caused it. If the cluster still runs other jobs, the
+round is split in halves until the message is isolated: that message has failed, and the others have not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOSSES = ("exited unexpectedly", "ExecutorLostFailure")
 
 @dataclass(slots=True)
 class RoundOutcome:
-    """What became of each row of a round."""
+    """The outcome of each row of a round."""
 
     outcomes: dict[int, HandlerOutcome] = field(default_factory=dict)
     crashed: int = 0
@@ -57,7 +57,7 @@ class RoundOutcome:
 
 
 class RoundExecutor:
-    """Runs rounds of one subscription; usable from several threads."""
+    """Runs the rounds of one subscription; safe to use from several threads."""
 
     def __init__(self, spark: SparkSession, recipe: PickledHandler, lanes: int) -> None:
         self._spark = spark
@@ -65,7 +65,7 @@ class RoundExecutor:
         self._lanes = lanes
 
     def run(self, found: SparkRound) -> RoundOutcome:
-        """`ConfigurationError` if the handler cannot be loaded on executors; then no message has failed."""
+        """Run a round; raise `ConfigurationError`, and fail no message, if the handler cannot be loaded on executors."""
         executed = RoundOutcome()
         self._run(found, np.arange(found.count), executed)
         return executed
@@ -77,7 +77,7 @@ class RoundExecutor:
         except Exception as error:
             if not is_loss(error) or not self._works():
                 raise
-            log.warning("a round of %d messages failed, and is run in parts: %s", len(rows), first_line(error, _TOLD))
+            log.warning("a round of %d messages failed, and will run in parts: %s", len(rows), first_line(error, _TOLD))
             self._run_parts(found, rows, executed, error)
             return
         for lane, report in zip(lanes, reports, strict=True):
@@ -87,13 +87,13 @@ class RoundExecutor:
 
     def _run_parts(self, found: SparkRound, rows: Rows, executed: RoundOutcome, error: Exception) -> None:
         if len(rows) == 1:
-            reason = clipped(f"crash: the executor's process was lost with it: {first_line(error, _TOLD)}")
+            reason = clipped(f"crash: the executor's process was lost: {first_line(error, _TOLD)}")
             executed.outcomes[int(rows[0])] = HandlerOutcome(ChildEvent.NACK, reason)
             executed.crashed += 1
             return
         chains = found.chains()
         for part in halves(chains[rows]):
-            # What is behind a message of its key that has failed meanwhile goes back.
+            # Messages that follow a failed message of the same key are released.
             blocked = {
                 chains[row]
                 for row, each in executed.outcomes.items()
@@ -107,8 +107,7 @@ class RoundExecutor:
                 self._run(found, np.array(left, np.int64), executed)
 
     def _job(self, works: Sequence[bytes]) -> list[SlotReport]:
-        # A chunk for each lane: in one partition each where Spark makes partitions of chunks, and spread evenly over
-        # the cores where it makes rows of them.
+        # One chunk per slot: Spark makes each chunk a partition, or spreads the rows evenly over the cores.
         rows = [{"lane": lane, "work": work} for lane, work in enumerate(works)]
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([row], schema=_WORK) for row in rows])
         done = self._spark.createDataFrame(table).mapInArrow(runner(self._recipe), _REPORT).collect()
@@ -116,7 +115,7 @@ class RoundExecutor:
         return [reports[lane] for lane in range(len(works))]
 
     def _works(self) -> bool:
-        """Whether the cluster runs jobs: then the last one failed by what was in it."""
+        """Return whether the cluster runs jobs; if it does, the content of the last job made it fail."""
         try:
             return bool(self._spark.range(1).count() == 1)
         except Exception:
@@ -124,12 +123,14 @@ class RoundExecutor:
 
 
 def is_loss(error: Exception) -> bool:
-    """Whether processes of executors were lost; any other failure is no message's fault, and ends the subscription."""
+    """Return whether executor processes were lost. Any other failure is not caused by a message and ends the
+    subscription.
+    """
     return any(sign in str(error) for sign in _LOSSES)
 
 
 def halves(chains: Rows) -> tuple[Rows, Rows]:
-    """Two parts that together are all, none empty; a chain is in one of them, unless it is the only one."""
+    """Return two non-empty parts of the rows. A chain is in one part, unless it is the only chain."""
     names = np.unique(chains)
     if len(names) == 1:
         return np.arange(1), np.arange(1, len(chains))
@@ -138,7 +139,7 @@ def halves(chains: Rows) -> tuple[Rows, Rows]:
 
 
 def runner(recipe: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task runs: all lanes that it got beside one another, each in a child of its own."""
+    """Return the function of a Spark task, which runs its slots in parallel, each in its own child."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = [row for batch in batches for row in batch.to_pylist()]

@@ -1,7 +1,7 @@
-"""What runs in a handler's own process: it loads the handler, runs message after message, and says what became of each.
+"""The process of a handler: it loads the handler, runs messages one by one, and reports the outcome of each.
 
-The process is a child of Spark's Python worker, and a handler may end it: by `os._exit`, a crash, the memory limit. So
-every answer is written before the next message begins; who reads them is `lakelog.spark.subscribing.child_processes`.
+The process is a child of Spark's Python worker, and a handler may end it by `os._exit`, a crash or the memory limit.
+Every outcome is therefore written before the next message starts. `child_processes` reads the outcomes.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 
 HEAD = struct.Struct("<BqI")
-"""What is said, a number (milliseconds, or -1), and the length of the text behind it."""
+"""The event, a number (milliseconds, or -1), and the length of the text that follows."""
 LENGTH = struct.Struct("<Q")
 
 
 class ChildEvent(IntEnum):
-    """What a child says: first whether it is ready, then one of the first five for each message."""
+    """An event from a child: READY or UNUSABLE first, then one of the first five for each message."""
 
     ACK = 1
     NACK = 2
     FAIL = 3
     DISCARD = 4
     RELEASE = 5
-    """Not run: an earlier message of its key failed."""
+    """The message was not run, because an earlier message of its key failed."""
     EXTEND = 10
-    """The handler may take so long from now."""
+    """The handler may take this long from now on."""
     READY = 11
     UNUSABLE = 12
-    """The handler cannot be loaded here."""
+    """The handler cannot be loaded on this machine."""
 
 
 class HandlerOutcome(NamedTuple):
-    """What became of one message."""
+    """The outcome of one message."""
 
     said: ChildEvent
     reason: str = ""
@@ -60,7 +60,7 @@ class HandlerOutcome(NamedTuple):
 
 
 class HandlerTask(NamedTuple):
-    """One message to run. Those of one chain run in order, and not behind one that failed."""
+    """A message to run. Messages of one chain run in order, and not after one that failed."""
 
     message: ReceivedMessage[Any]
     attempt: int
@@ -70,10 +70,10 @@ class HandlerTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickledHandler:
-    """The handler as it is sent to executors: pickled on the driver, loaded in the child alone."""
+    """The handler, pickled on the driver and loaded only in the child."""
 
     body: bytes
-    """Of the function, of a filter or None, and of the type of values or None."""
+    """The pickled function, filter (or None) and type of values (or None)."""
     name: str
     timeout_seconds: float
 
@@ -88,17 +88,17 @@ def pickled_handler(
     kind: type[Any] | None,
     timeout: timedelta | float,
 ) -> PickledHandler:
-    """Pickles the handler; what cannot be sent is refused here, before any message is taken."""
+    """Return the pickled handler; raise an error before any message is leased if it cannot be pickled."""
     from pyspark import cloudpickle
 
     handler = Handler(function)
     if handler.is_async:
-        raise InvalidRequest("A handler on Spark is a plain function; run the coroutine in it with asyncio.run.")
+        raise InvalidRequest("A handler on Spark must be a plain function. Run a coroutine in it with asyncio.run.")
     try:
         body: bytes = cloudpickle.dumps((function, wanted, kind))  # type: ignore[no-untyped-call]
     except Exception as exc:
         raise InvalidRequest(
-            f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections and the like "
+            f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections "
             "inside the handler, or in a module that it imports."
         ) from exc
     return PickledHandler(
@@ -107,7 +107,7 @@ def pickled_handler(
 
 
 class TaskDelivery(Delivery[Any]):
-    """A message in the hands of a handler on Spark. What is said here is kept, and told with the handler's end."""
+    """A message for a handler on Spark. Its answer is kept until the handler returns."""
 
     __slots__ = ("_outbox", "_timeout", "outcome")
 
@@ -136,12 +136,12 @@ class TaskDelivery(Delivery[Any]):
 
     def _settle(self, outcome: HandlerOutcome) -> None:
         if self.outcome is not None and self.outcome.said is not outcome.said:
-            raise InvalidRequest(f"This message was answered already, with {self.outcome.said.name.lower()}.")
+            raise InvalidRequest(f"This message was already answered with {self.outcome.said.name.lower()}.")
         self.outcome = self.outcome or outcome
 
 
 class HandlerRunner:
-    """The loaded handler, and where it says what it did."""
+    """The loaded handler, and the pipe for its events."""
 
     def __init__(self, recipe: PickledHandler, outbox: int) -> None:
         function, self._wanted, kind = pickle.loads(recipe.body)
@@ -179,13 +179,13 @@ class HandlerRunner:
                 if result is not None and is_awaitable(result):
                     asyncio.run(run_awaitable(result))
         except BaseException as error:
-            # Also `sys.exit` in a handler: it ends the message, not the process.
+            # Includes `sys.exit` in a handler, which ends the message and not the process.
             return delivery.outcome or HandlerOutcome(ChildEvent.NACK, reason_of(error), None, traceback_of(error))
         return delivery.outcome or HandlerOutcome(ChildEvent.ACK)
 
 
 def serve(inbox: int, outbox: int, recipe: PickledHandler) -> None:
-    """The whole life of the process: until the inbox ends."""
+    """Run the main loop of the process until the inbox is closed."""
     try:
         bench = HandlerRunner(recipe, outbox)
     except BaseException as error:
@@ -198,7 +198,7 @@ def serve(inbox: int, outbox: int, recipe: PickledHandler) -> None:
 
 
 def serve_and_end(inbox: int, outbox: int, recipe: PickledHandler) -> NoReturn:
-    """Nothing of the parent's may run at the end: its exit handlers, its buffers, its frames."""
+    """Serve, then exit without running the parent's exit handlers, buffers or frames."""
     code = 1
     try:
         serve(inbox, outbox, recipe)
@@ -208,13 +208,13 @@ def serve_and_end(inbox: int, outbox: int, recipe: PickledHandler) -> NoReturn:
 
 
 def text_of(outcome: HandlerOutcome) -> str:
-    """The reason and the traceback as one text: a NUL, which neither of them has, is between them."""
+    """Return the reason and the traceback as one text, separated by a NUL, which neither contains."""
     reason = clipped(outcome.reason)
     return reason if outcome.traceback is None else f"{reason}\0{outcome.traceback}"
 
 
 def outcome_of(said: ChildEvent, text: str, number: int) -> HandlerOutcome:
-    """The same, read by the parent."""
+    """Return the outcome from an event, in the parent."""
     reason, _, traceback = text.partition("\0")
     return HandlerOutcome(said, reason, number if number >= 0 else None, traceback or None)
 

@@ -1,6 +1,6 @@
-"""A round of a subscription: leases cut into lanes for executors, and what became of the messages as answers to leases.
+"""Conversion of leases into the slots of a round, and of the outcomes into answers.
 
-Pure: it takes no leases, runs no handler and sends no answer.
+The functions are pure: they take no leases, run no handlers and send no answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _VERBS: dict[ChildEvent, Verb] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRound:
-    """Leased messages, by row; `leases` has the partition and token of each number in the column `lease`."""
+    """Leased messages by row. `leases` has the partition and token for each number in the column `lease`."""
 
     topic: str
     incarnation: int
@@ -60,9 +60,10 @@ class SparkRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundAnswers:
-    """What is said about a round: what is done, then what failed, both by chain, and what was not run behind that.
+    """The answers of a round: finished messages, then failures by chain, and the messages not run after a failure.
 
-    A failure sends what is behind it back by itself; but behind one that became a dead letter, it has to be given back.
+    A nack makes the server release the messages that follow in the chain. After a message that became a dead letter,
+    they must be released explicitly.
     """
 
     done: Sequence[Answer]
@@ -74,14 +75,14 @@ class RoundAnswers:
         return [*self.done, *self.failed.values()]
 
     def then(self, results: Sequence[Answered | LakelogError]) -> list[Answer]:
-        """What is to be given back, by the results of the first."""
+        """Return the releases to send, given the results of the first answers."""
         of_failed = zip(self.failed, results[len(self.done) :], strict=True)
         dead = [chain for chain, result in of_failed if isinstance(result, Answered) and result.dead]
         return [self.behind[chain] for chain in dead if chain in self.behind]
 
 
 class SlotWork(msgspec.Struct, frozen=True):
-    """One lane as it travels to an executor: the columns of its messages as an Arrow stream."""
+    """The messages of a slot as sent to an executor, in an Arrow stream."""
 
     topic: str
     incarnation: int
@@ -89,7 +90,7 @@ class SlotWork(msgspec.Struct, frozen=True):
 
 
 class SlotReport(msgspec.Struct, frozen=True):
-    """What came of a lane: what was said about each of its messages, and more where there is more to say."""
+    """The outcomes of a slot: an event for each message, and details where there are any."""
 
     said: bytes = b""
     more: dict[int, tuple[str, int | None, str | None]] = {}
@@ -99,7 +100,7 @@ class SlotReport(msgspec.Struct, frozen=True):
 
 
 def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> SparkRound:
-    """All leases of these calls together."""
+    """Return one round with all leases of these calls."""
     leases: list[tuple[int, int]] = []
     parts: list[pa.RecordBatch] = []
     for consumed in taken:
@@ -125,7 +126,7 @@ def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> SparkRound:
 
 
 def slots_of(chains: Rows, count: int) -> list[Rows]:
-    """The rows of each of at most so many lanes: a chain is in one of them, in its order, and all are about as long."""
+    """Return the rows of at most `count` slots of similar length. All rows of a chain are in one slot, in order."""
     _, places, sizes = np.unique(chains, return_inverse=True, return_counts=True)
     loads = [0] * min(count, len(sizes))
     lane_of_chain = np.zeros(len(sizes), np.int64)
@@ -141,7 +142,7 @@ def slots_of(chains: Rows, count: int) -> list[Rows]:
 
 
 def work_of(found: SparkRound, rows: Rows) -> bytes:
-    """A lane as it is sent to an executor."""
+    """Return a slot encoded for an executor."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as stream:
         stream.write_batch(found.batch.take(pa.array(rows)))
@@ -149,7 +150,7 @@ def work_of(found: SparkRound, rows: Rows) -> bytes:
 
 
 def tasks_of(work: bytes) -> list[HandlerTask]:
-    """The same on the executor."""
+    """Return the decoded tasks of a slot, on the executor."""
     lane = msgspec.msgpack.decode(work, type=SlotWork)
     codec: Codec[Any] = Codec()
     with pa.ipc.open_stream(lane.columns) as stream:
@@ -174,7 +175,7 @@ def outcomes_of(report: SlotReport) -> list[HandlerOutcome]:
 
 
 def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> RoundAnswers:
-    """What to say to the server about the rows, in an order in which it can be said: of a key, the first first."""
+    """Return the answers for the rows, in an order that the server accepts: messages of a key by offset."""
     leases, offsets = found.batch.column("lease").to_pylist(), found.batch.column("offset").to_pylist()
     chains = found.batch.column("chain").to_pylist()
     done: dict[int, list[tuple[HandlerOutcome, list[int]]]] = {}
@@ -213,7 +214,7 @@ def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Seq
 
 
 def _chains(batch: pa.RecordBatch, partition: int, order: Order) -> Rows:
-    """What has to run one after another, as the server sees it; 0 for a message that waits for none."""
+    """Return the chain of each message, as the server defines it: messages that must run in order. 0 means no chain."""
     if order is Order.NONE:
         return np.zeros(batch.num_rows, np.int64)
     if order is Order.PARTITION:
@@ -223,7 +224,7 @@ def _chains(batch: pa.RecordBatch, partition: int, order: Order) -> Rows:
 
 
 def _levelled(loads: Sequence[int], count: int) -> Rows:
-    """A lane for each of so many single messages, so that all lanes end up about as long."""
+    """Return a slot for each of `count` single messages, so that all slots have a similar length."""
     level = -(-(sum(loads) + count) // len(loads))
     room = np.maximum(0, level - np.array(loads, np.int64))
     found: Rows = np.repeat(np.arange(len(loads)), room)[:count]

@@ -1,7 +1,7 @@
-"""`subscribe`: a handler for each message of a topic, run on executors, with the retries and dead letters of a group.
+"""`subscribe`: runs a handler on executors for each message of a topic, with the retries and dead letters of a group.
 
-A loop on the driver: it leases messages, runs them in rounds (two at a time, so that one slow message leaves no core
-idle), and answers. Executors never speak to the server, and a bad message never ends the loop.
+A loop on the driver leases messages, runs them in rounds and answers. Two rounds run at a time, so that one slow
+message leaves no core idle. Executors never call the server, and a bad message never ends the loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = processes.log
 
 _ROUND_SECONDS = 2.0
-"""Rounds are made as long as that: long enough for what a job costs, short enough to end and to see how it goes."""
+"""Target duration of a round: long compared with the cost of a job, but short enough to stop and report progress."""
 _ROUND_BYTES = 16 << 20
 _FIRST_PER_LANE = 32
 _ROUNDS = 2
@@ -49,19 +49,30 @@ _COUNTED = {"ack": "acked", "discard": "discarded"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSummary:
-    """What a subscription has done: messages by outcome, each counted for every time that it was delivered."""
+    """The result of a subscription: messages by outcome, counted once for each delivery.
+
+    Attributes:
+        rounds: Rounds that ran.
+        delivered: Messages that were leased.
+        acked: Messages that the handler finished.
+        failed: Messages whose handler failed.
+        dead: Failed messages that became dead letters.
+        discarded: Messages that the handler discarded.
+        released: Messages that were not run, because an earlier message of their key failed.
+        lost: Messages that were run, but whose lease had ended when the answer was sent.
+        crashed: Messages whose handler ended its process.
+        timed_out: Messages whose handler exceeded `handler_timeout`.
+        seconds: Duration of the subscription.
+    """
 
     rounds: int = 0
     delivered: int = 0
     acked: int = 0
     failed: int = 0
     dead: int = 0
-    """Of those that failed: given up for good."""
     discarded: int = 0
     released: int = 0
-    """Not run, because an earlier message of their key had failed."""
     lost: int = 0
-    """Run, but the lease was over when it was to be answered."""
     crashed: int = 0
     timed_out: int = 0
     seconds: float = 0.0
@@ -93,13 +104,39 @@ def subscribe(
     url: str | None = None,
     token: str | None = None,
 ) -> SubscriptionSummary:
-    """Gives each message of the topic to the handler, on executors, until SIGTERM, SIGINT or `stop`; or until the group
-    has nothing left.
+    """Run the handler on executors for each message of the topic, until SIGTERM, SIGINT or `stop`.
 
-    The handler takes `(value)` or `(value, delivery)`, as a worker's does, and is a plain function that can be pickled.
-    It runs in a process of its own: one that kills its process, or takes longer than `handler_timeout`, has failed its
-    message, and no other. `concurrency` is how many run at once, by default one for each core of the cluster; `batch`
-    how many messages a round has at most. `on_progress` is called after each round.
+    The handler is a function that can be pickled and that takes `(value)` or `(value, delivery)`, like that of a
+    worker. It runs in its own process: a handler that ends its process or exceeds `handler_timeout` fails only its
+    message.
+
+    Args:
+        spark: The session.
+        topic: The topic to read.
+        group: The group, which is created if it does not exist.
+        handler: The function to run for each message. It must not be a coroutine function.
+        type: The class of the values, as for `Lakelog.topic`. Default: None, values are bytes, text or JSON.
+        retries: The retry policy of the group, as for `Topic.subscribe`. Default: that of the group.
+        filter: An expression that the server evaluates, or a function that executors call with the value. Messages that
+            do not match are acked without running the handler. Default: that of the group.
+        order: The order in which messages are delivered. Default: that of the group.
+        dead_letter: Whether a message becomes a dead letter after its last retry, or is discarded. Default: that of the
+            group.
+        start_from: Where a new group starts: "latest", "earliest", or a time. Default: "latest".
+        concurrency: How many handlers run at the same time, 1 or more. Default: one for each core of the cluster.
+        batch: The largest number of messages in a round, from 1. Default: 5000.
+        handler_timeout: How long a handler may take, in seconds or as a timedelta, above zero. Default: 30 seconds.
+        lease: The duration of a lease, in seconds or as a timedelta. The driver extends leases while handlers run.
+            Default: 30 seconds.
+        until_empty: Return when the group has no messages left. Default: False.
+        stop: An event that ends the subscription after the running rounds. Default: none.
+        on_progress: A function that is called with the result so far after each round.
+        url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
+        token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+
+    Raises:
+        ConfigurationError: If the handler cannot be loaded on executors.
+        InvalidRequest: If the handler cannot be pickled, or if an argument is not valid.
     """
     check_name("topic", topic)
     check_name("group", group)
@@ -125,7 +162,7 @@ def subscribe(
 
 
 class RoundSizer:
-    """How many messages the next round gets, by how long the last ones took."""
+    """Chooses the number of messages of the next round from the duration of the last ones."""
 
     def __init__(self, lanes: int, most: int) -> None:
         self._least, self._most = min(lanes, most), most
@@ -175,7 +212,7 @@ class SubscriptionLoop:
         return self._summary
 
     def _fill(self) -> list[Consumed]:
-        """Leases for one round: waits for the first ones, and takes what else is there."""
+        """Return the leases of one round: wait for the first ones, then take what is available."""
         taken: list[Consumed] = []
         room, size = self._pace.size, 0
         while room > 0 and size < _ROUND_BYTES:
@@ -192,7 +229,7 @@ class SubscriptionLoop:
     def _settle(
         self, running: set[Future[SubscriptionSummary]], *, most: int, stop: threading.Event | None = None
     ) -> None:
-        """Returns when at most so many rounds run; what ended one of them is raised."""
+        """Wait until at most `most` rounds are running, and raise the error of a round that failed."""
         while True:
             done, _ = wait(running, timeout=_POLL_SECONDS if len(running) > most else 0, return_when=FIRST_COMPLETED)
             running -= done
@@ -207,7 +244,7 @@ class SubscriptionLoop:
             self.on_progress(self._summary)
 
     def _round(self, taken: Sequence[Consumed]) -> SubscriptionSummary:
-        """Runs it to its end. If it cannot be run, its messages go back uncounted."""
+        """Run a round and answer its messages. If it cannot run, release its messages without counting a failure."""
         found = round_of(self._topic, taken, self._member.order)
         kept = [self._member.keep(partition, token) for partition, token in found.leases]
         begun = time.monotonic()
@@ -229,7 +266,7 @@ class SubscriptionLoop:
         counts = dict.fromkeys(("acked", "failed", "discarded", "dead", "lost"), 0)
         for answer, result in [*results, *self._say(behind)]:
             if not isinstance(result, Answered):
-                # A forgotten outcome is no loss: an earlier try of the same answer may have been accepted.
+                # A forgotten outcome is not a loss: an earlier attempt of the same answer may have been accepted.
                 counts["lost"] += 0 if isinstance(result, OutcomeForgotten) else len(answer.offsets)
                 log.warning("%s: the answer %s was refused: %s", self._topic, answer.verb, result.detail)
             elif answer.verb != "release":
@@ -248,7 +285,7 @@ class SubscriptionLoop:
         )
 
     def _log_failed(self, failed: Sequence[Answer], count: int, dead: int) -> None:
-        """One line for a round, with the traceback of an error that differs from the last one."""
+        """Log one line for a round, with the traceback of an error that differs from the last one."""
         first = failed[0]
         where = f"the first is {first.partition}:{first.offsets[0]}"
         text = f"{self._topic}: {len(failed)} of {count} messages failed, {dead} became dead letters; {where}"
@@ -262,7 +299,7 @@ class SubscriptionLoop:
 
 @contextlib.contextmanager
 def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
-    """Signals set it; only in the main thread, where they arrive. A second one ends the process."""
+    """Let signals set the event, in the main thread only, where they arrive. A second signal ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -271,7 +308,7 @@ def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
         if stop.is_set():
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        log.info("%s: finishing the rounds that run; once more ends at once", signal.Signals(number).name)
+        log.info("%s: finishing the running rounds. Send it again to exit immediately.", signal.Signals(number).name)
         stop.set()
 
     before = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
