@@ -212,7 +212,7 @@ def test_a_topic_that_was_made_anew_is_not_read_as_the_old_one(lake: Lake) -> No
     topic.made.delete()
     topic.made.create(3)
     topic.publish(20)
-    assert "made anew" in failure(topic.query(start="earliest"))
+    assert "created again" in failure(topic.query(start="earliest"))
 
 
 # As a member of a group -----------------------------------------------------------------------------------------------

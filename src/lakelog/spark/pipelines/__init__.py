@@ -1,1 +1,1 @@
-"""Jobs that move or remove whole stretches of history: tiering and sweeping, their runs, and how they are started."""
+"""Pipelines that move or remove history: tiering and sweeping, their run records, and the programs that start them."""

@@ -1,6 +1,6 @@
-"""Pipelines as jobs: which topics, once or again and again, in which session. The command and `submit` show them.
+"""Pipeline jobs: the topics, the interval and the Spark session of a pipeline. The command line and `submit` use them.
 
-A session is made when there is something to do, and not before: it takes seconds.
+A session takes seconds to start, so it is created only when there is work.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierJob:
-    """What is to be tiered, how, and whether again and again."""
+    """The topics to tier, the options, and the interval."""
 
     topic: str | None = None
-    """None: all topics of the environment."""
+    """The topic; None for all topics of the environment."""
     segment_bytes: int = SEGMENT_BYTES
     min_age: timedelta = MIN_AGE
     every_seconds: float | None = None
@@ -58,7 +58,7 @@ class TierJob:
 
 @dataclass(kw_only=True)
 class SparkSessions:
-    """The Spark session of a program, made when first asked for. Without a master: as spark-submit says."""
+    """The Spark session of a program, created on first use. Without a master, spark-submit decides."""
 
     name: str
     master: str | None = None
@@ -84,14 +84,14 @@ class SparkSessions:
             return builder.getOrCreate()
         except Exception as exc:
             told = first_line(exc, 300).rstrip(".")
-            raise ConfigurationError(f"Spark does not start: {told}.") from exc
+            raise ConfigurationError(f"Spark could not start: {told}.") from exc
 
     def _defaults(self) -> dict[str, str]:
         if self.master is None:
             return {}
         if self.master.startswith("local"):
             return {**_QUIET, **_LOCAL}
-        # Tasks write to the object store themselves, with what this process knows about it.
+        # Tasks write to the object store themselves, with the settings of this process.
         keys = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
         return {**_QUIET, **{f"spark.executorEnv.{name}": text for name, text in keys.items()}}
 
@@ -101,23 +101,23 @@ class SparkSessions:
 
 
 class JobListener:
-    """What a job tells whoever watches. This one tells nobody."""
+    """Receives the progress of a job. This base class ignores it."""
 
     def begun(self, topic: str, plan: TierSummary) -> None:
-        """There is something to do."""
+        """Called when there is work to do."""
 
     def progress(self, done: TierSummary) -> None: ...
 
     def ended(self, done: TierSummary) -> None: ...
 
     def passed(self, topic: str, error: LakelogError) -> None:
-        """Left to the next time: another run goes on, or something cannot be reached."""
+        """Called when a topic is left to the next run: another run is active, or a service is unreachable."""
 
 
 def run_tier(
     connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener
 ) -> list[TierSummary]:
-    """Once, or until it is stopped; what each topic's last run did."""
+    """Run the job once, or until it is stopped, and return the last result of each topic."""
     if job.every_seconds is None:
         return _tier_once(connection, sessions, job, report)
     while True:
@@ -141,7 +141,7 @@ def _tier_once(
         try:
             done = _tier_topic(connection, sessions, job, topic, report)
         except (PipelineBusy, TopicNotFound) as error:
-            # One of many, or one of many times: it is not in the way of the others.
+            # One topic of many, or one run of many, must not stop the others.
             if job.topic and (job.every_seconds is None or isinstance(error, TopicNotFound)):
                 raise
             report.passed(topic, error)
@@ -161,7 +161,7 @@ def _tier_topic(
     if job.dry_run or plan.is_nothing:
         return plan
     if log.lake.plan(topic).store is None:
-        # Asked again by `tier`; but a session takes seconds to start.
+        # `tier` checks this too, but a session takes seconds to start.
         raise no_store()
     report.begun(topic, plan)
     return tier(
@@ -177,7 +177,7 @@ def _tier_topic(
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that the run is recorded."""
+    """Make SIGTERM end the block like Ctrl-C, so that the run is recorded."""
 
     def stop(number: int, frame: object) -> NoReturn:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Records a run of a pipeline while it goes on: begun once, heard of every few seconds, ended however it ends."""
+"""Records the run of a pipeline: its start, a report every few seconds, and its end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from lakelog.model.pipeline import PipelineRun
 
 REPORT_SECONDS = 5.0
-"""Much less than the time after which a silent run is taken for lost."""
+"""Interval of reports; much shorter than the time after which a run without reports is declared lost."""
 
 
 class RunRecorder:
-    """How far the run is. Made by `recorded`."""
+    """Reports the progress of a run. Created by `recorded`."""
 
     def __init__(self, log: Lakelog, run: PipelineRun) -> None:
         self.run = run
@@ -34,7 +34,9 @@ class RunRecorder:
         return self._progress
 
     def update(self, progress: Mapping[str, int]) -> None:
-        """Told at the next report. Raises `PipelineRunOver` once the run was taken for lost: another may go on."""
+        """Send these figures with the next report. Raise `PipelineRunOver` if the run was declared lost, because
+        another may run.
+        """
         self._progress = dict(progress)
         if self._over is not None:
             raise self._over
@@ -51,13 +53,13 @@ class RunRecorder:
                 self._over = error
                 return
             except LakelogError:
-                # Whether the run may go on is for the work itself to find out; a report is only a report.
+                # A failed report does not stop the run; the work itself finds out whether it may continue.
                 continue
 
 
 @contextmanager
 def recorded(log: Lakelog, pipeline: str, topic: str | None = None) -> Iterator[RunRecorder]:
-    """A run that goes on within the block; `PipelineBusy` if another one does."""
+    """Record a run for the duration of the block; raise `PipelineBusy` if another run is active."""
     recorder = RunRecorder(log, log.pipelines.begin(pipeline, topic))
     try:
         yield recorder
@@ -73,12 +75,12 @@ def _end(log: Lakelog, recorder: RunRecorder, failed: str | None = None) -> None
     try:
         log.pipelines.end(recorder.run, recorder.progress, failed=failed is not None, detail=failed or "")
     except LakelogError:
-        # What was done is done; the record says `lost` by itself.
+        # The work is done. Without this report, the run is recorded as lost.
         if failed is None:
             raise
 
 
 def _told(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        return "Stopped before its end."
+        return "Stopped before it was finished."
     return getattr(error, "detail", None) or f"{type(error).__name__}: {error}"[:1000]

@@ -1,4 +1,4 @@
-"""Pipelines as a program for spark-submit: JSON lines to stdout, one a topic and time; errors to stderr.
+"""Pipelines as a program for spark-submit. It prints a JSON line per topic and run to stdout, and errors to stderr.
 
 spark-submit --master spark://host:7077 …/lakelog/spark/pipelines/submit.py tier --topic orders
 python -m lakelog.spark.pipelines.submit tier --topic orders --master 'local[2]'
@@ -27,7 +27,7 @@ class _PrintedProgress(JobListener):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code."""
+    """Run the pipeline, and return the exit code."""
     given = _parsed(arguments)
     sessions = SparkSessions(name=f"lakelog {given.pipeline} {given.topic or ''}".strip(), master=given.master)
     try:
@@ -49,13 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="lakelog.spark.pipelines.submit", description="Pipelines of Lakelog, for spark-submit."
+        prog="lakelog.spark.pipelines.submit", description="Run a pipeline of Lakelog with spark-submit."
     )
     parser.add_argument("pipeline", choices=["tier", "sweep"])
-    parser.add_argument("--topic", help="only this topic; else all")
-    parser.add_argument("--url", help="the server; else LAKELOG_URL")
-    parser.add_argument("--token", help="the token; else LAKELOG_TOKEN")
-    parser.add_argument("--master", help="else as spark-submit says")
+    parser.add_argument("--topic", help="only this topic; default: all topics")
+    parser.add_argument("--url", help="the URL of the server; default: LAKELOG_URL")
+    parser.add_argument("--token", help="the token; default: LAKELOG_TOKEN")
+    parser.add_argument("--master", help="the Spark master; default: that of spark-submit")
     parser.add_argument("--every", type=float, metavar="SECONDS", help="again and again")
     parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES)
     parser.add_argument("--min-age", type=float, default=MIN_AGE.total_seconds(), metavar="SECONDS")

@@ -1,7 +1,7 @@
-"""`sweep`: deletes files of the environment that do not count. It lists and deletes; no message is read or moved.
+"""`sweep`: deletes unused files of the environment. It lists and deletes files, and neither reads nor moves messages.
 
-A file goes only if it was found unused twice, a day apart, by looks that the catalog remembers, and only if its name is
-a segment's: whatever else lies in the store is not ours. Needs no Spark session.
+A file is deleted only if two checks, at least a day apart and recorded in the catalog, found it unused, and only if its
+name is that of a segment. No Spark session is needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSummary:
-    """What a run found and deleted, or with `dry_run` would delete."""
+    """The result of a sweep, or of a dry run.
+
+    Attributes:
+        dry_run: Whether nothing was deleted.
+        files: Files that were checked.
+        deleted: Files that were deleted, or would be.
+        bytes: Size of these files.
+    """
 
     dry_run: bool = False
     files: int = 0
-    """How many were looked at."""
     deleted: int = 0
     bytes: int = 0
 
@@ -52,9 +58,18 @@ def sweep(
     url: str | None = None,
     token: str | None = None,
 ) -> SweepSummary:
-    """Deletes what was found unused at least `min_age` ago, and still is. Run it daily.
+    """Delete files that were found unused at least `min_age` ago and are still unused. Run it daily.
 
-    A dry run deletes nothing, but counts as a look.
+    Args:
+        min_age: The time between the two checks that find a file unused. Default: one day.
+        dry_run: Delete nothing; the check is recorded nevertheless. Default: False.
+        on_progress: A function that is called with the result so far after each page of files.
+        url: The URL of the server. Default: `LAKELOG_URL`, then the server of `lakelog dev` in this folder.
+        token: The token. Default: `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+
+    Raises:
+        ConfigurationError: If the server has no object store.
+        PipelineBusy: If another sweep is running.
     """
     log = client(connection_to(url, token))
     watch = on_progress or (lambda done: None)
@@ -73,7 +88,7 @@ def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swee
     done = SweepSummary(dry_run=dry_run)
     topics = log.topics()
     if not topics:
-        # Who has no topic has nothing to ask by where the files would be.
+        # The plan of a topic tells where the files are, so without topics there is nothing to sweep.
         return done
     plan = log.lake.plan(topics[0].name)
     if plan.store is None:

@@ -1,7 +1,7 @@
-"""What the tasks of tiering do: one reads a hot range and stores it as a file, one reads a stored file again.
+"""The tasks of tiering: one writes a hot range to a file, another reads a file again to verify it.
 
-A task decides nothing: it answers a segment, or why there is none. Each attempt has a name of its own, so that a task
-that runs twice, or after its driver died, harms nobody.
+A task decides nothing: it returns a segment, or the reason why there is none. Each attempt uses a unique file name, so
+a task that runs twice, or after its driver died, does no harm.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierResult:
-    """What became of one piece of work: a segment, or the reason why not."""
+    """The result of one task: a segment, or the reason for a failure."""
 
     segment: Segment | None = None
     error: str = ""
     is_damaged: bool = False
-    """The file is not what was sealed, or not there: to try again is no use."""
+    """The file is missing or differs from what was sealed; a retry does not help."""
 
     def text(self) -> str:
         plain = asdict(self)
@@ -64,17 +64,19 @@ class TierResult:
 def write_all(
     spark: SparkSession, place: ReadTarget, environment_id: int, ranges: Sequence[TierRange]
 ) -> list[TierResult]:
-    """Stores each range as a file, in tasks."""
+    """Write each range to a file, in Spark tasks."""
     return _in_tasks(spark, ranges, partial(_write, place, environment_id))
 
 
 def verify_all(spark: SparkSession, place: ReadTarget, segments: Sequence[Segment]) -> list[TierResult]:
-    """Reads each file again, in tasks."""
+    """Read each file again, in Spark tasks."""
     return _in_tasks(spark, segments, partial(_verify, place))
 
 
 def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], TierResult]) -> list[TierResult]:
-    """One item a task, answers in their order. By mapInArrow, which works on clusters without RDDs too."""
+    """Run one task per item, and return the results in order. It uses mapInArrow, which also works on clusters without
+    RDDs.
+    """
     if not items:
         return []
 
@@ -125,7 +127,7 @@ def _verify(place: ReadTarget, segment: Segment) -> TierResult:
             verify(store_of(place.store, place.store_options), segment)
             return TierResult(segment=segment)
         except (SegmentDamaged, ObjectNotFound) as error:
-            # Once may be a faulty line: a store that gives the wrong bytes every time has the wrong bytes.
+            # A single mismatch may be a transmission error. If it repeats, the store has the wrong bytes.
             if attempt == _TRIES:
                 return TierResult(segment=segment, error=error.detail, is_damaged=True)
         except LakelogError as error:

@@ -1,8 +1,8 @@
-"""`tier`: moves a topic's older messages from hot tables into segments. Readers notice nothing.
+"""`tier`: moves a topic's older messages from hot tables into segments, without readers noticing.
 
-The order makes it safe to die anywhere, and to run twice at once: files are stored under unique names, registered for
-exact offsets, read again and compared, and only then count. What an earlier run left unverified is settled first.
-Nothing is ever deleted here: a file that does not count is an orphan, for `sweep`; hot tables are the server's to drop.
+A run can be killed at any point, and two runs can overlap: files have unique names, are registered for exact offsets,
+are read again and compared, and only then become active. Segments that an earlier run left unverified are verified
+first. Tiering deletes nothing: `sweep` deletes unused files, and the server drops hot tables.
 """
 
 from __future__ import annotations
@@ -33,31 +33,40 @@ SEGMENT_BYTES = 128 << 20
 MIN_AGE = timedelta(minutes=5)
 TRIES = 2
 WAVE = 2
-"""So many ranges a core are stored, registered and verified before the next ones: what a kill may repeat."""
+"""Ranges per core that are stored, registered and verified together; a killed run repeats at most this many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSummary:
-    """What a run did, or with `dry_run` would do."""
+    """The result of tiering a topic, or of a dry run.
+
+    Attributes:
+        topic: The topic.
+        dry_run: Whether nothing was moved.
+        messages: Messages that were moved, or would be.
+        segments: Segments that were written, or would be.
+        bytes: Size of the files; in a dry run, of the stored batches.
+        settled: Segments of an earlier run that were verified by this run.
+        dropped: Segments whose file differed from what was sealed, and that were unregistered. Their messages stay hot.
+        taken: Ranges that another run registered first, or that retention removed.
+        planned_messages: Messages that the run planned to move.
+        planned_segments: Segments that the run planned to write.
+        hot: Messages that are only in PostgreSQL, if there was nothing to tier.
+        total: Messages of the topic, if there was nothing to tier.
+    """
 
     topic: str
     dry_run: bool = False
     messages: int = 0
     segments: int = 0
     bytes: int = 0
-    """Of the files; with `dry_run`, of the stored batches."""
     settled: int = 0
-    """Segments that an earlier run had left unverified, and that count now."""
     dropped: int = 0
-    """Segments that did not hold what was sealed: taken out again, their messages are hot."""
     taken: int = 0
-    """Ranges that somebody else had registered first, or that retention took."""
     planned_messages: int = 0
     planned_segments: int = 0
     hot: int = 0
-    """Messages that are in PostgreSQL only, when there was nothing to tier."""
     total: int = 0
-    """Messages of the topic, when there was nothing to tier."""
 
     @property
     def is_nothing(self) -> bool:
@@ -84,9 +93,26 @@ def tier(
     url: str | None = None,
     token: str | None = None,
 ) -> TierSummary:
-    """Tiers what the topic has: whole segments, and the rest if it is `min_bytes` large or its oldest `min_age` old.
+    """Move messages of a topic to segments: full segments, and the rest if it is large or old enough.
 
-    Refused while another run of the topic goes on. Repeat it after any failure: it goes on where it was.
+    After a failure, call it again; it continues where it stopped.
+
+    Args:
+        spark: The session.
+        topic: The topic to tier.
+        segment_bytes: The target size of a segment, in stored bytes. Default: 128 MiB.
+        min_bytes: Messages that do not fill a segment are moved if they have this size, in bytes. Default:
+            `segment_bytes`.
+        min_age: Messages that do not fill a segment are moved if the oldest has this age, in seconds or as a timedelta.
+            Default: five minutes.
+        dry_run: Only count what would be moved. Default: False.
+        on_progress: A function that is called with the result so far after each group of segments.
+        url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
+        token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+
+    Raises:
+        ConfigurationError: If the server has no object store.
+        PipelineBusy: If another run of the topic is active.
     """
     connection = connection_to(url, token, spark)
     log = client(connection)
@@ -112,7 +138,7 @@ def tier(
 
 
 def planned(log: Lakelog, topic: str, wish: TierOptions) -> TierSummary:
-    """What a run would do."""
+    """Return what a run would do."""
     ranges = tierable(log, topic, wish)
     messages = sum(each.end - each.first for each in ranges)
     return TierSummary(
@@ -128,7 +154,7 @@ def planned(log: Lakelog, topic: str, wish: TierOptions) -> TierSummary:
 
 
 def explained(log: Lakelog, done: TierSummary) -> TierSummary:
-    """Return the same with `hot` and `total`, which say why there was nothing to tier."""
+    """Return the result with `hot` and `total`, which explain why there was nothing to tier."""
     partitions = log.lake.plan(done.topic).partitions
     return replace(
         done,
@@ -138,7 +164,7 @@ def explained(log: Lakelog, done: TierSummary) -> TierSummary:
 
 
 def tierable(log: Lakelog, topic: str, wish: TierOptions) -> list[TierRange]:
-    """Ranges that may become segments."""
+    """Return the ranges that can become segments."""
     return log.lake.tierable(
         topic, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=wish.min_age_ms / 1000
     )
@@ -174,7 +200,7 @@ class _TierRun:
         self._troubles: list[str] = []
 
     def run(self, wish: TierOptions, ends: Mapping[int, int]) -> TierSummary:
-        """Tiers what begins below `ends`: what comes while it runs is left to the next run, or it would never end."""
+        """Tier the ranges that begin below `ends`. Messages that arrive during the run are left to the next run."""
         left = self._lake.unverified(self._place.topic)
         self._note(settled=self._settle(left))
         tried: Counter[tuple[int, int]] = Counter()
@@ -209,7 +235,9 @@ class _TierRun:
         self._settle(registered)
 
     def _register(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Those that are registered now. The file of another is left as it is: an orphan, if it is nobody's."""
+        """Return the segments that are now registered. The file of a segment that was refused stays until `sweep`
+        removes it.
+        """
         if not segments:
             return []
         answers = self._lake.register(self._place.topic, segments)
@@ -222,7 +250,7 @@ class _TierRun:
         return ours
 
     def _settle(self, segments: Sequence[Segment]) -> int:
-        """Reads the files again; how many segments count now."""
+        """Read the files again, and return the number of segments that became active."""
         if not segments:
             return 0
         outcomes = verify_all(self._spark, self._place, segments)
@@ -232,7 +260,7 @@ class _TierRun:
         failpoints.hit("tier.before_verified")
         if good:
             known = self._lake.verified(self._place.topic, good)
-            # Another run may have taken one out again, or retention: then it is not ours to count.
+            # Another run or retention may have removed a segment; it is not counted here then.
             good = [segment for segment, is_known in zip(good, known, strict=True) if is_known]
         failpoints.hit("tier.verified")
         if bad:
@@ -255,7 +283,7 @@ class _TierRun:
 
 
 def waves(ranges: Iterable[TierRange], size: int) -> Iterator[list[TierRange]]:
-    """In turns: the first of each partition, then the second. So a partition's files are registered in order."""
+    """Yield the ranges in turns, the first of each partition, then the second, so that files are registered in order."""
     by_partition = sorted(ranges, key=lambda each: (each.partition, each.first))
     turns = [
         (turn, each)

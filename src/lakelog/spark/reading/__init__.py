@@ -1,1 +1,3 @@
-"""A topic as a table: what to read, cut into splits, and read by tasks or by Spark's own Parquet reader."""
+"""A topic as a table: planning a read, cutting it into splits, and reading them in tasks or with Spark's Parquet
+reader.
+"""

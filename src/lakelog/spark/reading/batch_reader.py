@@ -1,7 +1,7 @@
-"""`spark.read.format("lakelog")`: one topic as a table, planned on the driver and read by tasks as Arrow batches.
+"""`spark.read.format("lakelog")`: a topic as a table, planned on the driver and read by tasks as Arrow batches.
 
-A query plans when it runs: what is published later is not in it. For history, `lakelog.spark.topic` is quicker, because
-there Spark reads the segments itself.
+A query plans when it runs, so it does not contain messages published later. For history, `lakelog.spark.topic` is
+faster, because Spark then reads the segments itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelog.spark.session import ConnectionSettings, announced, client, connect
 
 
 class BatchReader(DataSourceReader):
-    """Planned in the driver's Python process; pickled, and its splits are read in the workers of executors."""
+    """A reader that plans in the driver's Python process, and whose pickled copies read splits on executors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._wish: ReadOptions = read_wish(options)

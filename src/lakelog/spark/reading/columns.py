@@ -1,4 +1,4 @@
-"""Batches of a topic as Spark takes them: its own Arrow types, in chunks of a size that suits it. It reads nothing."""
+"""Converts batches of a topic for Spark: its Arrow types, in chunks of a suitable size. It reads nothing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from lakelog.spark.source import spark_schema
 
 ROWS = 10_000
-"""Of a batch to Spark: smaller ones cost more each, larger ones wait longer for their first row."""
+"""Rows of a batch for Spark: smaller batches cost more per row, larger ones delay the first row."""
 
 
 @lru_cache(maxsize=1)
 def arrow_schema() -> pa.Schema:
-    """The Arrow form of Spark's schema. Spark checks only a task's first batch: all have to be exactly this."""
+    """Return the Arrow form of Spark's schema. Spark checks only the first batch of a task, so every batch must match
+    it.
+    """
     return to_arrow_schema(spark_schema(), timezone="UTC")
 
 
 def for_spark(batches: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """The same messages, in batches of up to `rows`: small ones are put together, large ones are sliced."""
+    """Yield the same messages in batches of up to `rows`: small batches are combined, large ones are sliced."""
     gathered: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -36,7 +38,7 @@ def for_spark(batches: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[p
 
 
 def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """One batch, cast where Spark's type differs: a producer's id has a fixed size only with us."""
+    """Return the batch cast to Spark's types, which have no fixed-size binary for producer ids."""
     schema = arrow_schema()
     columns = []
     for field in schema:

@@ -1,6 +1,6 @@
-"""From a plan to the splits that tasks read: pure functions, no Spark and no I/O.
+"""Converts a plan into the splits that tasks read: pure functions without Spark and I/O.
 
-Every offset of the plan is in exactly one split. A plan with a hole is refused: nothing is ever read short.
+Every offset of the plan is in exactly one split. A plan with a gap is refused, so that no message is silently missing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
 
 Ranges = Mapping[int, tuple[int, int]]
-"""By partition, offsets from the first up to, not including, the second."""
+"""By partition, the first offset and the end offset, which is not included."""
 
 MiB = 1 << 20
-# What one more file, or one more range, costs a task beside its messages.
+# The cost of one more file, or one more range, for a task.
 _OPENING, _CALLING = MiB, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRange:
-    """Offsets from `first` up to, not including, `end` of one partition.
+    """Offsets of one partition, from `first` up to, not including, `end`.
 
-    They are in one segment, or, without one, wherever the server finds them.
+    They are in one segment or, without a segment, wherever the server finds them.
     """
 
     partition: int
@@ -39,20 +39,20 @@ class ReadRange:
 
     @property
     def bytes(self) -> int:
-        """About how much of the segment's file this is."""
+        """The approximate number of bytes of the segment's file in this range."""
         if self.segment is None:
             return 0
         return self.segment.bytes * self.count // max(1, self.segment.end - self.segment.first)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the segment holds nothing else."""
+        """Whether the range covers the whole segment."""
         return self.segment is not None and (self.first, self.end) == (self.segment.first, self.segment.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSizes:
-    """How much a task reads. A small read is still spread over `aim` tasks, as long as each has `least` to do."""
+    """How much a task reads. A small read is spread over `aim` tasks, if each has at least `least` to read."""
 
     cold_bytes: int = 96 * MiB
     least_cold_bytes: int = 8 * MiB
@@ -65,12 +65,12 @@ Split = tuple[ReadRange, ...]
 
 
 def pieces_of(plan: Plan) -> list[ReadRange]:
-    """What the plan names, by partition and offset: pieces of segments, and then the hot rest."""
+    """Return the ranges of a plan by partition and offset: ranges of segments, then the hot rest."""
     return [piece for partition in plan.partitions for piece in _pieces_of(partition)]
 
 
 def splits_of(pieces: Iterable[ReadRange], sizes: SplitSizes | None = None) -> list[Split]:
-    """The same offsets in splits of about equal weight: large pieces are cut, small ones share a task."""
+    """Return the same offsets in splits of similar weight: large ranges are cut, small ones share a task."""
     sizes = sizes or SplitSizes()
     cold: list[ReadRange] = []
     hot: list[ReadRange] = []
@@ -83,13 +83,13 @@ def splits_of(pieces: Iterable[ReadRange], sizes: SplitSizes | None = None) -> l
 
 
 def pieces_in(ranges: Ranges) -> list[ReadRange]:
-    """Ranges to read from wherever the server finds them."""
+    """Return ranges that are read from wherever the server finds them."""
     wanted = sorted(ranges.items())
     return [ReadRange(partition=number, first=first, end=end) for number, (first, end) in wanted if first < end]
 
 
 def require_whole(plan: Plan, starts: Mapping[int, int] | None, ends: Mapping[int, int] | None) -> None:
-    """Refuses a plan that was clipped: offsets that were named are all there, or it is an error."""
+    """Raise an error if the plan was clipped: all named offsets must exist."""
     found = {partition.partition: partition for partition in plan.partitions}
     for number in sorted({*(starts or {}), *(ends or {})} - set(found)):
         raise OffsetOutOfRange(
@@ -131,7 +131,7 @@ def _pieces_of(plan: PartitionPlan) -> Iterator[ReadRange]:
 
 def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
     return Unavailable(
-        f"The plan of partition {plan.partition} says nothing about offset {offset}; read again.",
+        f"The plan of partition {plan.partition} says nothing about offset {offset}. Read again.",
         partition=plan.partition,
         offset=offset,
     )
@@ -155,7 +155,7 @@ def _spread(
 
 
 def _cut(piece: ReadRange, parts: int) -> Iterator[ReadRange]:
-    """So many pieces of about equal count, but none that is empty."""
+    """Return at most `count` ranges of similar length, none of them empty."""
     parts = max(1, min(parts, piece.count))
     edges = [piece.first + piece.count * number // parts for number in range(parts + 1)]
     for first, end in pairwise(edges):

@@ -1,7 +1,7 @@
-"""Reads pieces of a plan inside a task: segments from the object store, everything else through the server.
+"""Reads the ranges of a plan inside a task: segments from the object store, everything else through the server.
 
-A plan may be older than what it names: a file may have been replaced, or retention may have come. Then the rest of that
-piece is planned again. What was asked for is read whole, or it is an error.
+A plan may be outdated: a file was replaced, or retention removed messages. Then the rest of that range is planned
+again. A range is read completely, or the read fails.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lakelog.spark.session import ConnectionSettings, client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
-    """Where the pieces of one topic are read from. Plain data: Spark sends it to tasks."""
+    """The source of the ranges of one topic. It is plain data, because Spark sends it to tasks."""
 
     connection: ConnectionSettings
     topic: str
     incarnation: int
     store: str | None = None
-    # Keys are in it: what prints a task must not print them.
+    # It contains credentials, so printing a task must not print it.
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -36,7 +36,7 @@ _stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
 
 
 def read_piece(place: ReadTarget, wanted: ReadRange) -> Iterator[pa.RecordBatch]:
-    """Every message of the piece in order, as columns of a segment."""
+    """Yield every message of the range in order, as columns of a segment."""
     pending = deque([wanted])
     missing: set[str] = set()
     while pending:
@@ -63,7 +63,7 @@ def _batches(place: ReadTarget, piece: ReadRange) -> Iterator[pa.RecordBatch]:
 
 
 def _expect(place: ReadTarget, piece: ReadRange, at: int, batch: pa.RecordBatch) -> None:
-    """The offsets of a batch go on where the one before ended; looking at the edges costs nothing."""
+    """Check that the batch continues at the expected offset; checking the first and the last offset costs nothing."""
     if not batch.num_rows:
         return
     offsets = batch.column("offset")
@@ -80,7 +80,7 @@ def _expect(place: ReadTarget, piece: ReadRange, at: int, batch: pa.RecordBatch)
 def _again(
     place: ReadTarget, piece: ReadRange, at: int, missing: set[str], cause: LakelogError | None
 ) -> list[ReadRange]:
-    """What to read instead of the rest of a piece that is not where the plan said."""
+    """Return the ranges to read instead of the rest of a range that is not where the plan says."""
     path = piece.segment.path if piece.segment else ""
     if path in missing:
         raise Unavailable(
@@ -99,7 +99,7 @@ def _again(
 
 
 def store_of(url: str, options: Mapping[str, str]) -> ObjectStore:
-    """One per process, as connections to it are kept."""
+    """Return the object store of this process, which keeps its connections."""
     place = (url, tuple(sorted(options.items())))
     if place not in _stores:
         _stores[place] = open_store(url, options)

@@ -1,4 +1,4 @@
-"""Which part of a topic a batch read wants, as options say it: parsed once, with errors that say what is accepted."""
+"""The options that select a part of a topic for a batch read, parsed with errors that say what is accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Time = str | datetime | timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRanges:
-    """Exact ranges of one incarnation: whatever is appended later, this is what is read."""
+    """Exact ranges of one incarnation of a topic, independent of messages that are appended later."""
 
     incarnation: int
     ranges: Ranges
@@ -40,7 +40,7 @@ class ResolvedRanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What the options of a batch read say."""
+    """The parsed options of a batch read."""
 
     topic: str
     wish: PlanOptions
@@ -49,7 +49,7 @@ class ReadOptions:
 
 
 def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadOptions:
-    """Return what the options of `spark.read.format("lakelog")` say; names are the same in any case."""
+    """Return the parsed options of `spark.read.format("lakelog")`, whose names are case-insensitive."""
     given, store = known_options(options, READ_OPTIONS, of="spark.read", besides=(PINNED,))
     pinned = given.get(PINNED)
     return ReadOptions(
@@ -66,7 +66,7 @@ def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadOp
 
 
 def time_of(text: Time | None, name: str, now: datetime | None = None) -> datetime | None:
-    """`1 day` and `90 min` are that long ago; else a time in ISO 8601, which without a zone is UTC."""
+    """Return the time of a text: `1 day` or `90 min` ago, or a time in ISO 8601, in UTC if it has no zone."""
     if text is None:
         return None
     if isinstance(text, timedelta):
@@ -89,7 +89,9 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
 
 
 def offsets_of(given: str | Mapping[int, int] | None, name: str) -> dict[int, int] | None:
-    """`{"0": 12, "1": 40}`: by partition. Partitions that are not named are read from their start, or to their end."""
+    """Return offsets by partition from `{"0": 12, "1": 40}`. Other partitions are read from their start, or to their
+    end.
+    """
     if given is None:
         return None
     try:
@@ -107,7 +109,7 @@ def _is_offset(offset: object) -> bool:
 
 
 def _seconds(text: str) -> float | None:
-    """Of `1 day`, `1h30m` or `90 minutes`; None if it is none of these."""
+    """Return the duration of `1 day`, `1h30m` or `90 minutes`; None if the text is not a duration."""
     parts = _DURATION.findall(text)
     if not parts or _DURATION.sub("", text).strip():
         return None

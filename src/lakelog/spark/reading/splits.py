@@ -1,4 +1,4 @@
-"""What tasks read: a split each, and where it is. The same for a batch read and for a stream."""
+"""Splits: the part of a read that one task reads, and its source. Batch reads and streams share them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakelog.spark.reading.range_reader import ReadTarget, read_piece
 
 
 class SplitPartition(InputPartition):
-    """What one task reads, and from where."""
+    """The ranges that one task reads, and their source."""
 
     def __init__(self, place: ReadTarget, split: Split) -> None:
         super().__init__(None)
@@ -22,13 +22,13 @@ class SplitPartition(InputPartition):
 
 
 def split_partitions(place: ReadTarget, pieces: Iterable[ReadRange]) -> list[SplitPartition]:
-    """One for each task."""
+    """Return a split for each task."""
     return [SplitPartition(place, split) for split in splits_of(pieces)]
 
 
 def read_split(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """In a task: its messages, as Spark wants them."""
-    # Spark makes a partition of its own where there is nothing to read.
+    """Yield the messages of a split as batches for Spark, inside a task."""
+    # Spark creates a partition of its own if there is nothing to read.
     if isinstance(partition, SplitPartition):
         place = partition.place
         yield from for_spark(batch for piece in partition.split for batch in read_piece(place, piece))

@@ -1,7 +1,7 @@
-"""`lakelog.spark.topic`: a topic as a DataFrame, history and the newest second in one consistent read.
+"""`lakelog.spark.topic`: a topic as a DataFrame, with history and the newest messages in one consistent read.
 
-The driver plans once. Segments are read by Spark itself, as Parquet; the hot rest comes through the server, for exactly
-the offsets that follow. What is published afterwards is not in it, however often the DataFrame is used.
+The driver plans once. Spark reads the segments itself, as Parquet; the hot rest comes from the server, for exactly the
+offsets that follow. Messages published later are not included, however often the DataFrame is used.
 """
 
 from __future__ import annotations
@@ -40,10 +40,25 @@ def topic(
     url: str | None = None,
     token: str | None = None,
 ) -> DataFrame:
-    """`topic(spark, "orders", since="1 day").groupBy("key").count().show()`.
+    """Return the messages of a topic as a DataFrame: `topic(spark, "orders", since="1
+    day").groupBy("key").count().show()`.
 
-    Times are ISO 8601, aware datetimes, or how long ago; `until` and end offsets are not included. Partitions that
-    `start_offsets` does not name begin at their log start. Files outside the range are not opened.
+    Segment files outside the range are not opened.
+
+    Args:
+        spark: The session.
+        name: The name of the topic.
+        since: Read messages appended at this time or later: an aware datetime, ISO 8601, or how long ago, such as "1
+            day". Default: from the log start.
+        until: Read messages appended before this time, written like `since`. Default: up to the newest message.
+        start_offsets: The first offset by partition. Other partitions are read from their log start.
+        end_offsets: The end offset by partition, not included. Other partitions are read up to their high watermark.
+        url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
+        token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
+
+    Raises:
+        TopicNotFound: If the topic does not exist.
+        OffsetOutOfRange: If a named offset does not exist.
     """
     connection = connection_to(url, token, spark)
     wish = PlanOptions(
@@ -61,13 +76,13 @@ def topic(
         except AnalysisException as exc:
             if exc.getCondition() != _PATH_NOT_FOUND:
                 raise
-            # A file was replaced after the plan was made: the same offsets are elsewhere now.
+            # A file was replaced after planning: the same offsets are in another file now.
             plan = _again(connection, plan)
     return frame_of(spark, connection, plan)
 
 
 def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) -> DataFrame:
-    """The DataFrame of a plan: whole files, files that reach beyond the range, and the hot rest."""
+    """Return the DataFrame of a plan: whole files, files that extend beyond the range, and the hot rest."""
     whole: list[ReadRange] = []
     partly: list[ReadRange] = []
     rest: list[ReadRange] = []
@@ -80,7 +95,7 @@ def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) ->
     if whole:
         frames.append(_parquet(spark, plan, whole))
     if partly:
-        # One filter for all of them: each row's partition and offset say which range it has to be in.
+        # One filter for all of them, on the partition and offset of each row.
         frames.append(_parquet(spark, plan, partly).where(_any(map(_within, partly))))
     if rest or not frames:
         frames.append(_hot(spark, connection, plan, rest))
@@ -89,7 +104,7 @@ def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) ->
 
 def _parquet(spark: SparkSession, plan: Plan, pieces: Iterable[ReadRange]) -> DataFrame:
     paths = sorted({_address(plan.store or "", piece.segment.path) for piece in pieces if piece.segment})
-    # A session may be set to pass over missing files. Here that would be a silent gap.
+    # A session may be configured to ignore missing files, which would be a silent gap here.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
     return spark.read.options(**strict).schema(spark_schema()).parquet(*paths)
 
@@ -110,7 +125,7 @@ def _again(connection: ConnectionSettings, plan: Plan) -> Plan:
     wish = PlanOptions(starts=starts, ends=ends, incarnation=plan.incarnation)
     found = client(connection).lake.plan(plan.topic, wish)
     require_whole(found, starts, ends)
-    # Partitions that were added meanwhile are not part of this read.
+    # Partitions that were added since the first plan are not part of this read.
     return replace(found, partitions=tuple(one for one in found.partitions if one.partition in starts))
 
 
@@ -119,7 +134,7 @@ def _within(piece: ReadRange) -> Column:
 
 
 def _any(conditions: Iterable[Column]) -> Column:
-    """Joined pairwise: a chain of a thousand would be too deep for Spark's optimizer."""
+    """Return the conditions joined pairwise: a chain of a thousand would be too deep for Spark's optimizer."""
     left = list(conditions)
     while len(left) > 1:
         left = [reduce(or_, left[at : at + 2]) for at in range(0, len(left), 2)]
@@ -127,11 +142,11 @@ def _any(conditions: Iterable[Column]) -> Column:
 
 
 def _is_readable(store: str | None) -> bool:
-    """Whether Spark has a file system for it; memory is only in the server's process."""
+    """Return whether Spark can read the store; an in-memory store exists only in the server's process."""
     return store is not None and not store.startswith("memory:")
 
 
 def _address(store: str, path: str) -> str:
-    """As Hadoop names it: its S3 file system is s3a."""
+    """Return the address as Hadoop writes it: its S3 file system is s3a."""
     root = store.rstrip("/")
     return f"s3a{root.removeprefix('s3')}/{path}" if root.startswith("s3:") else f"{root}/{path}"

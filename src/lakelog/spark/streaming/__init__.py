@@ -1,1 +1,1 @@
-"""A topic as a stream, and the query as the one member of its group."""
+"""A topic as a stream, with the query as the only member of its group."""

@@ -1,4 +1,4 @@
-"""What a new stream says about where it begins, where that may surprise. Texts only; `reader` logs them."""
+"""Warnings about where a new stream starts, if that may be unexpected. `reader` logs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakelog.spark.streaming.planning import Offsets, wished_offsets
 
 
 def skipping(wish: StreamOptions, begin: Offsets, marks: Watermarks) -> str | None:
-    """Return the notice that a stream begins behind existing messages, unless its options say where to begin."""
+    """Return the warning that a stream skips existing messages, unless its options say where to start."""
     count = sum(offset - marks.starts.get(partition, offset) for partition, offset in begin.items())
     if wish.has_start or not count:
         return None
@@ -20,7 +20,7 @@ def skipping(wish: StreamOptions, begin: Offsets, marks: Watermarks) -> str | No
 
 
 def ignoring(wish: StreamOptions, positions: Offsets, marks: Watermarks) -> str | None:
-    """Return the notice that the group's position prevails over the options, if that makes a difference."""
+    """Return the warning that the group's position overrides the options, if that makes a difference."""
     if not wish.has_start or wished_offsets(wish, marks) == positions:
         return None
     if wish.start_offsets:

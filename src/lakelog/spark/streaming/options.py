@@ -1,4 +1,4 @@
-"""What the options of `spark.readStream.format("lakelog")` say: parsed once, with errors that say what is accepted."""
+"""The options of `spark.readStream.format("lakelog")`, parsed with errors that say what is accepted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """`start` and `start_offsets` count where nothing is known yet: no checkpoint, and no position of the group."""
+    """The parsed options. `start` and `start_offsets` apply only without a checkpoint and without a position of the
+    group.
+    """
 
     topic: str
     group: str | None = None
     start: str = LATEST
     has_start: bool = False
-    """Whether the caller said where to begin."""
+    """Whether the options say where to start."""
     start_offsets: Mapping[int, int] = field(default_factory=dict)
     max_messages: int | None = None
     session_ms: int = DEFAULT_SESSION_MS

@@ -1,7 +1,7 @@
-"""What a stream reads next, and whether its checkpoint and its group agree: pure functions, no Spark and no I/O.
+"""Plans the next read of a stream, and compares its checkpoint with its group: pure functions without Spark and I/O.
 
-A `StreamOffset` says where a micro-batch ends and also where it began, so that the first micro-batch reads the same
-after a crash, and a restart knows between which positions the group may stand.
+A `StreamOffset` holds the end of a micro-batch and its beginning, so that the first micro-batch reads the same messages
+after a crash, and a restart knows which positions of the group are valid.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import LATEST, StreamOptions
 
 Offsets = Mapping[int, int]
-"""By partition, the offset to read next."""
+"""By partition, the next offset to read."""
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """The end of a micro-batch. Without an incarnation nothing is resolved yet: what a new stream begins with."""
+    """The end of a micro-batch. Without an incarnation, it is the unresolved start of a new stream."""
 
     topic: str
     incarnation: int | None = None
@@ -31,10 +31,10 @@ class StreamOffset:
     """Where the micro-batch began."""
     end: Offsets = field(default_factory=dict)
     epochs: Offsets = field(default_factory=dict)
-    """The group's position epochs, by partition; 0 where nothing is said."""
+    """The group's position epochs by partition; 0 by default."""
 
     def to_json(self) -> dict[str, Any]:
-        """Equal offsets are equal texts: Spark compares them so."""
+        """Return the offset as text. Equal offsets have equal texts, because Spark compares texts."""
         if self.incarnation is None:
             return {"format": _FORMAT, "topic": self.topic}
         return {
@@ -48,7 +48,7 @@ class StreamOffset:
 
     @classmethod
     def of(cls, found: Mapping[str, Any], topic: str) -> StreamOffset:
-        """Of a checkpoint, which may be one of another source, another topic or a later version."""
+        """Return the offset of a checkpoint; raise an error if another source, topic or version wrote it."""
         if found.get("format") != _FORMAT:
             raise InvalidRequest(
                 "The checkpoint was not written by this version of the source `lakelog`; take another."
@@ -68,13 +68,13 @@ class StreamOffset:
 
 
 def wished_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
-    """Return where the options say that a new stream begins."""
+    """Return where the options say that a new stream starts."""
     by_default = marks.ends if wish.start == LATEST else marks.starts
     return {**by_default, **wish.start_offsets}
 
 
 def first_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
-    """Return where a stream begins that has no checkpoint and no position of its group."""
+    """Return where a stream starts that has no checkpoint and no position of its group."""
     for partition, offset in wish.start_offsets.items():
         start, end = marks.starts.get(partition), marks.ends.get(partition)
         if start is None or end is None:
@@ -96,7 +96,7 @@ def first_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
 
 
 def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int, int]:
-    """Where the next micro-batch begins: at `start`, which may know nothing yet, then as `resolved` says.
+    """Return where the next micro-batch begins: at `start`, and at `resolved` for partitions that it does not contain.
 
     A partition that was added later begins at 0.
     """
@@ -105,9 +105,10 @@ def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int,
 
 
 def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
-    """Where the next micro-batch ends: everything there is, or `limit` messages shared out by what each partition has.
+    """Return where the next micro-batch ends: at the end of the topic, or after `limit` messages.
 
-    As long as there is anything, it moves.
+    The limit is shared in proportion to the lag of each partition. If there are messages, the end is always past the
+    start.
     """
     behind = {partition: max(0, ends.get(partition, at) - at) for partition, at in begin.items()}
     total = sum(behind.values())
@@ -116,7 +117,7 @@ def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
     else:
         shares = {partition: limit * count // total for partition, count in behind.items()}
         left = limit - sum(shares.values())
-        # What rounding left goes to those who lag most, so that the limit is used up exactly.
+        # Give the rest of the rounding to the partitions with the largest lag, so that the limit is used up exactly.
         for partition in sorted(behind, key=lambda each: (shares[each] - behind[each], each)):
             more = min(left, behind[partition] - shares[partition])
             shares[partition] += more
@@ -125,7 +126,7 @@ def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
 
 
 def grown(positions: Mapping[int, GroupPosition], offsets: Offsets) -> dict[int, int]:
-    """Of these offsets, those that the group has not reached."""
+    """Return those of the offsets that the group has not reached."""
     return {
         partition: offset
         for partition, offset in sorted(offsets.items())
@@ -134,7 +135,7 @@ def grown(positions: Mapping[int, GroupPosition], offsets: Offsets) -> dict[int,
 
 
 def by_epoch(offsets: Offsets, positions: Mapping[int, GroupPosition]) -> dict[int, dict[int, int]]:
-    """The same by position epoch: a seek of one partition leaves the others in theirs."""
+    """Return the offsets by position epoch: a seek of one partition does not change the epochs of the others."""
     found: dict[int, dict[int, int]] = {}
     for partition, offset in offsets.items():
         epoch = positions[partition].epoch if partition in positions else 0
@@ -144,7 +145,7 @@ def by_epoch(offsets: Offsets, positions: Mapping[int, GroupPosition]) -> dict[i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """The micro-batch that a checkpoint knows last, and whether it was finished."""
+    """The last micro-batch of a checkpoint, and whether it was finished."""
 
     planned: StreamOffset
     finished: bool
@@ -156,11 +157,11 @@ class Restart:
 
 
 def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPosition], log_starts: Offsets) -> None:
-    """Refuses to go on where the group stands outside the last planned micro-batch.
+    """Raise an error if the group's position is outside the last planned micro-batch.
 
-    It is committed behind Spark's own commit and before the next planning; so a kill leaves it at the beginning of the
-    last planned micro-batch, at its end, or, by partition, at either. Anywhere else somebody moved it. After a seek it
-    has to be exactly where the query goes on: else the seek wanted something else.
+    The position is committed after Spark's own commit and before the next planning. A killed query therefore leaves
+    each partition at the beginning or at the end of the last planned micro-batch. Any other position was set by a seek
+    or by another reader. After a seek, the position must be exactly where the query continues.
     """
     planned = restart.planned
     for partition, position in sorted(positions.items()):
@@ -170,7 +171,7 @@ def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPositio
         if position.offset == on if sought else low <= position.offset <= high:
             continue
         cut = position.offset == log_starts.get(partition) and position.offset > high
-        why = "retention has removed what is between them" if cut else "somebody moved the group, or read with it"
+        why = "retention has removed what is between them" if cut else "a seek or another reader moved the group"
         raise PositionRefused(
             f"Group '{group}' is at offset {position.offset} of partition {partition} of '{planned.topic}', and the "
             f"checkpoint of this query is at {_range(low, high)}: {why}. To go on from the checkpoint, move the group: "

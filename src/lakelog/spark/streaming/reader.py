@@ -1,8 +1,8 @@
-"""`spark.readStream.format("lakelog")`: one topic as a stream; with a group, as the one member of that cursor group.
+"""`spark.readStream.format("lakelog")`: a topic as a stream; with a group, as the only member of that cursor group.
 
-The group's position is committed in `latestOffset`, which Spark calls with the end of a micro-batch only when that
-micro-batch is in its own commit log; `commit` comes too late, and for the last one never. (Asynchronous progress
-tracking breaks this, and is not for sources like this one.) Messages are read by `piece_reader`, as for a batch read.
+The group's position is committed in `latestOffset`, which Spark calls with the end of a micro-batch only after that
+micro-batch is in its commit log. `commit` comes too late, and never for the last micro-batch. Asynchronous progress
+tracking breaks this, and does not support such sources. Messages are read by `range_reader`, as in a batch read.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from lakelog.spark.streaming.options import StreamOptions, stream_wish
 from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, first_offsets, reconcile
 
 WAIT_SECONDS = 1.0
-"""So long an idle stream waits for messages. Longer would hold up the other sources of the same query."""
+"""How long an idle stream waits for messages. A longer wait would delay the other sources of the same query."""
 
 _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One in the driver's Python process plans; copies of it, which never join, read in the workers of executors."""
+    """A reader that plans in the driver's Python process. Its copies on executors read, and never join the group."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._wish: StreamOptions = stream_wish(options)
@@ -61,8 +61,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return the group's position, or "not begun".
 
-        A new group is created when the first micro-batch is planned, with the position that Spark has in its offset log
-        by then. So a crash in the first micro-batch changes nothing, and a query that fails before leaves nothing.
+        A new group is created when the first micro-batch is planned, with the position that is then in Spark's offset
+        log. A crash in the first micro-batch therefore changes nothing, and a query that fails earlier leaves nothing
+        behind.
         """
         if self._wish.group is None or not self._has_position(self._wish.group):
             initial = StreamOffset(topic=self._wish.topic).to_json()
@@ -108,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store_options=self._wish.store,
         )
         failpoints.hit("spark.after_planning")
-        # A partition that was added since is the next micro-batch's.
+        # A partition that was added later is read by the next micro-batch.
         return split_partitions(place, [piece for piece in pieces_of(plan) if piece.partition in until.end])
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -119,14 +120,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.lake.watermarks(self._wish.topic)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: how far the topic reached when it was last asked."""
+        """Return the end of the topic when it was last read, for the progress of the query."""
         if self._seen is None:
             return None
         seen = self._seen
         return StreamOffset(topic=self._wish.topic, incarnation=seen.incarnation, end=seen.ends).to_json()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: see above."""
+        """Do nothing, because `latestOffset` commits."""
 
     def stop(self) -> None:
         member, self._member = self._member, None
@@ -164,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
 
     def _join(self, restart: Restart | None) -> dict[int, GroupPosition]:
-        """Joins once in a run, and then looks once whether checkpoint and group agree, before anything is planned."""
+        """Join the group once, and check that checkpoint and group agree before anything is planned."""
         if self._wish.group is None:
             return {}
         if restart is None:
@@ -186,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._leave_when_ended()
 
     def _tell(self, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> None:
-        """Warn where a query without a checkpoint begins, if its user may expect something else."""
+        """Log a warning about where a query without a checkpoint starts, if that may be unexpected."""
         if reached.incarnation is None:
             notice = skipping(self._wish, begin, marks)
         else:
@@ -195,12 +196,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning(notice)
 
     def _leave_when_ended(self) -> None:
-        """Spark ends this process by SIGTERM when the query stops, without calling `stop`."""
+        """Leave the group on SIGTERM, by which Spark ends this process without calling `stop`."""
         if threading.current_thread() is not threading.main_thread():
             return
 
         def end(number: int, frame: FrameType | None) -> None:
-            # It comes twice, and a second one in the middle of the first would wait for itself.
+            # The signal comes twice, and a second one during the first would deadlock.
             signal.signal(number, signal.SIG_IGN)
             self.stop()
             signal.signal(number, signal.SIG_DFL)
@@ -220,7 +221,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         failpoints.hit("spark.after_group_commit")
 
     def _watermarks(self, reached: StreamOffset) -> Watermarks:
-        """How far this run may read: to the target of an availableNow run, else to the end, which is waited for."""
+        """Return how far this run may read: to the target of an availableNow run, or to the end after waiting for
+        messages.
+        """
         if self._target is not None:
             marks = self._target
         else:
@@ -233,8 +236,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _same(self, known: StreamOffset, marks: Watermarks) -> None:
         if known.incarnation is not None and known.incarnation != marks.incarnation:
             raise TopicNotFound(
-                f"Topic '{self._wish.topic}' was deleted and made anew since this query began: its offsets mean other "
-                "messages now. Start the query with a new checkpoint"
-                + ("." if self._wish.group is None else "; its group begins anew in the new topic too."),
+                f"Topic '{self._wish.topic}' was deleted and created again since this query began. Its offsets belong to "
+                "other messages now. Start the query with a new checkpoint"
+                + ("." if self._wish.group is None else ". Its group starts again in the new topic too."),
                 topic=self._wish.topic,
             )

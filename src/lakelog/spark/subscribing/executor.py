@@ -65,7 +65,7 @@ class RoundExecutor:
         self._lanes = lanes
 
     def run(self, found: SparkRound) -> RoundOutcome:
-        """Run a round; raise `ConfigurationError`, and fail no message, if the handler cannot be loaded on executors."""
+        """Run a round. If the handler cannot be loaded on executors, raise `ConfigurationError` and fail no message."""
         executed = RoundOutcome()
         self._run(found, np.arange(found.count), executed)
         return executed

@@ -1,1 +1,1 @@
-"""DataFrames and streams into a topic, exactly once."""
+"""Writing DataFrames and streams to a topic, exactly once."""

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame become a message. Checked on the driver, before any task runs."""
+"""Checks the columns of a DataFrame that become messages, on the driver, before any task runs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ _READ_ONLY: Mapping[str, DataType] = {
     field.name: field.dataType for field in spark_schema().fields if field.name not in _KINDS
 }
 _ORIGIN = ("offset", "appended_at", "epoch")
-"""Only a message that was read has these."""
+"""Columns that only messages read from a topic have."""
 
 
 def written_columns(schema: StructType) -> list[str]:
     """Return the columns of a DataFrame that become messages, in its order.
 
-    Rows that were read from a topic can be written as they are: a DataFrame with `offset`, `appended_at` or `epoch`
-    has such rows. What only reading adds is left out then, and so is `partition`, which says where a row came from.
+    Rows that were read from a topic can be written unchanged: a DataFrame with `offset`, `appended_at` or `epoch` has
+    such rows. Columns that only a read adds are then ignored, and so is `partition`, the partition that the row came
+    from.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     was_read = any(kinds.get(name) == _READ_ONLY[name] for name in _ORIGIN)

@@ -1,7 +1,8 @@
-"""Writing to a topic, exactly once: tasks stage their rows, and one decision on the driver says which attempts count.
+"""Writing to a topic, exactly once: tasks stage their rows, and one decision on the driver selects the attempts that
+count.
 
-The first decision about a write id stands, so that a task that is tried again, two copies of a task, a driver that dies
-and a re-run with other rows all add nothing. What nobody decided about is removed by the server, a day later.
+The first decision about a write id is final. A retried task, two copies of a task, a driver that dies, and a second run
+with other rows therefore add nothing. The server removes staged rows without a decision after a day.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _REQUESTS_AHEAD = 2
-"""While one is on its way the next is made ready; more would only fill the memory of a task."""
+"""One share is sent while the next is prepared; more would only use memory."""
 
 _DECIDE_TRIES = 4
-"""Each with all the repeats of the client. A write of very many partitions may take longer than one."""
+"""Attempts to decide a write, each with all retries of the client. A write to many partitions may take longer than one.
+"""
 
 _log = logging.getLogger(__name__)
 _found: set[tuple[ConnectionSettings, str]] = set()
@@ -46,7 +48,7 @@ _found: set[tuple[ConnectionSettings, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """The topic as it was when partitions were chosen."""
+    """The topic when partitions were chosen."""
 
     topic: str
     incarnation: int
@@ -55,7 +57,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask(WriterCommitMessage):
-    """What one attempt of a task has staged; without rows, nothing."""
+    """The rows that one attempt of a task has staged; empty without rows."""
 
     write_id: str
     attempt: str
@@ -65,7 +67,7 @@ class StagedTask(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """Where rows go, and which of their columns are written."""
+    """The target of the rows, and the columns that are written."""
 
     connection: ConnectionSettings
     topic: str
@@ -77,14 +79,16 @@ class SinkSettings:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("lakelog").mode("append")`. The writer is made on the driver and pickled to tasks and commit."""
+    """The writer of `df.write.format("lakelog").mode("append")`, created on the driver and pickled for tasks and
+    commit.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         given, _ = known_options(options, WRITE_OPTIONS, of="a write")
         self._to = _destination(given, schema, overwrite)
         named = given.get("writeid")
         self._write_id = check_write_id(named) if named else f"batch-{secrets.token_hex(16)}"
-        # Seen by the driver once, so that all tasks choose partitions alike.
+        # Read once by the driver, so that all tasks choose partitions in the same way.
         self._info = self._to.describe()
         if not named:
             sys.stderr.write(f"lakelog: the writeId of this write is {self._write_id}\n")
@@ -98,11 +102,11 @@ class BatchWriter(DataSourceArrowWriter):
         _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: what nobody decides about never becomes visible, and attempts that died are not among these."""
+        """Do nothing: staged rows without a decision never become visible, and dead attempts are not listed here."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("lakelog")`. Query and micro-batch are the write id."""
+    """The writer of `df.writeStream.format("lakelog")`. The query and the micro-batch form the write id."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         given, _ = known_options(options, WRITE_OPTIONS, of="a write", besides=SPARK_SINK_OPTIONS)
@@ -119,8 +123,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if not query or not batch:
             raise InvalidRequest("Spark does not say which query and micro-batch this is; use Spark 4.2 or 4.3.")
-        # Looked at by each task, because a stream runs for long: where partitions were added meanwhile, tasks that saw
-        # different ones are refused together, and the micro-batch runs again.
+        # Each task reads it, because a stream runs for long. If partitions were added and tasks saw different numbers,
+        # the decision is refused and the micro-batch runs again.
         return _stage(self._to, self._to.describe(), f"{query}/{batch}", iterator)
 
     @short_errors()
@@ -128,7 +132,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing, as in a batch."""
+        """Do nothing, as in a batch write."""
 
 
 def _destination(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
@@ -143,7 +147,7 @@ def _destination(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 def _require_once(to: SinkSettings) -> None:
     """Raise `TopicNotFound` before any task runs.
 
-    Spark makes the writer twice in each micro-batch. The processes that do so are used again, and ask only once.
+    Spark creates the writer twice in each micro-batch. The processes that do so are reused, and check only once.
     """
     place = (to.connection, to.topic)
     if place not in _found:
@@ -152,7 +156,7 @@ def _require_once(to: SinkSettings) -> None:
 
 
 def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[pa.RecordBatch]) -> StagedTask:
-    """Stages all rows of a task under a name that no other attempt has."""
+    """Stage all rows of a task under a name that no other attempt uses."""
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     attempt = f"{task}-{secrets.token_hex(8)}"
@@ -170,7 +174,7 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
 
 
 class _StagingSender:
-    """Sends shares in a thread, so that the next is cut and encoded meanwhile."""
+    """Sends shares in a thread, so that the next share is encoded at the same time."""
 
     def __init__(self, connection: ConnectionSettings, topic: str, wish: StageOptions) -> None:
         self._writes = client(connection).writes
@@ -228,7 +232,7 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
 
 
 def _until_known(log: Lakelog, topic: str, wish: DecideOptions) -> Written:
-    """What stands. Safe to repeat, and worth it: all rows are staged already."""
+    """Return the decision about the write. Repeating it is safe and worthwhile, because all rows are already staged."""
     for left in reversed(range(_DECIDE_TRIES)):
         try:
             return log.writes.decide(topic, wish)

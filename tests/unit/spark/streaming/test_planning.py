@@ -89,7 +89,7 @@ def test_a_group_within_the_last_planned_micro_batch_is_right(offset: int, finis
 @pytest.mark.parametrize(
     ("positions", "log_start", "said"),
     [
-        ({0: 9}, 0, "offset 9 .*10 to 20.*somebody moved.*--partition 0 --to 10"),
+        ({0: 9}, 0, "offset 9 .*10 to 20.*moved the group.*--partition 0 --to 10"),
         ({0: 21}, 0, "offset 21 .*10 to 20.*new checkpoint"),
         ({0: 10, 1: 4}, 0, "offset 4 of partition 1.*is at 0:"),
         ({0: 25}, 25, "retention"),
