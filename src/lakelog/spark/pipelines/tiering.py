@@ -283,7 +283,7 @@ class _TierRun:
 
 
 def waves(ranges: Iterable[TierRange], size: int) -> Iterator[list[TierRange]]:
-    """Yield the ranges in turns, the first of each partition, then the second, so that files are registered in order."""
+    """Yield the first range of each partition, then the second, so that files are registered in order."""
     by_partition = sorted(ranges, key=lambda each: (each.partition, each.first))
     turns = [
         (turn, each)

@@ -236,8 +236,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _same(self, known: StreamOffset, marks: Watermarks) -> None:
         if known.incarnation is not None and known.incarnation != marks.incarnation:
             raise TopicNotFound(
-                f"Topic '{self._wish.topic}' was deleted and created again since this query began. Its offsets belong to "
-                "other messages now. Start the query with a new checkpoint"
+                f"Topic '{self._wish.topic}' was deleted and created again since this query began. Its offsets are "
+                "those of other messages. Start the query with a new checkpoint"
                 + ("." if self._wish.group is None else ". Its group starts again in the new topic too."),
                 topic=self._wish.topic,
             )
