@@ -62,8 +62,9 @@ def _of_home(home: str) -> str | None:
 
 
 def _version_of(command: str) -> int | None:
-    """Return the major version of Java, or None if it does not run; macOS has a `java` that only prints how to install
-    it.
+    """Return the major version of Java, or None if it does not run.
+
+    On macOS, `java` may be a stub that only prints how to install it.
     """
     try:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS)

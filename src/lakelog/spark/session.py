@@ -124,8 +124,9 @@ def short_errors() -> Iterator[None]:
 
 
 def store_options(spark: SparkSession) -> dict[str, str]:
-    """Return the session's S3 settings under the names of the object store; other settings come from the environment
-    (AWS_…).
+    """Return the session's S3 settings under the names of the object store.
+
+    Other settings come from the environment (AWS_…).
     """
     found = {}
     for theirs, ours in _STORE_OPTIONS.items():

@@ -34,8 +34,10 @@ class RunRecorder:
         return self._progress
 
     def update(self, progress: Mapping[str, int]) -> None:
-        """Send these figures with the next report. Raise `PipelineRunOver` if the run was declared lost, because
-        another may run.
+        """Send these figures with the next report.
+
+        Raises:
+            PipelineRunOver: If the run was declared lost, because another one may run.
         """
         self._progress = dict(progress)
         if self._over is not None:

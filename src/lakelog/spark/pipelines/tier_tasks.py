@@ -74,8 +74,9 @@ def verify_all(spark: SparkSession, place: ReadTarget, segments: Sequence[Segmen
 
 
 def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], TierResult]) -> list[TierResult]:
-    """Run one task per item, and return the results in order. It uses mapInArrow, which also works on clusters without
-    RDDs.
+    """Run one task per item, and return the results in order.
+
+    It uses mapInArrow, which also works on clusters without RDDs.
     """
     if not items:
         return []

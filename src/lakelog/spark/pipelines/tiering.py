@@ -235,8 +235,9 @@ class _TierRun:
         self._settle(registered)
 
     def _register(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return the segments that are now registered. The file of a segment that was refused stays until `sweep`
-        removes it.
+        """Return the segments that are now registered.
+
+        The file of a segment that was refused stays until `sweep` removes it.
         """
         if not segments:
             return []

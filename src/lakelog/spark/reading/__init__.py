@@ -1,3 +1,1 @@
-"""A topic as a table: planning a read, cutting it into splits, and reading them in tasks or with Spark's Parquet
-reader.
-"""
+"""A topic as a table: planning a read, cutting it into splits, and reading them."""

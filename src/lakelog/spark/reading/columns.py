@@ -16,8 +16,9 @@ ROWS = 10_000
 
 @lru_cache(maxsize=1)
 def arrow_schema() -> pa.Schema:
-    """Return the Arrow form of Spark's schema. Spark checks only the first batch of a task, so every batch must match
-    it.
+    """Return the Arrow form of Spark's schema.
+
+    Spark checks only the first batch of a task, so every batch must match it.
     """
     return to_arrow_schema(spark_schema(), timezone="UTC")
 

@@ -89,8 +89,9 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
 
 
 def offsets_of(given: str | Mapping[int, int] | None, name: str) -> dict[int, int] | None:
-    """Return offsets by partition from `{"0": 12, "1": 40}`. Other partitions are read from their start, or to their
-    end.
+    """Return offsets by partition from `{"0": 12, "1": 40}`.
+
+    Other partitions are read from their start, or to their end.
     """
     if given is None:
         return None

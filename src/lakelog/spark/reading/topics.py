@@ -40,8 +40,7 @@ def topic(
     url: str | None = None,
     token: str | None = None,
 ) -> DataFrame:
-    """Return the messages of a topic as a DataFrame: `topic(spark, "orders", since="1
-    day").groupBy("key").count().show()`.
+    """Return the messages of a topic as a DataFrame, such as `topic(spark, "orders", since="1 day")`.
 
     Segment files outside the range are not opened.
 

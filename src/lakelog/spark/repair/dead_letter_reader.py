@@ -1,6 +1,4 @@
-"""The dead letters of a group as a table: `format("lakelog")` with the option `deadLetters`, read by partition in
-pages.
-"""
+"""The dead letters of a group as a table, read by `format("lakelog")` with the option `deadLetters`."""
 
 from __future__ import annotations
 

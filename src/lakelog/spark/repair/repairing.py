@@ -92,10 +92,10 @@ def redrive(
     url: str | None = None,
     token: str | None = None,
 ) -> RedriveSummary:
-    """Publish the dead letters of a DataFrame again, for their group only, with the values and headers of the
-    DataFrame.
+    """Publish the dead letters of a DataFrame again, for their group only.
 
-    Each dead letter is redriven once, even if the call is repeated. Its key and lineage are kept.
+    The messages have the values and headers of the DataFrame. Each dead letter is redriven once, even if the call is
+    repeated. Its key and lineage are kept.
 
     Args:
         df: Rows of `dead_letters`, with or without changes to `value` and `headers`.

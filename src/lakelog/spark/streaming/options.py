@@ -16,8 +16,9 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """The parsed options. `start` and `start_offsets` apply only without a checkpoint and without a position of the
-    group.
+    """The parsed options of a stream.
+
+    `start` and `start_offsets` apply only without a checkpoint and without a position of the group.
     """
 
     topic: str

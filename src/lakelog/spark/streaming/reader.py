@@ -221,8 +221,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         failpoints.hit("spark.after_group_commit")
 
     def _watermarks(self, reached: StreamOffset) -> Watermarks:
-        """Return how far this run may read: to the target of an availableNow run, or to the end after waiting for
-        messages.
+        """Return how far this run may read.
+
+        An availableNow run reads to its target; another run waits for messages and reads to the end.
         """
         if self._target is not None:
             marks = self._target

@@ -123,8 +123,9 @@ class RoundExecutor:
 
 
 def is_loss(error: Exception) -> bool:
-    """Return whether executor processes were lost. Any other failure is not caused by a message and ends the
-    subscription.
+    """Return whether executor processes were lost.
+
+    Any other failure is not caused by a message and ends the subscription.
     """
     return any(sign in str(error) for sign in _LOSSES)
 

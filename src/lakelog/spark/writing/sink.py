@@ -1,5 +1,4 @@
-"""Writing to a topic, exactly once: tasks stage their rows, and one decision on the driver selects the attempts that
-count.
+"""Writes to a topic exactly once: tasks stage rows, and one decision on the driver selects the attempts that count.
 
 The first decision about a write id is final. A retried task, two copies of a task, a driver that dies, and a second run
 with other rows therefore add nothing. The server removes staged rows without a decision after a day.
@@ -79,8 +78,9 @@ class SinkSettings:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of `df.write.format("lakelog").mode("append")`, created on the driver and pickled for tasks and
-    commit.
+    """The writer of `df.write.format("lakelog").mode("append")`.
+
+    It is created on the driver and pickled for tasks and commit.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
