@@ -1,4 +1,4 @@
-"""What all agents share: they work at intervals, not all at the same moment, and continue after an error."""
+"""Base class of agents: they work at randomised intervals and continue after an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import FailureLog
 
 _log = logging.getLogger(__name__)
-# Its own: the application may have seeded the shared one, and would find its numbers changed by our agents.
+# Separate from the shared generator: the application may have seeded that one and rely on its sequence.
 _chance = random.Random()
 
 
@@ -27,7 +27,7 @@ class Agent(ABC):
 
     @abstractmethod
     async def work(self) -> None:
-        """One pass; must be safe to repeat and to break off anywhere."""
+        """Do one pass. It must be safe to repeat and to interrupt anywhere."""
 
     def start(self) -> None:
         if self._every_seconds > 0:
@@ -48,7 +48,7 @@ class Agent(ABC):
         try:
             await step
         except LakelogError as error:
-            # The database's own lines tell of its outages.
+            # The connection pool logs outages of the database.
             if error.subject.get("unreachable") != "database":
                 self._failures.failed(error.detail)
         except Exception as error:

@@ -1,6 +1,6 @@
-"""Moves the log start of partitions that hold more than their topic keeps, and finishes deletes that were broken off.
+"""Raises the log start of partitions that exceed the retention of their topic, and finishes interrupted deletes.
 
-Readers see the new log start at once; the bytes go when their hot table is dropped (`roller`).
+Readers see the new log start at once. The bytes are deleted when their hot table is dropped (`roller`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RetentionEnforcer(Agent):
 
 
 async def _log_start(store: PartitionStore, head: Head, retention: Retention) -> int:
-    """The lowest offset that all limits allow; whole batches go by age and bytes, exact counts by count."""
+    """Return the lowest offset that all limits allow. Age and bytes remove whole batches, count exact messages."""
     start = head.log_start
     if head.log_start == head.next_offset:
         return start

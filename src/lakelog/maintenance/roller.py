@@ -1,4 +1,4 @@
-"""Begins a new hot table when the active one is large or old, and drops those in which everything is retired."""
+"""Creates a new hot table when the active one is large or old, and drops those in which everything is retired."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 MAX_BYTES = 1 << 30
 MAX_AGE = timedelta(hours=1)
 _EMPTY_BYTES = 64 << 10
-"""A hot table with nothing in it: rolling it because of its age would help nobody."""
+"""Size of an empty hot table. A table up to this size is not rolled because of its age."""
 
 
 class Roller(Agent):

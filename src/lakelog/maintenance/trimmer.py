@@ -1,7 +1,7 @@
-"""Forgets what nobody can ask for any more.
+"""Deletes rows that are no longer needed.
 
-Old head rows, silent producers, idempotency keys past their time; segments below the log start; groups' journals below
-a snapshot; deleted groups.
+These are old head rows, inactive producers, expired idempotency keys, segments below the log start, journal rows that a
+snapshot replaces, and deleted groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finishes writes that were decided and then broken off, and gives up those that nobody decided about for a day."""
+"""Finishes interrupted writes that were decided, and abandons those without a decision for a day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakelog.storage.store import PartitionStore
 _log = logging.getLogger(__name__)
 
 QUIET = timedelta(seconds=30)
-"""A write that something was added to so recently has somebody who looks after it."""
+"""A write that was staged to more recently than this is left to its writer."""
 GIVEN_UP = timedelta(hours=24)
 
 
@@ -46,7 +46,7 @@ class WriteFinisher(Agent):
         writes = self._engine.catalog.writes
         decision = await writes.find(write.incarnation, write.write_id)
         if decision is None and write.age >= self._given_up:
-            # Decided first, removed then: whoever decides late must not find half of what was staged.
+            # Decide first, then delete: a late decision must not find only a part of the staged batches.
             decision = await writes.abandon(write.incarnation, write.write_id)
             if decision.is_abandoned:
                 message = f"Write {write.write_id} of Spark was abandoned: staged {write.age} ago and never decided."

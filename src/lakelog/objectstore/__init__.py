@@ -1,4 +1,4 @@
-"""Where files are kept: a folder, an S3 bucket, or memory. It knows nothing of what is in them."""
+"""Object stores: a folder, an S3 bucket, or memory. They do not interpret the content of objects."""
 
 from lakelog.objectstore.opening import check_shared, open_store
 from lakelog.objectstore.store import ObjectStore, StoredObject

@@ -1,4 +1,4 @@
-"""Objects as files of a folder. What differs from other stores: a file is on the disk only once it was flushed."""
+"""An object store in a folder. Unlike other stores, it must flush each file to the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LocalObjectStore(ObjectStore):
-    """A folder."""
+    """An object store in a folder."""
 
     def __init__(self, url: str, backend: LocalStore, folder: Path) -> None:
         super().__init__(url, backend)
@@ -22,8 +22,8 @@ class LocalObjectStore(ObjectStore):
 
     def put(self, path: str, data: bytes | Path) -> None:
         super().put(path, data)
-        # The log drops its own copy relying on this one, so it has to outlive a power cut: the file, and the name
-        # of it and of every folder that may be new.
+        # The log drops its copy once this one exists, so the file, its name and every new folder must survive a power
+        # failure.
         place = self._folder / path
         try:
             for step in (place, *place.parents):
@@ -31,7 +31,7 @@ class LocalObjectStore(ObjectStore):
                 if step == self._folder:
                     break
         except OSError as exc:
-            detail = f"{self._where(path)} cannot be flushed to the disk: {exc.strerror}."
+            detail = f"{self._where(path)} could not be flushed to the disk: {exc.strerror}."
             raise ObjectStoreUnavailable(detail, path=path) from exc
 
 

@@ -1,7 +1,7 @@
-"""From a URL to an object store: `file:///folder`, `s3://bucket/prefix` or `memory://`.
+"""Opens an object store by its URL: `file:///folder`, `s3://bucket/prefix` or `memory://`.
 
-What S3 needs beside the URL comes from the options, and where they are silent from the environment (AWS_*). Times and
-retries are set here and nowhere else.
+Further settings of S3 come from the options, or else from the environment (AWS_*). Timeouts and retries are set only
+here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
 
-# A whole segment goes in one request, so that it is there wholly or not at all: 256 MiB in two minutes is 2 MiB/s.
+# A segment is written in one request, so that it exists whole or not at all: 256 MiB in two minutes is 2 MiB/s.
 _CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=5)}
 _RETRIES: dict[str, Any] = {
     "max_retries": 8,
@@ -34,10 +34,10 @@ _RETRIES: dict[str, Any] = {
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """Open the store at `url`. S3's options have obstore's names: `endpoint`, `access_key_id`, `region`, ….
+    """Open the store at `url` without sending a request to it.
 
-    `timeout` (seconds) and `max_retries` are options too. Opening sends no request to the store. Each `memory://` is a
-    store of its own.
+    The options of S3 have obstore's names (`endpoint`, `access_key_id`, `region`, …), plus `timeout` (seconds) and
+    `max_retries`. Each `memory://` is a separate store.
     """
     scheme, place = _parsed(url)
     _check_package()
@@ -52,7 +52,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObjectStor
 
 
 def check_shared(url: str) -> None:
-    """Refuse a URL that several processes cannot share as their object store. Sends no request to the store.
+    """Raise `ConfigurationError` if processes cannot share the object store. Sends no request to the store.
 
     Checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is installed. It does
     not create the folder.
@@ -66,7 +66,7 @@ def check_shared(url: str) -> None:
 
 
 def _parsed(url: str) -> tuple[str, str]:
-    """Return the scheme, and the folder, or the bucket with its prefix."""
+    """Return the scheme, and the folder or the bucket with its prefix."""
     try:
         parts = urlsplit(url)
     except ValueError:

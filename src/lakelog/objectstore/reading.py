@@ -1,4 +1,4 @@
-"""An object as a file to read: seek and read, each read one ranged request. It keeps nothing in memory."""
+"""An object as a readable, seekable file. Each read is one ranged request; nothing is cached."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An object store: whole objects by path, written once, never changed.
 
-Everything blocks: an event loop calls it in threads. Transient failures are tried again inside, with back-off and a
-limit; foreign exceptions end here. It has no cache.
+All calls block, so async code calls them in threads. Transient failures are retried with backoff and a limit.
+Exceptions of the SDK are translated here. There is no cache.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lakelog.objectstore.reading import ObjectFile
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
-# An answer that is shorter than asked for is asked for again; the SDK itself only notices one that breaks off.
+# A response that is shorter than requested is requested again; the SDK only detects one that is interrupted.
 _TRIES = 3
-# So much of what the SDK says goes into an error of ours.
+# Maximum length of an SDK message in an error.
 _TOLD = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """What a listing says about an object."""
+    """An object in a listing."""
 
     path: str
     bytes: int
@@ -42,13 +42,13 @@ class ObjectStore:
         self._backend = backend
 
     def put(self, path: str, data: bytes | Path) -> None:
-        """Stores a new object, wholly or not at all; one that is there with other bytes is a `Conflict`.
+        """Store a new object, whole or not at all. Raise `Conflict` if the path exists with other bytes.
 
-        The same bytes under the same path are a success: the answer to the first try may have been lost. After
-        `ObjectStoreUnavailable` the object may be there or not.
+        Storing the same bytes again succeeds: the response to the first attempt may have been lost. After
+        `ObjectStoreUnavailable` the object may or may not exist.
         """
         content = data.read_bytes() if isinstance(data, Path) else data
-        # The SDK does not repeat a write whose answer was lost, for fear of doing it twice; this one may be repeated.
+        # The SDK does not retry a write whose response was lost. This write is safe to retry.
         for _ in range(_TRIES - 1):
             try:
                 return self._create(path, content)
@@ -57,7 +57,7 @@ class ObjectStore:
         return self._create(path, content)
 
     def get(self, path: str) -> bytes:
-        """The whole object."""
+        """Return the whole object."""
         import obstore
 
         for _ in range(_TRIES):
@@ -69,7 +69,7 @@ class ObjectStore:
         raise self._short(path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Exactly these bytes; a range that is not wholly inside the object is refused."""
+        """Return exactly these bytes. Raise an error if the range is not within the object."""
         import obstore
 
         if length == 0:
@@ -88,7 +88,7 @@ class ObjectStore:
             return int(obstore.head(self._backend, path)["size"])
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every object in the folder `prefix` and in those below it, in no order to rely on."""
+        """Yield every object in the folder `prefix` and its subfolders, in no particular order."""
         import obstore
 
         with self._translated(prefix):
@@ -97,7 +97,7 @@ class ObjectStore:
                     yield StoredObject(path=item["path"], bytes=item["size"], modified_at=item["last_modified"])
 
     def delete(self, path: str) -> None:
-        """Removes the object; one that is not there is as good as removed."""
+        """Delete the object, if it exists."""
         import obstore
 
         try:
@@ -107,7 +107,7 @@ class ObjectStore:
             return
 
     def open_file(self, path: str, size: int | None = None) -> BinaryIO:
-        """The object as a file to read and seek in; each read is one ranged request. `size`, if known, saves one."""
+        """Return the object as a seekable file. Each read is one ranged request. A known `size` saves a request."""
         return cast(BinaryIO, ObjectFile(self.get_range, path, self.size(path) if size is None else size))
 
     def _create(self, path: str, content: bytes) -> None:
@@ -119,13 +119,13 @@ class ObjectStore:
                 obstore.put(self._backend, path, content, mode="create")
         except AlreadyExistsError as exc:
             if not self._holds(path, content):
-                raise Conflict(f"{self._where(path)} exists already, with other bytes.", path=path) from exc
+                raise Conflict(f"{self._where(path)} already exists with other bytes.", path=path) from exc
 
     def _holds(self, path: str, content: bytes) -> bool:
         try:
             if self.size(path) != len(content):
                 return False
-            # Bytes that were hurt on their way must not look like somebody else's.
+            # Bytes that were damaged in transit must not look like another object.
             return any(self.get_range(path, 0, len(content)) == content for _ in range(_TRIES))
         except ObjectNotFound:
             return False
@@ -134,7 +134,9 @@ class ObjectStore:
         return f"{self.url.rstrip('/')}/{path}"
 
     def _short(self, path: str) -> ObjectStoreUnavailable:
-        return ObjectStoreUnavailable(f"{self._where(path)} was answered short, {_TRIES} times.", path=path)
+        return ObjectStoreUnavailable(
+            f"The object store returned too few bytes of {self._where(path)}, {_TRIES} times.", path=path
+        )
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -144,11 +146,11 @@ class ObjectStore:
         try:
             yield
         except FileNotFoundError as exc:
-            raise ObjectNotFound(f"There is no object {self._where(path)}.", path=path) from exc
+            raise ObjectNotFound(f"The object {self._where(path)} does not exist.", path=path) from exc
         except exceptions.AlreadyExistsError:
             raise
         except refused as exc:
-            detail = f"The object store refuses {self._where(path)} to these credentials: {first_line(exc, _TOLD)}"
+            detail = f"The object store denied access to {self._where(path)}: {first_line(exc, _TOLD)}"
             raise ConfigurationError(detail, path=path) from exc
         except (exceptions.InvalidPathError, exceptions.NotSupportedError) as exc:
             raise ConfigurationError(

@@ -54,6 +54,18 @@ class Head:
     total_bytes: int
     """Bytes of payload ever appended. Minus a batch's `bytes_end`, it is the size of everything after that batch."""
 
+    def out_of_range(self, offset: int) -> OffsetOutOfRange | None:
+        """Return the error for an offset that cannot be read, or None."""
+        if self.log_start <= offset <= self.next_offset:
+            return None
+        return OffsetOutOfRange(
+            f"Offset {offset} is not between the log start {self.log_start} and the high watermark "
+            f"{self.next_offset}. Read from 'earliest' or 'latest'.",
+            offset=offset,
+            log_start=self.log_start,
+            high_watermark=self.next_offset,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedRun:

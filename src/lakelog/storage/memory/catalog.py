@@ -61,7 +61,7 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         place = (scope.environment_id, name)
         if place in self._topics:
-            raise TopicExists(f"A topic {name!r} exists already; use it, or delete it first.", topic=name)
+            raise TopicExists(f"Topic '{name}' already exists.", topic=name)
         self._topics[place] = Topic(
             incarnation=next(self._incarnations),
             scope=scope,
@@ -91,11 +91,10 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         present = self._present(topic)
         if present is None:
-            raise TopicNotFound(f"Topic {topic.name!r} is gone; create it again first.", topic=topic.name)
+            raise TopicNotFound(f"Topic '{topic.name}' was deleted.", topic=topic.name)
         if present.epoch != topic.epoch:
             raise Conflict(
-                f"Topic {topic.name!r} got further partitions meanwhile; read it again, then repeat the change.",
-                topic=topic.name,
+                f"Topic '{topic.name}' was altered by another caller. Read it again and retry.", topic=topic.name
             )
         altered = replace(
             present,
@@ -144,10 +143,10 @@ class MemoryCatalog:
         return bool(found)
 
     async def close(self) -> None:
-        """Nothing to let go of; whoever shares the object goes on."""
+        """Do nothing: other users of the object continue."""
 
     def _present(self, topic: Topic) -> Topic | None:
-        """The topic as it is now, if that incarnation is still open."""
+        """Return the topic of this incarnation if it is open."""
         present = self._topics.get((topic.scope.environment_id, topic.name))
         return present if present is not None and present.incarnation == topic.incarnation else None
 

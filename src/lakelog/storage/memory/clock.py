@@ -1,4 +1,4 @@
-"""Time for the stores in memory: the machine's, unless a test holds the clock."""
+"""The clock of the stores in memory: the machine's, unless a test provides one."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def utcnow() -> datetime:
 
 
 def milliseconds(time: datetime) -> int:
-    """Since 1970, whole ones."""
+    """Return whole milliseconds since 1970."""
     return (time - _EPOCH) // timedelta(milliseconds=1)

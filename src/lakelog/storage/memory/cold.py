@@ -1,4 +1,4 @@
-"""Cold segments in memory: what `MemoryStore` knows of files, and the orphans of `MemoryCatalog`."""
+"""Cold segments in memory: the registered segments of a `MemoryStore`, and the orphans of a `MemoryCatalog`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakelog.storage.store import Head, HeadState, HotBatch
 
 @dataclass(slots=True, kw_only=True)
 class StoredSegment:
-    """A registered segment. `bytes_end` as a hot batch's."""
+    """A registered segment. `bytes_end` has the meaning of a hot batch's."""
 
     segment: Segment
     bytes_end: int
@@ -30,7 +30,7 @@ def _end(stored: StoredSegment) -> int:
 
 
 class MemoryCold:
-    """A `ColdStore` in memory. Heads and hot batches are the store's, which gives them by these calls."""
+    """A `ColdStore` in memory. The `MemoryStore` provides heads and hot batches."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class MemoryCold:
         self._offset_at_time = offset_at_time
         self._segments: dict[int, list[StoredSegment]] = {}
 
-    # What the store asks ----------------------------------------------------------------------------------------------
+    # For the store ----------------------------------------------------------------------------------------------------
 
     def at(self, pid: int, offset: int) -> StoredSegment | None:
-        """The verified segment that holds the offset."""
+        """Return the verified segment that holds the offset."""
         found = self._behind(pid, offset)
         is_it = found is not None and found.segment.first <= offset and found.verified_at is not None
         return found if is_it else None
 
     def holds(self, pid: int, low: int, high: int, grace: timedelta) -> bool:
-        """Whether segments verified so long ago hold everything from `low` up to `high`."""
+        """Return whether segments that were verified at least `grace` ago hold everything from `low` up to `high`."""
         latest = self._clock() - grace
         while low < high:
             found = self.at(pid, low)
@@ -63,7 +63,7 @@ class MemoryCold:
             low = found.segment.end
         return True
 
-    # The seam ---------------------------------------------------------------------------------------------------------
+    # The protocol -----------------------------------------------------------------------------------------------------
 
     async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
         await asyncio.sleep(0)
@@ -151,7 +151,7 @@ class MemoryCold:
         return trimmed
 
     def _behind(self, pid: int, offset: int) -> StoredSegment | None:
-        """The first segment that ends behind the offset."""
+        """Return the first segment that ends after the offset."""
         stored = self._segments.get(pid, [])
         number = bisect_right(stored, offset, key=_end)
         return stored[number] if number < len(stored) else None

@@ -16,7 +16,7 @@ from lakelog.storage.memory.clock import Clock
 
 
 class MemoryGroupCatalog:
-    """The `groups` of a `MemoryCatalog`, which gives it the open topic of an incarnation."""
+    """The `groups` of a `MemoryCatalog`, which provides the open topic of an incarnation."""
 
     def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None]) -> None:
         self._clock = clock
@@ -59,9 +59,11 @@ class MemoryGroupCatalog:
         await asyncio.sleep(0)
         present = self._open.get(group.group_id)
         if present is None:
-            raise GroupNotFound(f"Group '{group.name}' was deleted meanwhile.", group=group.name)
+            raise GroupNotFound(f"Group '{group.name}' was deleted.", group=group.name)
         if present.version != group.version:
-            raise Conflict(f"Group '{group.name}' was altered by somebody else; read it again.", group=group.name)
+            raise Conflict(
+                f"Group '{group.name}' was altered by another caller. Read it again and retry.", group=group.name
+            )
         altered = replace(present, settings=settings, paused=paused, version=present.version + 1)
         self._open[group.group_id] = altered
         return altered
@@ -89,7 +91,7 @@ class MemoryGroupCatalog:
     async def group_topic_create(self, group_topic: GroupTopic) -> GroupTopic:
         await asyncio.sleep(0)
         if group_topic.group_id not in self._open:
-            raise GroupNotFound("The group was deleted meanwhile.")
+            raise GroupNotFound("The group was deleted.")
         return self._group_topics.setdefault((group_topic.group_id, group_topic.incarnation), group_topic)
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
@@ -116,7 +118,7 @@ class MemoryGroupCatalog:
         place = (group_topic.group_id, group_topic.incarnation)
         present = self._group_topics.get(place)
         if present is None or present.epoch != group_topic.epoch:
-            raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
+            raise Conflict("A concurrent seek moved the group in this topic. Read its positions again.")
         self._group_topics[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
         return self._group_topics[place]
 

@@ -1,4 +1,4 @@
-"""A `GroupStore` in memory: journals, members, heartbeats, dead letters of one cell."""
+"""A `GroupStore` in memory: the journals, members, heartbeats and dead letters of one cell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEARTBEAT_MEMORY_MS = 24 * 3600 * 1000
 
 @dataclass(slots=True, kw_only=True)
 class _Journal:
-    """Rows from version `first` on, each with the time it was written."""
+    """Rows from version `first` on, each with the time at which it was written."""
 
     first: int = 1
     rows: list[tuple[JournalRow, int]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Journal:
         return [row for row, _ in self.rows[max(0, version - self.first) :]]
 
     def snapshot_version(self, before_ms: int | None = None) -> int:
-        """That of the newest snapshot, or of the newest that is older; 0 if there is none."""
+        """Return the version of the newest snapshot, or of the newest one that is older; 0 if there is none."""
         for row, at_ms in reversed(self.rows):
             if row.snapshot and (before_ms is None or at_ms < before_ms):
                 return row.version
@@ -66,7 +66,7 @@ class _Journal:
 
 
 class MemoryGroups:
-    """The `groups` of a `MemoryStore`, which gives it whether a partition is deleted, and how to append."""
+    """The `groups` of a `MemoryStore`, which provides the check for deleted partitions and the append."""
 
     def __init__(
         self, clock: Clock, is_deleted: Callable[[int], bool], append: Callable[[Append], Appended | Refused]

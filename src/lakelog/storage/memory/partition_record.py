@@ -1,4 +1,4 @@
-"""What a partition in memory remembers of producers and keys, and what is therefore wrong with an append."""
+"""The head, producers and keys of a partition in memory, and the checks of an append against them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakelog.storage.store import Append, Head, PartVerdict, SequencedRun, Verdi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """What a partition remembers of a producer: (sequence, offset) of its last batches."""
+    """The (sequence, offset) of a producer's last batches in a partition."""
 
     recent: tuple[tuple[int, int], ...]
     used_at: datetime
@@ -20,7 +20,7 @@ class ProducerRecord:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionRecord:
-    """The newest head, and what the older rows of the journal would tell."""
+    """The newest head of a partition, and its producers and keys."""
 
     head: Head
     oldest_version: int = 1
@@ -32,7 +32,7 @@ class PartitionRecord:
 
 
 def judge_sequenced(partition: PartitionRecord, append: Append) -> Iterator[PartVerdict]:
-    """What is wrong with the numbered runs, each judged as if those in order before it were written."""
+    """Yield the verdicts on refused runs. Each run is checked as if the accepted runs before it were written."""
     seen = {
         run.producer: dict[int, int | None](partition.producers[run.producer].recent)
         for run in append.sequenced
@@ -43,7 +43,7 @@ def judge_sequenced(partition: PartitionRecord, append: Append) -> Iterator[Part
         if verdict is None:
             seen.setdefault(run.producer, {})[run.sequence] = None
         else:
-            # The twin of a run in this same append has no offset yet.
+            # A duplicate within the same append has no offset yet.
             offset = seen[run.producer][run.sequence] if verdict is Verdict.DUPLICATE else None
             yield PartVerdict(keyed=False, index=index, verdict=verdict, offset=offset)
 
@@ -57,7 +57,7 @@ def _judge_run(run: SequencedRun, recent: dict[int, int | None] | None) -> Verdi
 
 
 def judge_keyed(partition: PartitionRecord, append: Append) -> Iterator[PartVerdict]:
-    """Which keyed messages are here already; the second of two in this same append has no offset yet."""
+    """Yield the verdicts on duplicate keyed messages. A duplicate within the same append has no offset yet."""
     new: set[bytes] = set()
     for index, message in enumerate(append.keyed):
         if message.key_hash in partition.keys:

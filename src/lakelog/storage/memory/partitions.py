@@ -1,4 +1,4 @@
-"""A `PartitionStore` in memory; what it keeps for groups is in `groups`."""
+"""A `PartitionStore` in memory. Its `GroupStore` is in `groups`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lakelog.storage.store import (
 
 
 class _Listener:
-    """One reader of announcements: what came while it did not look is kept as one set."""
+    """A reader of announcements. Announcements that arrive between two reads are kept as one set."""
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
@@ -56,7 +56,7 @@ class _Listener:
 
 
 class MemoryStore:
-    """A `PartitionStore` in memory. Batches lie in one dict per roll, as PostgreSQL has one hot table per roll."""
+    """A `PartitionStore` in memory, with one dict of batches per roll, like the hot tables of PostgreSQL."""
 
     def __init__(self, clock: Clock = utcnow) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class MemoryStore:
         self._active = 1
         self._born = clock()
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
-        # Weak, because a reader that is gone cannot say so: an iterator is not closed, only forgotten. In order.
+        # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
         self._listeners: WeakKeyDictionary[_Listener, None] = WeakKeyDictionary()
 
     @property
@@ -99,7 +99,7 @@ class MemoryStore:
             partition = self._partitions.get(pid)
             if partition is None:
                 if state is HeadState.DELETED:
-                    # A creator that was overtaken by this delete shall find the head there, and deleted.
+                    # A create that arrives after this delete must find the head, deleted.
                     self._partitions[pid] = self._new_partition(pid, 0, state)
             elif partition.head.state < state:
                 head = partition.head
@@ -133,15 +133,9 @@ class MemoryStore:
         if partition is None:
             return None
         head = partition.head
-        if not head.log_start <= offset <= head.next_offset:
-            raise OffsetOutOfRange(
-                f"Offset {offset} is not between log start {head.log_start} and high watermark {head.next_offset};"
-                " read from one of these two.",
-                offset=offset,
-                log_start=head.log_start,
-                high_watermark=head.next_offset,
-            )
-        # One roll a read, as PostgreSQL reads one hot table: callers meet here, too, that less is not the end.
+        if (refusal := head.out_of_range(offset)) is not None:
+            raise refusal
+        # Read one roll per call, like PostgreSQL: callers must handle a short result that is not the end of the log.
         found = _from_offset(self._rolls[self._active].get(pid, []), offset)
         if (not found or found[0].base > offset) and (stored := self._cold.at(pid, offset)) is not None:
             return ReadResult(head=head, batches=(), segment=stored.segment)
@@ -244,7 +238,7 @@ class MemoryStore:
         return listener
 
     async def close(self) -> None:
-        """Nothing to let go of; whoever shares the object goes on."""
+        """Do nothing: other users of the object continue."""
 
     def _head(self, pid: int) -> Head | None:
         return self._partitions[pid].head if pid in self._partitions else None
@@ -282,7 +276,7 @@ class MemoryStore:
         head = partition.head
         if head.state is not HeadState.OPEN:
             return Refused(pid=append.pid, refusal=Refusal.CLOSED)
-        # Before the epoch: what is in the log already is so, whatever the epoch was when it went in.
+        # Checked before the epoch: a duplicate is in the log at whatever epoch it was appended.
         verdicts = [*judge_sequenced(partition, append), *judge_keyed(partition, append)]
         if verdicts:
             return Refused(pid=append.pid, refusal=Refusal.PARTS, verdicts=tuple(verdicts))
@@ -293,7 +287,7 @@ class MemoryStore:
         return Appended(pid=append.pid, base=head.next_offset, appended_at=now)
 
     def _write(self, partition: PartitionRecord, append: Append, now: datetime) -> None:
-        """Writes an append that was found to be in order: batches, what it tells of producers and keys, the head."""
+        """Write an accepted append: its batches, producers, keys and the head."""
         base, total = partition.head.next_offset, partition.head.total_bytes
         offset = base
         rows = self._rolls[partition.head.roll].setdefault(append.pid, [])
@@ -316,7 +310,7 @@ class MemoryStore:
             partition.producers[run.producer] = ProducerRecord(recent=recent, used_at=now)
         for message in append.keyed:
             partition.keys[message.key_hash] = (base + message.start, now)
-        # The head takes the append's epoch: the epochs of a partition's batches never fall.
+        # The head takes the epoch of the append: epochs never fall within a partition.
         partition.write_head(next_offset=offset, total_bytes=total, appended_at=now, epoch=append.epoch)
 
     def _append_time(self, pid: int, offset: int) -> datetime | None:
@@ -329,7 +323,7 @@ class MemoryStore:
         return batch.appended_at if batch is not None else None
 
     def _batch_at(self, pid: int, offset: int) -> HotBatch | None:
-        """The batch that holds the offset, in whichever roll it is."""
+        """Return the batch that holds the offset, in any roll."""
         found = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
         return next((batches[0] for batches in found if batches and batches[0].base <= offset), None)
 
@@ -343,7 +337,7 @@ class MemoryStore:
     def _first_offset(
         self, pid: int, fits: Callable[[Head, HotBatch], bool], holds: Callable[[Head, StoredSegment], bool]
     ) -> int:
-        """The first offset in reach whose batch or segment fits, else the next offset; 0 without a head."""
+        """Return the first readable offset whose batch or segment fits, else the next offset; 0 without a head."""
         head = self._head(pid)
         if head is None:
             return 0
@@ -376,7 +370,7 @@ def _from_offset(batches: list[HotBatch], offset: int) -> list[HotBatch]:
 
 
 def _up_to(batches: Sequence[HotBatch], max_messages: int, max_bytes: int) -> list[HotBatch]:
-    """Those up to the one that reaches a limit."""
+    """Return the batches up to the one that reaches a limit."""
     taken: list[HotBatch] = []
     messages = size = 0
     for batch in batches:

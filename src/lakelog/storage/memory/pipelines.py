@@ -1,4 +1,4 @@
-"""Runs of pipelines in memory."""
+"""Pipeline runs in memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class MemoryPipelines:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._runs: dict[str, tuple[int, PipelineRun]] = {}
-        """By id, with the environment; in the order of their beginning."""
+        """Runs with their environment by id, in the order of their start."""
 
     async def run_begin(self, scope: Scope, start: RunStart, *, alive_seconds: float) -> PipelineRun:
         await asyncio.sleep(0)
         if (known := self._runs.get(start.run_id)) is not None:
             if known[0] != scope.environment_id:
-                raise Conflict("The run could not begin; try again.")
+                raise Conflict("The run could not be started. Retry.")
             return known[1]
         now = self._clock()
         rivals = [

@@ -25,14 +25,14 @@ from lakelog.storage.store import Append, Appended, Head, HeadState, Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecordedDecision:
-    """A decision, and when everything of it was promoted."""
+    """A decision, and when its write was promoted completely."""
 
     decision: WriteDecision
     finished_at: datetime | None = None
 
 
 class MemoryWriteCatalog:
-    """The `writes` of a `MemoryCatalog`, which gives it the open topic of an incarnation."""
+    """The `writes` of a `MemoryCatalog`, which provides the open topic of an incarnation."""
 
     def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None]) -> None:
         self._clock = clock
@@ -90,7 +90,7 @@ class MemoryWriteCatalog:
 
 
 class MemoryStaging:
-    """The `staging` of a `MemoryStore`, which gives it the head of a partition, and how to append."""
+    """The `staging` of a `MemoryStore`, which provides the head of a partition and the append."""
 
     def __init__(
         self, clock: Clock, head: Callable[[int], Head | None], append: Callable[[Append], Appended | Refused]

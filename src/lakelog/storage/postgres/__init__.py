@@ -1,4 +1,4 @@
-"""The storage seams on PostgreSQL."""
+"""The storage protocols on PostgreSQL."""
 
 from lakelog.storage.postgres.migrate import migrate
 from lakelog.storage.postgres.opening import open_catalog, open_cells, open_store

@@ -1,4 +1,4 @@
-"""Where a database is, as log lines and errors name it: host, port, database and user, and never the password."""
+"""The address of a database in log lines and errors: host, port, database and user, never the password."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_PORT = "5432"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseAddress:
-    """One database. `str` gives `host:port/database`; several hosts are separated by commas."""
+    """The address of a database. `str` returns `host:port/database`, with several hosts separated by commas."""
 
     hosts: str
     database: str
@@ -25,7 +25,7 @@ class DatabaseAddress:
 
 
 def address_of(url: str) -> DatabaseAddress:
-    """Return the address in a `postgresql://` URL. What is missing comes from PG* variables, as in the driver."""
+    """Return the address in a `postgresql://` URL. Missing parts come from PG* variables, as in the driver."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))

@@ -1,7 +1,7 @@
 """Appends on PostgreSQL: offsets from the function `lakelog.append`, batches into the active roll's hot table.
 
-Both in one statement; a redrive, which marks its dead letters besides, is one, too. The active roll that is remembered
-here is a guess, which the function corrects.
+Both happen in one statement, also for a redrive, which marks its dead letters, too. The active roll that is remembered
+here is a guess that the function corrects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_DEAD = 6
 
 
 class Appender:
-    """Gives offsets to appends, across rolls."""
+    """Appends batches, across rolls."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,7 +43,7 @@ class Appender:
     async def redrive(
         self, group_id: int, keys: Sequence[tuple[int, int]], append: Append
     ) -> tuple[Appended | Refused | None, list[bool]]:
-        """As `GroupStore.dead_redrive`; keys are (offset, epoch)."""
+        """Redrive dead letters as described in `GroupStore.dead_redrive`. Keys are (offset, epoch)."""
         answers: dict[int, Appended | Refused] = {}
         roll = await self.roll()
         leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
@@ -55,13 +55,13 @@ class Appender:
         return answers[append.pid], [True] * len(keys)
 
     async def roll(self) -> int:
-        """The newest roll that this process has heard of."""
+        """Return the newest roll that this process knows."""
         if self._roll == 0:
             self._roll = await self._active()
         return self._roll
 
     def saw(self, roll: int) -> None:
-        """A reader found batches in that roll."""
+        """Record that a reader found batches in this roll."""
         self._roll = max(self._roll, roll)
 
     async def _active(self) -> int:
@@ -70,7 +70,7 @@ class Appender:
     def _sort_out(
         self, rows: list[asyncpg.Record], appends: dict[int, Append], answers: dict[int, Appended | Refused]
     ) -> int | None:
-        """Notes what is answered; the active roll, if it is another."""
+        """Record the results, and return the active roll if it changed."""
         verdicts: dict[int, list[PartVerdict]] = {}
         parts = _AppendColumns(appends.values())
         roll = None
@@ -94,7 +94,7 @@ class Appender:
                 failpoints.hit("append.before_statement")
             return await self._database.write(on_roll(query, roll), *arguments, *leading)
         except asyncpg.UndefinedTableError:
-            # The hot table was dropped while this process slept. The statement failed whole: no offset was given.
+            # The hot table was dropped while this process was suspended. The statement failed and allocated no offset.
             active = await self._active()
             if active == roll:
                 raise
@@ -102,7 +102,7 @@ class Appender:
 
 
 class _AppendColumns:
-    """Finds back which part of which append the function's flat arrays mean."""
+    """Maps the flat arrays of the function back to the parts of each append."""
 
     def __init__(self, appends: Collection[Append]) -> None:
         self._sequenced = [index for append in appends for index in range(len(append.sequenced))]
@@ -115,7 +115,7 @@ class _AppendColumns:
 
 
 def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
-    """The arrays of the `append` query, in its order."""
+    """Return the arguments of the `batches_append` query, in order."""
     columns: list[list[Any]] = [[] for _ in range(17)]
     for append in appends:
         last = size = 0
@@ -137,7 +137,7 @@ def _add(columns: Sequence[list[Any]], *values: Any) -> None:
 
 
 def on_roll(query: str, roll: int) -> LiteralString:
-    """The query on one roll's hot table; the roll is a number of ours, never text from outside."""
+    """Return the query for the hot table of a roll. The roll is a number from the database, never user input."""
     key = (query, roll)
     if key not in _ON_ROLL:
         if len(_ON_ROLL) > 1000:

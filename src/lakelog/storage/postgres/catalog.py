@@ -1,6 +1,6 @@
 """The catalog on PostgreSQL: scopes, topics, tokens and the directory, in the default cell's database.
 
-What it knows of groups is in `group_catalog`.
+Groups are in `group_catalog`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PostgresCatalog:
             "topic_create", scope.environment_id, name, list(cells), slots, _settings_text(settings)
         )
         if not rows:
-            raise TopicExists(f"Topic '{name}' exists already.", topic=name)
+            raise TopicExists(f"Topic '{name}' already exists.", topic=name)
         return Topic(
             incarnation=rows[0]["incarnation"],
             scope=scope,
@@ -97,8 +97,10 @@ class PostgresCatalog:
         )
         if not rows:
             if not await self._read("topic_check_open", topic.incarnation):
-                raise TopicNotFound(f"Topic '{topic.name}' was deleted meanwhile.", topic=topic.name)
-            raise Conflict(f"Topic '{topic.name}' was altered by somebody else; read it again.", topic=topic.name)
+                raise TopicNotFound(f"Topic '{topic.name}' was deleted.", topic=topic.name)
+            raise Conflict(
+                f"Topic '{topic.name}' was altered by another caller. Read it again and retry.", topic=topic.name
+            )
         return replace(topic, settings=settings, epoch=rows[0]["epoch"], cells=tuple(rows[0]["cells"]))
 
     async def topic_delete(self, topic: Topic) -> bool:

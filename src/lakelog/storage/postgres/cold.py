@@ -1,6 +1,6 @@
-"""What a cell on PostgreSQL knows of cold segments, and which files the catalog has seen without an owner.
+"""The cold segments of a cell on PostgreSQL, and the orphans of the catalog.
 
-Registration is a function under the partition's advisory lock (migrations): it sees the newest head and hot batch.
+A function (in migrations) registers segments under the partition's advisory lock, so it sees the newest head and batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SQL = load("cold")
 _TRIES = 20
 _LAST_OFFSET = (1 << 63) - 1
 _STATUS = (RegisterStatus.REGISTERED, RegisterStatus.KNOWN, RegisterStatus.TAKEN)
-"""In the order of the function's numbers."""
+"""Statuses in the order of the numbers that the function returns."""
 
 
 class PostgresCold:
@@ -104,8 +104,8 @@ class PostgresCold:
             try:
                 return await self._database.read(_SQL[query], *arguments)
             except (asyncpg.UndefinedTableError, asyncpg.NoDataFoundError):
-                continue  # A hot table was dropped in mid-search.
-        raise Unavailable("The log moved while it was searched, again and again; try again.")
+                continue  # A hot table was dropped during the search.
+        raise Unavailable("Hot tables were dropped repeatedly during the search. Retry.")
 
 
 class PostgresOrphans:

@@ -1,7 +1,7 @@
-"""Opens connections to PostgreSQL, and says what it means when that fails, or when a connection is lost.
+"""Opens connections to PostgreSQL, and translates the errors of failed attempts and lost connections.
 
-A refusal (a wrong password, an unknown database, TLS) is `ConfigurationError`: repeating the attempt cannot help. All
-else is `Unavailable`. Both name the database, and never the password.
+A refusal (wrong password, unknown database, TLS) is a `ConfigurationError`: a retry cannot help. Every other failure is
+`Unavailable`. Both name the database, never the password.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 10.0
 LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    # What a connection says that heard of its end just now, before it closes.
+    # Raised by a connection that was just terminated, before it closes.
     asyncpg.InternalClientError,
     OSError,
     TimeoutError,
@@ -45,7 +45,7 @@ _TLS_ADVICE = "Turn on TLS in PostgreSQL (ssl = on), or change sslmode in the da
 async def connect(
     url: str, address: DatabaseAddress, server_settings: Mapping[str, str], command_timeout: float | None = None
 ) -> asyncpg.Connection:
-    """Open a connection, or raise what its failure means."""
+    """Open a connection, or raise the translated error."""
     try:
         return await asyncpg.connect(
             url, server_settings=dict(server_settings), command_timeout=command_timeout, timeout=CONNECT_SECONDS
@@ -57,7 +57,7 @@ async def connect(
 
 
 def translated(address: DatabaseAddress, error: BaseException) -> LakelogError:
-    """Return what it means that no connection could be opened."""
+    """Return the error for a connection that could not be opened."""
     if refusal := refusal_of(address, error):
         return ConfigurationError(f"PostgreSQL at {address}: {refusal}", database=str(address))
     return Unavailable(
@@ -66,7 +66,7 @@ def translated(address: DatabaseAddress, error: BaseException) -> LakelogError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason in few words, the same ones for failures of the same kind."""
+    """Return a short reason, the same for failures of the same kind."""
     if isinstance(error, asyncpg.ConnectionDoesNotExistError | ConnectionResetError | BrokenPipeError):
         return "connection lost"
     if isinstance(error, asyncpg.PostgresError):
@@ -79,7 +79,7 @@ def reason_of(error: BaseException) -> str:
         return _reason_of_os(error)
     if isinstance(error, asyncpg.ClientConfigurationError):
         return first_line(error).rstrip(".")
-    # The driver's own complaints about a connection that ended while it was used.
+    # Errors of the driver about a connection that ended while it was in use.
     return "connection lost"
 
 
@@ -87,7 +87,7 @@ def _reason_of_os(error: OSError) -> str:
     text = str(error)
     if _TLS_REJECTED in text:
         return "the server does not support TLS"
-    # A host with several addresses gives one error for all of them, without a number.
+    # A host with several addresses raises one error for all of them, without an error number.
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in text:
         return "connection refused"
     if error.errno and not isinstance(error, ssl.SSLError):
@@ -96,7 +96,7 @@ def _reason_of_os(error: OSError) -> str:
 
 
 def refusal_of(address: DatabaseAddress, error: BaseException) -> str | None:
-    """Return why the user is refused and how to correct it; None if the failure is not a refusal."""
+    """Return why the user is refused and how to fix it; None if the failure is not a refusal."""
     advice = next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), None)
     if isinstance(error, OSError) and _TLS_REJECTED in str(error):
         advice = _TLS_ADVICE

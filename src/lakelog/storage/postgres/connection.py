@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database: how many, their settings, and what its errors mean to a caller.
+"""Connections to one PostgreSQL database: their number, their settings and the translation of errors.
 
 The only decision made here is whether a failed call may have been written.
 """
@@ -24,7 +24,7 @@ POOL_SIZE = 8
 ACQUIRE_SECONDS = 10.0
 SETTINGS = {
     "application_name": "lakelog",
-    # An ANALYZE of a table that happens to be tiny would turn every head look-up into a scan of the journal.
+    # An ANALYZE of a table that is still tiny would turn every head lookup into a scan of the journal.
     "enable_seqscan": "off",
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
@@ -33,7 +33,7 @@ SETTINGS = {
     "timezone": "UTC",
 }
 
-# Errors that end a statement before it could commit. Anything else that ends a connection leaves the outcome unknown.
+# Errors that end a statement before it commits. Any other error that ends a connection leaves the outcome unknown.
 _DEFINITE = (
     asyncpg.QueryCanceledError,
     asyncpg.DeadlockDetectedError,
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outages:
-    """What the log says about one database, for all connections of this process to it."""
+    """The log lines about outages of one database, for all connections of this process."""
 
     def __init__(self, address: DatabaseAddress) -> None:
         name = f"PostgreSQL at {address}"
@@ -61,7 +61,7 @@ class Outages:
         self._is_refused = False
 
     def not_connected(self, error: LakelogError) -> None:
-        """No connection could be opened. The outage lasts until one can: older connections prove nothing."""
+        """Record that no connection could be opened. The outage ends when one can; open connections do not count."""
         self._is_refused = True
         cause = error.__cause__ or error
         refusal = refusal_of(self._address, cause)
@@ -87,7 +87,7 @@ class Outages:
 
 
 _outages: WeakValueDictionary[DatabaseAddress, Outages] = WeakValueDictionary()
-"""The catalog and the default cell share a database, and its outages."""
+"""Outages by database. The catalog and the default cell share a database."""
 
 
 class Database:
@@ -129,14 +129,14 @@ class Database:
             )
 
     async def read(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
-        """Return the rows of a statement that can be repeated: a lost connection is `Unavailable`."""
+        """Return the rows of a repeatable statement. A lost connection raises `Unavailable`."""
         try:
             return await self.write(query, *arguments)
         except OutcomeUnknown as error:
             raise Unavailable(error.detail, **error.subject) from error
 
     async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
-        """Return the rows of a statement that writes: a connection that is lost during it is `OutcomeUnknown`."""
+        """Return the rows of a statement that writes. A connection lost during it raises `OutcomeUnknown`."""
         try:
             async with self._connection() as connection:
                 rows = await connection.fetch(query, *arguments)
@@ -166,12 +166,12 @@ class Database:
         )
 
     def lost(self, error: BaseException) -> None:
-        """Log that a connection was lost, unless this is one of many."""
+        """Log that a connection was lost, once per outage."""
         self._outages.lost(error)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
-        """One for a statement. Only one that ended well, or by an error of the statement, is used again."""
+        """Provide a connection for a statement. It is reused after success or an error of the statement."""
         connection = await self._take()
         try:
             yield connection
@@ -189,15 +189,17 @@ class Database:
         self._give_back(connection)
 
     async def _leave(self, connection: asyncpg.Connection) -> None:
-        """The server is asked to stop the statement that somebody gave up: nobody else can use the connection."""
+        """Close the connection of a cancelled statement, which asks the server to stop the statement."""
         try:
             await _ended(connection, 10)
         finally:
             self._room.release()
 
     async def _take(self) -> asyncpg.Connection:
-        """The one that was used last, or a new one. Not asyncpg's pool: it gives one connection to two callers if that
-        one breaks while it is given back."""
+        """Return the connection that was used last, or a new one.
+
+        This replaces asyncpg's pool, which gives one connection to two callers if it breaks while it is returned.
+        """
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 await self._room.acquire()
@@ -224,7 +226,7 @@ class Database:
             if not self._is_open:
                 raise
             self._outages.not_connected(error)
-            # While it runs, a refusal is an outage too: the server works again as soon as it is corrected.
+            # After the start, a refusal is an outage, too: the server recovers as soon as it is fixed.
             raise Unavailable(error.detail, **{"unreachable": "database", **error.subject}) from error
         self._outages.connected()
         return connection
@@ -237,7 +239,7 @@ class Database:
         self._room.release()
 
     async def connect(self) -> asyncpg.Connection:
-        """A connection of its own, to keep for listening; the caller ends it."""
+        """Open a separate connection for listening. The caller closes it."""
         return await self._connect()
 
     async def close(self) -> None:
@@ -246,12 +248,12 @@ class Database:
         for connection in self._idle:
             await _ended(connection, 5)
         self._idle.clear()
-        # The loop closes sockets in its next turn; a loop that ended before would leave them to the garbage collector.
+        # The loop closes sockets in its next iteration. A loop that ends before leaves them to the garbage collector.
         await asyncio.sleep(0)
 
 
 async def _ended(connection: asyncpg.Connection, seconds: float) -> None:
-    """Politely, if the server still answers."""
+    """Close the connection, or terminate it if the server does not respond."""
     try:
         await connection.close(timeout=seconds)
     except (*LOST, asyncpg.PostgresError):

@@ -1,4 +1,4 @@
-"""What the catalog on PostgreSQL knows of groups: the groups, what they read, and which servers are alive."""
+"""The groups of the catalog on PostgreSQL, the topics that they read, and the live servers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PostgresGroupCatalog:
             present = await self.group_find(scope, name)
             if present is not None:
                 return present
-            # It was deleted between the two statements.
-        raise Unavailable(f"Group '{name}' was made and deleted by others again and again; try again.", group=name)
+            # The group was deleted between the two statements.
+        raise Unavailable(f"Group '{name}' was created and deleted repeatedly by other callers. Retry.", group=name)
 
     async def group_find(self, scope: Scope, name: str) -> Group | None:
         rows = await self._read("group_find", scope.environment_id, name)
@@ -52,8 +52,10 @@ class PostgresGroupCatalog:
         if rows:
             return group_of(rows[0], group.scope)
         if not await self._read("group_check_open", group.group_id):
-            raise GroupNotFound(f"Group '{group.name}' was deleted meanwhile.", group=group.name)
-        raise Conflict(f"Group '{group.name}' was altered by somebody else; read it again.", group=group.name)
+            raise GroupNotFound(f"Group '{group.name}' was deleted.", group=group.name)
+        raise Conflict(
+            f"Group '{group.name}' was altered by another caller. Read it again and retry.", group=group.name
+        )
 
     async def group_delete(self, group: Group) -> bool:
         return bool(await self._write("group_delete", group.group_id))
@@ -75,7 +77,7 @@ class PostgresGroupCatalog:
         )
         present = await self.group_topic_find(group_topic.group_id, group_topic.incarnation)
         if present is None:
-            raise GroupNotFound("The group was deleted meanwhile.")
+            raise GroupNotFound("The group was deleted.")
         return present
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
@@ -95,7 +97,7 @@ class PostgresGroupCatalog:
             "group_topic_seek", group_topic.group_id, group_topic.incarnation, group_topic.epoch, list(targets)
         )
         if not rows:
-            raise Conflict("Somebody else has sought this topic for the group meanwhile; read its positions again.")
+            raise Conflict("A concurrent seek moved the group in this topic. Read its positions again.")
         return replace(group_topic, epoch=rows[0]["epoch"], targets=tuple(targets))
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:

@@ -1,7 +1,8 @@
-"""What a cell on PostgreSQL keeps for groups: journals, members, heartbeats, dead letters.
+"""The journals, members, heartbeats and dead letters of a cell on PostgreSQL.
 
-A journal's primary key makes a version unique, and `lakelog.journals_commit` (migrations) writes one only behind the
-last. That holds as long as no statement outlives `JOURNAL_GRACE_SECONDS`; the statement timeout is a third of it.
+The primary key of a journal makes a version unique, and `lakelog.journals_commit` (in migrations) writes a version only
+after the last one. This requires that no statement takes longer than `JOURNAL_GRACE_SECONDS`; the statement timeout is
+a third of it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lakelog.storage.store import Append, Appended, Refused
 _SQL = load("groups")
 _STATUS = tuple(CommitStatus)
 _STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
-"""In the order of the numbers that are stored."""
+"""States in the order of their stored numbers."""
 _TRIM_ROWS = 50_000
 
 
@@ -94,7 +95,7 @@ class PostgresGroups:
         grace = timedelta(seconds=JOURNAL_GRACE_SECONDS)
         trimmed = 0
         while True:
-            # Bounded, so that each statement is short, and its transaction in nobody's way.
+            # Bounded, so that each transaction is short and blocks no other.
             rows = await self._database.read(_SQL["journals_trim"], grace, list(dropped_groups), _TRIM_ROWS)
             trimmed += int(rows[0][0])
             if rows[0][0] < _TRIM_ROWS:
@@ -115,7 +116,7 @@ class PostgresGroups:
     async def heartbeats_write(self, seen: Collection[tuple[int, str]]) -> int:
         ordered = sorted(set(seen))
         groups, members = [group_id for group_id, _ in ordered], [member_id for _, member_id in ordered]
-        # Repeating one does no harm, so that a lost answer need not be told as such.
+        # A heartbeat may be repeated, so a lost reply is reported as `Unavailable`.
         return int((await self._database.read(_SQL["heartbeats_write"], groups, members))[0][0])
 
     async def heartbeats_drop(self, group_id: int, member_ids: Collection[str]) -> None:
@@ -160,7 +161,7 @@ class PostgresGroups:
 
 
 def _members(rows: Sequence[asyncpg.Record]) -> MembersRead:
-    """Of one group; a row for each member that was seen, and at least one."""
+    """Return the membership of one group from its rows: one per member that was seen, and at least one."""
     newest = rows[0]
     return MembersRead(
         version=newest["version"] or 0,
@@ -171,7 +172,7 @@ def _members(rows: Sequence[asyncpg.Record]) -> MembersRead:
 
 
 def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
-    """The dead letters' columns, the first of which says whose they are, counted from 1."""
+    """Return the columns of the dead letters. The first column has the number of the entry, starting at 1."""
     letters = [(part, letter) for part, entry in enumerate(entries, 1) for letter in entry.dead_letters]
     return [
         [part for part, _ in letters],

@@ -1,6 +1,6 @@
-"""Migrations: plain SQL files, applied in order, each in a transaction of its own.
+"""Migrations: plain SQL files, applied in order, each in its own transaction.
 
-Safe to run twice at once (an advisory lock), and while servers of the version before run: a migration only adds.
+An advisory lock makes concurrent runs safe. Servers of the previous version may keep running: a migration only adds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ create table if not exists lakelog.migration (
 
 
 def migrations() -> list[tuple[int, str, str]]:
-    """Version, name and text of each, in order."""
+    """Return the version, name and text of each migration, in order."""
     found = []
     for file in files(__package__).joinpath("migrations").iterdir():
         if match := _FILE.match(file.name):
@@ -42,9 +42,9 @@ def newest_version() -> int:
 
 
 async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]:
-    """Brings the databases of the catalog and of further cells up to this version; the names of what was applied.
+    """Migrate the databases of the catalog and the additional cells, and return the names of the applied migrations.
 
-    A cell gets its number from the catalog, and its database is marked with it: it can serve no other installation.
+    A cell gets its number from the catalog. Its database is marked with it and can serve no other installation.
     """
     catalog = await _connect(url)
     try:
@@ -75,7 +75,7 @@ async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: s
     )
     if not attached:
         raise ConfigurationError(
-            f"The database of cell '{name}' belongs to another installation or cell; give an empty one."
+            f"The database of cell '{name}' belongs to another installation or cell. Use an empty database."
         )
 
 
@@ -87,7 +87,7 @@ async def _applied(connection: asyncpg.Connection) -> list[str]:
     try:
         return await _apply(connection)
     except asyncpg.PostgresError as error:
-        raise ConfigurationError(f"The migration was refused and nothing of it applied: {error}") from error
+        raise ConfigurationError(f"The migration failed and was rolled back: {error}") from error
 
 
 async def _apply(connection: asyncpg.Connection) -> list[str]:

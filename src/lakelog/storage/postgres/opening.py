@@ -1,4 +1,4 @@
-"""Opens the catalog and the cells of an installation, and makes sure that each database is the one it is taken for."""
+"""Opens the catalog and the cells of an installation, and checks that each database is the expected one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def open_store(url: str) -> PartitionStore:
 
 
 async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[int, PartitionStore]:
-    """The default cell, which shares the catalog's database, and the others by the numbers that it gave them."""
+    """Open all cells, by number. The default cell shares the database of the catalog."""
     others = others or {}
     databases: list[Database] = []
     try:
@@ -33,13 +33,13 @@ async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[
         numbers = await _cell_numbers(catalog)
         if missing := sorted(set(numbers) ^ set(others)):
             raise ConfigurationError(
-                f"These cells are either configured and unknown to the catalog, or the other way round: {missing}. "
+                f"These cells are configured but not in the catalog, or the reverse: {missing}. "
                 "Configure all cells, and run `lakelog migrate` after adding one."
             )
         for name, cell_url in others.items():
             database = await _opened(cell_url, databases)
             if await _identity(database) != (installation, numbers[name]):
-                raise ConfigurationError(f"The database of cell '{name}' is another cell's; check its URL.")
+                raise ConfigurationError(f"The database of cell '{name}' belongs to another cell. Check its URL.")
             stores[numbers[name]] = PostgresStore(database)
         return stores
     except BaseException:

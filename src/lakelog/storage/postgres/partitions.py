@@ -1,7 +1,7 @@
 """The partition store on PostgreSQL: one cell.
 
-Offsets are given by the function `lakelog.append` (migrations), under the partition's advisory lock, in the same
-statement that inserts the batches: see `appending`. What it keeps for groups is in `groups`.
+The function `lakelog.append` (in migrations) allocates offsets under the partition's advisory lock, in the same
+statement that inserts the batches; see `appending`. Groups are in `groups`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SQL = load("partitions")
 _READ_TRIES = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
 _MAX_ANNOUNCED = 300
-"""A notification holds 8,000 bytes; beyond this, `any` is announced instead."""
+"""Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
 
 
 class PostgresStore:
@@ -103,7 +103,7 @@ class PostgresStore:
             [reservation.partition for reservation in reservations],
         )
         if len(rows) != len(reservations):
-            raise Unavailable("An idempotency key was forgotten while it was being reserved; try again.")
+            raise Unavailable("An idempotency key was trimmed while it was reserved. Retry.")
         return [
             Reservation(
                 incarnation=mine.incarnation,
@@ -141,9 +141,9 @@ class PostgresStore:
             left = {plan.head.pid: plan.offset for each in by_roll.values() for plan in each if plan.head.pid in left}
             if not left:
                 break
-            # Fewer than planned is never the end: the table went between the two statements. Plan again.
+            # A short result is never the end: the table was dropped between the two statements. Plan again.
         if left:
-            raise Unavailable("The log moved away from where it was read again and again; try again.")
+            raise Unavailable("Hot tables were dropped repeatedly during the read. Retry.")
         return [found[pid] for pid, _ in asks]
 
     async def _read_tail(
@@ -153,7 +153,7 @@ class PostgresStore:
         max_messages: int,
         max_bytes: int,
     ) -> dict[int, int]:
-        """Notes what the newest hot table has; what is left has to be looked for in older ones."""
+        """Read from the newest hot table, and return the positions that must be read from older ones."""
         arguments = (list(asks), list(asks.values()), max(1, max_messages), max(1, max_bytes))
         try:
             rows = await self._database.read(on_roll("tail_read", await self._appender.roll()), *arguments)
@@ -197,7 +197,7 @@ class PostgresStore:
                 parts.setdefault(roll, []).append(part - 1)
         for roll, mine in parts.items():
             arguments = ([pids[part] for part in mine], [offsets[part] for part in mine], mine)
-            # A table that went between the two statements leaves its times unknown, until the next call.
+            # If a table was dropped between the two statements, its times are unknown until the next call.
             with contextlib.suppress(asyncpg.UndefinedTableError):
                 for part, appended_at in await self._database.read(on_roll("append_times_read", roll), *arguments):
                     found[part] = appended_at
@@ -214,9 +214,9 @@ class PostgresStore:
             try:
                 rows = await self._database.read(query, pid, argument)
             except (asyncpg.UndefinedTableError, asyncpg.NoDataFoundError):
-                continue  # A hot table was dropped in mid-search.
+                continue  # A hot table was dropped during the search.
             return int(rows[0][0] or 0)
-        raise Unavailable("The log moved while it was searched, again and again; try again.")
+        raise Unavailable("Hot tables were dropped repeatedly during the search. Retry.")
 
     async def roll(self, expected: int | None = None) -> int:
         rows = await self._database.write(_SQL["roll_begin"], expected)
@@ -288,7 +288,7 @@ class PostgresStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadPlan:
-    """Where a partition is read: in one roll, from `offset` up to, not including, `until`."""
+    """A read of a partition in one roll, from `offset` up to, not including, `until`."""
 
     head: Head
     offset: int
@@ -302,23 +302,17 @@ class _ReadPlan:
 def _by_roll(
     rows: Sequence[asyncpg.Record], offsets: Mapping[int, int], found: dict[int, ReadResult | OffsetOutOfRange | None]
 ) -> dict[int, list[_ReadPlan]]:
-    """What is to be read in which roll. Where nothing is to be read, the answer is noted in `found`."""
+    """Return the reads by roll. Results that need no read are added to `found`."""
     planned: dict[int, list[_ReadPlan]] = {}
     for row in rows:
         head = head_of(row)
         offset = offsets[head.pid]
-        if not head.log_start <= offset <= head.next_offset:
-            found[head.pid] = OffsetOutOfRange(
-                f"Offset {offset} is not between the log start {head.log_start} and the high watermark "
-                f"{head.next_offset}; read from 'earliest' or 'latest'.",
-                offset=offset,
-                log_start=head.log_start,
-                high_watermark=head.next_offset,
-            )
+        if (refusal := head.out_of_range(offset)) is not None:
+            found[head.pid] = refusal
         elif offset == head.next_offset:
             found[head.pid] = ReadResult(head=head, batches=())
         elif row.get("path") is not None:
-            # Also where a span names a roll: of one that was dropped, only an older one's is left.
+            # The span may name an older roll, if that of the offset was dropped.
             found[head.pid] = ReadResult(head=head, batches=(), segment=segment_of(row))
         else:
             span_end, roll = row.get("span_end"), row.get("span_roll")
@@ -328,7 +322,7 @@ def _by_roll(
 
 
 def _batch(row: asyncpg.Record, prefix: str = "") -> HotBatch:
-    """Of columns that have a prefix where a head's stand beside them."""
+    """Return the batch of a row. Its columns have a prefix if the row has the columns of a head, too."""
     count = row[f"{prefix}count"]
     return HotBatch(
         base=row["end_offset"] - count,

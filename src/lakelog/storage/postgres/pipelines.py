@@ -1,4 +1,4 @@
-"""Runs of pipelines on PostgreSQL."""
+"""Pipeline runs on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class PostgresPipelines:
             RUNS_KEPT,
         )
         if not rows:
-            # The one in the way ended between the two looks, or the id is another environment's.
-            raise Conflict("The run could not begin; try again.")
+            # The active run ended between the two statements, or the id belongs to another environment.
+            raise Conflict("The run could not be started. Retry.")
         return _run_of(rows[0])
 
     async def run_seen(self, scope: Scope, run_id: str, progress: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of the catalog and of a cell as values."""
+"""Conversion of rows of the catalog and of a cell to values."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def head_of(row: asyncpg.Record) -> Head:
 
 
 def segment_of(row: asyncpg.Record) -> Segment:
-    """Of columns that stand beside a head's, which has an epoch of its own."""
+    """Return the segment of a row that has the columns of a head, too, with the head's epoch."""
     return Segment(
         partition=partition_of_id(row["pid"]),
         first=row["first_offset"],

@@ -1,4 +1,4 @@
-"""Staged messages on PostgreSQL. Promoting is the function `lakelog.promote` (migrations)."""
+"""Staged messages on PostgreSQL. The function `lakelog.promote` (in migrations) promotes them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PostgresWriteCatalog:
         return _decision(rows[0]) if rows else None
 
     async def finish(self, incarnation: int, write_id: str) -> None:
-        # Repeating it does no harm, so that a lost answer need not be told as such.
+        # The call may be repeated, so a lost reply is reported as `Unavailable`.
         await self._database.read(_SQL["decision_finish"], incarnation, write_id)
 
     async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
@@ -87,11 +87,11 @@ class PostgresStaging:
         for left in reversed(range(_TRIES)):
             try:
                 rows = await self._database.write(_stage_on(roll), *columns)
-                # A process that only stages hears of a new roll here, and by nothing else.
+                # A process that only stages learns of a new roll only here.
                 self._appender.saw(rows[0]["roll"])
                 return
             except asyncpg.UndefinedTableError:
-                # The hot table was dropped while this process slept, and with it nothing of ours.
+                # The hot table was dropped while this process was suspended. It held nothing of this write.
                 if not left:
                     raise
                 roll = (await self._database.read(_SQL["roll_find_newest"]))[0]["roll"]
@@ -105,7 +105,7 @@ class PostgresStaging:
         return [row["pid"] for row in await self._database.read(_SQL["staged_pids"], incarnation, write_id)]
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
-        # It finds by itself what an earlier call did, so that a lost answer need not be told as such.
+        # The function detects an earlier call, so a lost reply is reported as `Unavailable`.
         row = (await self._database.read(_SQL["write_promote"], pid, write_id, list(attempts)))[0]
         return Promoted(
             status=PromoteStatus(row["status"]),
@@ -127,7 +127,7 @@ class PostgresStaging:
 
 @lru_cache(maxsize=100)
 def _stage_on(roll: int) -> LiteralString:
-    """The statement on one roll's hot table; the roll is a number of ours, never text from outside."""
+    """Return the statement for the hot table of a roll. The roll is a number from the database, never user input."""
     text: Any = _SQL["batches_stage"].replace("{roll}", str(int(roll)))
     found: LiteralString = text
     return found

@@ -1,4 +1,4 @@
-"""The named queries: each .sql file holds blocks of a `-- name: purpose` line and a statement."""
+"""The named queries. Each .sql file has blocks of a `-- name: purpose` line and a statement."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _HEADER = re.compile(r"^-- ([a-z_]+): (.+)$", re.MULTILINE)
 
 
 def load(name: str) -> dict[str, LiteralString]:
-    """The statements of one file, by name."""
+    """Return the statements of one file by name."""
     text = files(__package__).joinpath(f"{name}.sql").read_text()
     parts = _HEADER.split(text)[1:]
-    # Files of this package are as trusted as literals in it.
+    # Files of this package are trusted like literals in it.
     return {parts[at]: cast(LiteralString, parts[at + 2].strip().rstrip(";")) for at in range(0, len(parts), 3)}
