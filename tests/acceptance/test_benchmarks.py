@@ -87,7 +87,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
         ("consume-held-snapshot", {"undisturbed"}, False),
     ],
 )
-def test_what_groups_cost_is_measured_against_a_peer_in_the_same_run(
+def test_the_cost_of_groups_is_measured_against_a_peer_in_the_same_run(
     name: str, peers: set[str], less_is_better: bool
 ) -> None:
     """No benchmark counts a message that was lost or duplicated: that ends the run."""

@@ -47,7 +47,7 @@ def data_of(started: Dev) -> Path:
     return started.cli.folder / ".lakelog" / "postgres" / "data"
 
 
-def test_it_stops_in_order_and_goes_on_with_its_data(folder: Path) -> None:
+def test_it_stops_cleanly_and_restarts_with_its_data(folder: Path) -> None:
     with dev(folder) as started:
         database = postmaster(data_of(started))
         cli, env, shown = started.cli, started.env, started.process.log_text()

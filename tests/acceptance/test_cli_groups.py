@@ -156,7 +156,7 @@ def test_seek_by_every_way_to_name_a_place(cli: Cli, log: lakelog.Lakelog) -> No
     assert cli.run("groups", "seek", "nobody", TOPIC, "--to", "0", code=3).out == ""
 
 
-def test_skip_says_what_it_skips_and_asks_first(cli: Cli, log: lakelog.Lakelog) -> None:
+def test_skip_prints_what_it_skips_and_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     publish(log, 10)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
     publish(log, 6)
@@ -200,7 +200,7 @@ def test_pause_and_resume(cli: Cli, log: lakelog.Lakelog) -> None:
     assert cli.run("groups", "list", "--json").json["groups"][0]["paused"] == []
 
 
-def test_alter_changes_what_is_given(cli: Cli, log: lakelog.Lakelog) -> None:
+def test_alter_changes_the_given_settings(cli: Cli, log: lakelog.Lakelog) -> None:
     publish(log, 1)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
     changed = cli.run(
@@ -226,7 +226,7 @@ def test_alter_changes_what_is_given(cli: Cli, log: lakelog.Lakelog) -> None:
     assert cli.run("groups", "alter", "nobody", "--window", "1", code=3)
 
 
-def test_delete_asks(cli: Cli, log: lakelog.Lakelog) -> None:
+def test_delete_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     publish(log, 1)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
     assert "--yes" in cli.run("groups", "delete", GROUP, code=2).err
@@ -269,7 +269,7 @@ def test_redrive_publishes_them_again_for_their_group(cli: Cli, log: lakelog.Lak
     assert "100/s" in cli.run("dead", "redrive", GROUP, "--rate", "fast", code=2).err
 
 
-def test_discard_asks_before_many(cli: Cli, log: lakelog.Lakelog) -> None:
+def test_discarding_many_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     ids = with_dead(cli, log, 5)
     assert cli.run("dead", "discard", GROUP, *ids[:2], "--json").json == {"discarded": 2}
     assert "--yes" in cli.run("dead", "discard", GROUP, "--where", "failures = 1", code=2).err
@@ -280,7 +280,7 @@ def test_discard_asks_before_many(cli: Cli, log: lakelog.Lakelog) -> None:
     assert "not both" in cli.run("dead", "discard", GROUP, ids[0], "--topic", TOPIC, code=2).err
 
 
-def test_a_person_sees_progress_and_is_asked(cli: Cli, log: lakelog.Lakelog) -> None:
+def test_a_terminal_shows_progress_and_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     if not cli.env["LAKELOG_URL"].startswith("http"):
         pytest.skip("the terminal is the same for both")
     with_dead(cli, log, 3)

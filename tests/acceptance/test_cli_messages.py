@@ -211,7 +211,7 @@ def test_a_json_value_is_published_as_json(cli: Cli, topic: str) -> None:
     assert (found["value"], found["content_type"]) == ({"account_id": "a1", "total": 30}, "application/json")
 
 
-def test_fetch_begins_where_it_is_told(cli: Cli, topic: str) -> None:
+def test_fetch_starts_at_the_given_position(cli: Cli, topic: str) -> None:
     cli.run("publish", topic, stdin="\n".join(f"m{n}" for n in range(30)))
 
     def found(*arguments: str) -> list[str]:

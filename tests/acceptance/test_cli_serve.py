@@ -92,7 +92,7 @@ def test_the_log_has_one_line_for_the_start_and_two_for_the_end(cli: Cli, worker
     assert (drain["event"], drain["signal"], end["event"]) == ("server_draining", "SIGTERM", "server_stopped")
 
 
-def test_an_outage_of_postgresql_is_logged_from_its_begin_to_its_end() -> None:
+def test_an_outage_of_postgresql_is_logged_from_start_to_end() -> None:
     with Cluster() as cluster, open_folder() as folder:
         cli = Cli(folder=folder, env={"LAKELOG_DATABASE_URL": cluster.create_database()})
         cli.run("migrate")
@@ -120,7 +120,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def test_a_taken_port_is_said(cli: Cli) -> None:
+def test_a_used_port_is_reported(cli: Cli) -> None:
     cli.run("migrate")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli.spawn("serve", "--port", str(taken.getsockname()[1]), code=1)
@@ -135,7 +135,7 @@ def test_without_authentication_only_loopback(cli: Cli) -> None:
         assert "anyone on this machine" in process.log_text()
 
 
-def test_an_object_store_that_is_not_supported_is_refused_before_postgresql_is_asked(cli: Cli) -> None:
+def test_an_unsupported_object_store_is_refused_before_postgresql_is_called(cli: Cli) -> None:
     away = Cli(folder=cli.folder, env={"LAKELOG_DATABASE_URL": f"postgresql://127.0.0.1:{free_port()}/x"})
     done = away.run("serve", "--object-store", "ftp://x", code=1)
     assert len(done.err.splitlines()) == 1 and "s3://bucket/prefix" in done.err

@@ -25,7 +25,7 @@ async def test_a_run_is_begun_reported_and_ended(url: str) -> None:
             await log.pipelines.report(run, {})
 
 
-async def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
+async def test_a_second_run_is_refused_and_names_the_active_one(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         await log.topic("t").create()
         run = await log.pipelines.begin("tier", "t", host="first-host")
@@ -39,7 +39,7 @@ async def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
         assert [each.pipeline for each in await log.pipelines.list(limit=2)] == ["tier", "sweep"]
 
 
-async def test_what_cannot_run_is_refused(url: str) -> None:
+async def test_an_invalid_run_is_refused(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         with pytest.raises(TopicNotFound):
             await log.pipelines.begin("tier", "nothing")

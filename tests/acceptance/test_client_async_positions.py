@@ -43,7 +43,7 @@ async def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_befor
             await group.heartbeat("one", joined.generation)
 
 
-async def test_s17_who_replaces_is_the_one_member_and_says_what_it_is(url: str) -> None:
+async def test_s17_a_replacing_member_is_the_only_one_and_names_its_client(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         group = log.group("features")
         await log.topic("orders").create(2)

@@ -40,7 +40,7 @@ async def test_flush_returns_when_all_is_published(url: str) -> None:
             assert [(message.value, dict(message.headers)) for message in messages] == [("a", {"h": "1"}), ("b", {})]
 
 
-async def test_a_message_goes_out_when_its_linger_is_over(url: str) -> None:
+async def test_a_message_is_sent_after_its_linger_time(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create()
@@ -72,7 +72,7 @@ async def test_a_message_larger_than_the_buffer_goes_through(url: str) -> None:
         assert (await topic.describe()).partition_list[0].high_watermark == 2
 
 
-async def test_what_is_refused_is_raised_and_reported(url: str) -> None:
+async def test_refused_messages_are_raised_and_reported(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create(2)
@@ -145,7 +145,7 @@ async def test_a_closed_producer_says_so(url: str) -> None:
         await producer.close()
 
 
-async def test_what_was_taken_is_published_although_the_block_fails(url: str) -> None:
+async def test_accepted_messages_are_published_although_the_block_fails(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create()

@@ -49,7 +49,7 @@ VALUES: list[tuple[Any, bytes | None, str | None]] = [
 ]
 
 
-async def test_a_value_comes_back_as_it_went(url: str) -> None:
+async def test_a_value_is_read_back_unchanged(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create()
@@ -289,7 +289,7 @@ async def test_messages_without_a_key_spread_evenly(url: str) -> None:
         assert max(counts) - min(counts) <= 4_000
 
 
-async def test_what_is_too_large_is_refused_alone(url: str) -> None:
+async def test_a_message_that_is_too_large_is_refused_alone(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         topic = log.topic("t")
         await topic.create()

@@ -44,7 +44,7 @@ async def test_topics_are_listed_by_name(url: str) -> None:
         assert [topic.name for topic in await log.topics()] == ["a", "b", "c"]
 
 
-async def test_only_what_is_given_is_altered(url: str) -> None:
+async def test_only_given_settings_are_altered(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         orders = log.topic("orders")
         before = await orders.create(2, key_field="id", max_age=timedelta(days=1), max_bytes=1000)

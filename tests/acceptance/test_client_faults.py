@@ -120,7 +120,7 @@ def test_a_producer_outlives_its_server(http_server: ThreadServer) -> None:
         assert in_order(topic) == list(range(3_000))
 
 
-def test_another_server_is_asked_when_one_is_gone(http_server: ThreadServer, proxy: FaultProxy) -> None:
+def test_the_client_uses_another_server_when_one_is_gone(http_server: ThreadServer, proxy: FaultProxy) -> None:
     with lakelog.connect(f"{url_of(proxy)},127.0.0.1:{http_server.port}") as log:
         topic = log.topic("t")
         topic.create()
@@ -131,7 +131,7 @@ def test_another_server_is_asked_when_one_is_gone(http_server: ThreadServer, pro
         assert [message.value for message in topic.read()] == ["through the proxy", "past it"]
 
 
-def test_a_half_open_link_is_given_up_in_time(http_server: ThreadServer, proxy: FaultProxy) -> None:
+def test_a_half_open_link_times_out(http_server: ThreadServer, proxy: FaultProxy) -> None:
     with lakelog.connect(url_of(proxy), timeout=0.5) as log:
         topic = log.topic("t")
         topic.create()
@@ -279,7 +279,7 @@ def test_a_process_that_forgets_to_close_an_embedded_client(migrated_database: s
         assert in_order(topic) == list(range(5_000))
 
 
-def test_what_cannot_be_published_at_the_end_is_told_loudly(http_server: ThreadServer, proxy: FaultProxy) -> None:
+def test_messages_that_cannot_be_published_at_exit_are_reported(http_server: ThreadServer, proxy: FaultProxy) -> None:
     with lakelog.connect(http_server.url) as log:
         topic = log.topic("t")
         topic.create(2)
@@ -346,7 +346,7 @@ def test_a_database_that_could_lose_messages_is_refused(cluster: Cluster, migrat
         assert log.topic("t").publish("x").offset == 0
 
 
-def test_a_database_that_is_not_there_is_unavailable() -> None:
+def test_a_missing_database_is_unavailable() -> None:
     before = time.monotonic()
     with pytest.raises(Unavailable), lakelog.connect("postgresql://x@127.0.0.1:1/x", timeout=0.5):
         pass

@@ -26,7 +26,7 @@ def test_a_run_is_begun_reported_and_ended(url: str) -> None:
             log.pipelines.report(run, {})
 
 
-def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
+def test_a_second_run_is_refused_and_names_the_active_one(url: str) -> None:
     with lakelog.connect(url) as log:
         log.topic("t").create()
         run = log.pipelines.begin("tier", "t", host="first-host")
@@ -40,7 +40,7 @@ def test_a_second_run_is_refused_and_told_who_is_there(url: str) -> None:
         assert [each.pipeline for each in log.pipelines.list(limit=2)] == ["tier", "sweep"]
 
 
-def test_what_cannot_run_is_refused(url: str) -> None:
+def test_an_invalid_run_is_refused(url: str) -> None:
     with lakelog.connect(url) as log:
         with pytest.raises(TopicNotFound):
             log.pipelines.begin("tier", "nothing")

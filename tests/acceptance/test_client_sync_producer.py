@@ -41,7 +41,7 @@ def test_flush_returns_when_all_is_published(url: str) -> None:
             assert [(message.value, dict(message.headers)) for message in messages] == [("a", {"h": "1"}), ("b", {})]
 
 
-def test_a_message_goes_out_when_its_linger_is_over(url: str) -> None:
+def test_a_message_is_sent_after_its_linger_time(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()
@@ -73,7 +73,7 @@ def test_a_message_larger_than_the_buffer_goes_through(url: str) -> None:
         assert (topic.describe()).partition_list[0].high_watermark == 2
 
 
-def test_what_is_refused_is_raised_and_reported(url: str) -> None:
+def test_refused_messages_are_raised_and_reported(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create(2)
@@ -146,7 +146,7 @@ def test_a_closed_producer_says_so(url: str) -> None:
         producer.close()
 
 
-def test_what_was_taken_is_published_although_the_block_fails(url: str) -> None:
+def test_accepted_messages_are_published_although_the_block_fails(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()

@@ -50,7 +50,7 @@ VALUES: list[tuple[Any, bytes | None, str | None]] = [
 ]
 
 
-def test_a_value_comes_back_as_it_went(url: str) -> None:
+def test_a_value_is_read_back_unchanged(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()
@@ -290,7 +290,7 @@ def test_messages_without_a_key_spread_evenly(url: str) -> None:
         assert max(counts) - min(counts) <= 4_000
 
 
-def test_what_is_too_large_is_refused_alone(url: str) -> None:
+def test_a_message_that_is_too_large_is_refused_alone(url: str) -> None:
     with lakelog.connect(url) as log:
         topic = log.topic("t")
         topic.create()

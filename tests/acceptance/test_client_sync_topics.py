@@ -45,7 +45,7 @@ def test_topics_are_listed_by_name(url: str) -> None:
         assert [topic.name for topic in log.topics()] == ["a", "b", "c"]
 
 
-def test_only_what_is_given_is_altered(url: str) -> None:
+def test_only_given_settings_are_altered(url: str) -> None:
     with lakelog.connect(url) as log:
         orders = log.topic("orders")
         before = orders.create(2, key_field="id", max_age=timedelta(days=1), max_bytes=1000)

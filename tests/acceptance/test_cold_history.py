@@ -224,7 +224,7 @@ async def test_an_unverified_segment_is_never_read(place: Place) -> None:
         assert [(each.first, each.end) for each in await log.lake.tierable("t", min_bytes=0, min_age=0)] == [(0, 100)]
 
 
-async def test_a_repeated_registration_is_known_and_another_is_taken(place: Place) -> None:
+async def test_a_repeated_registration_is_known_and_a_conflicting_one_is_taken(place: Place) -> None:
     async with installed(place) as here:
         log = here.log
         await log.topic("t").create()
@@ -253,7 +253,7 @@ async def test_segments_of_a_deleted_topic_do_not_meet_its_successor(place: Plac
         assert one.segments == ()
 
 
-async def test_only_files_of_the_caller_are_registered_and_looked_at(place: Place) -> None:
+async def test_only_files_of_the_caller_are_registered_and_swept(place: Place) -> None:
     async with installed(place) as here:
         log = here.log
         await log.topic("t").create()

@@ -156,7 +156,7 @@ def test_pause_and_resume_every_group_of_the_topic(lake: Installation) -> None:
         assert [until_taken(lake, events.name, group, "w").value for group in groups] == ["work", "work"]
 
 
-def test_what_is_leased_when_paused_may_be_finished(lake: Installation) -> None:
+def test_leased_messages_of_a_paused_group_can_be_finished(lake: Installation) -> None:
     """A pause stops deliveries, not answers."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])

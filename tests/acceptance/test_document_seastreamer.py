@@ -109,9 +109,9 @@ def test_first_ask_first_served(lake: Installation) -> None:
     topic, group = lake.topic(), fresh("group")
     lake.begin(topic, group)
     first = in_background(lake.consume, topic, group, "a", wait_ms=10_000)
-    _stands_in_line(lake, topic)
+    _is_waiting(lake, topic)
     second = in_background(lake.consume, topic, group, "b", wait_ms=10_000)
-    _stands_in_line(lake, topic)
+    _is_waiting(lake, topic)
     lake.publish(topic, ["one"])
     assert [each.value for each in first.result(5)] == ["one"]
     assert not second.done()
@@ -119,7 +119,7 @@ def test_first_ask_first_served(lake: Installation) -> None:
     assert [each.value for each in second.result(5)] == ["two"]
 
 
-def _stands_in_line(lake: Installation, topic: str) -> None:
+def _is_waiting(lake: Installation, topic: str) -> None:
     """Consume until nothing is returned, long enough for the earlier call to be waiting."""
     assert lake.consume(topic, fresh("other"), "observer", wait_ms=400) == []
 
@@ -195,7 +195,7 @@ def test_a_message_of_that_very_time_is_included(lake: Installation) -> None:
     assert [each.value for each in lake.drain(topic, group, least=1)] == ["new"]
 
 
-def test_a_seek_moves_the_group_and_detaches_nobody(lake: Installation) -> None:
+def test_a_seek_moves_the_group_and_keeps_its_members(lake: Installation) -> None:
     """There, a consumer that seeks leaves its group. Here, the group moves, and its members stay and continue."""
     topic, group = lake.topic(), fresh("group")
     members = [lake.join(group, member, topic, start_from="earliest") for member in ("a", "b")]
@@ -207,7 +207,7 @@ def test_a_seek_moves_the_group_and_detaches_nobody(lake: Installation) -> None:
     assert until_taken(lake, topic, group, "b").value == "one"
 
 
-def test_a_seek_ends_the_leases_of_before(lake: Installation) -> None:
+def test_a_seek_ends_earlier_leases(lake: Installation) -> None:
     """S9: a lease from before the seek is no longer valid."""
     topic, group = lake.topic(), fresh("group")
     lake.publish(topic, ["one"])

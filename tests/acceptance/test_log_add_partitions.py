@@ -52,7 +52,7 @@ async def test_an_idempotency_key_in_a_new_partition_is_found_by_a_server_that_d
         assert (await there.publish(text("a", idempotency_key="old")))[0].duplicate
 
 
-async def test_who_chose_by_an_older_epoch_is_told_the_new_one_and_nothing_is_written(log: Log) -> None:
+async def test_an_older_epoch_is_refused_with_the_new_one_and_nothing_is_written(log: Log) -> None:
     async with log.servers(2) as (here, there):
         old = await here.create(2)
         await there.publish(text("x", partition=0))
@@ -65,7 +65,7 @@ async def test_who_chose_by_an_older_epoch_is_told_the_new_one_and_nothing_is_wr
         assert (await there.answers(text("y", partition=2), epoch=new.epoch))[0].offset == 0  # type: ignore[union-attr]
 
 
-async def test_an_epoch_that_never_was_shuts_nobody_out(log: Log) -> None:
+async def test_an_epoch_that_never_existed_blocks_no_publisher(log: Log) -> None:
     async with log.servers(2) as (here, there):
         topic = await here.create(2)
         for epoch in (topic.epoch + 1, 2**31 - 1, 2**40):
@@ -76,7 +76,7 @@ async def test_an_epoch_that_never_was_shuts_nobody_out(log: Log) -> None:
         assert await here.values(0) == ["y", "y"]
 
 
-async def test_publishing_goes_on_while_partitions_are_added_and_keys_keep_their_order(log: Log) -> None:
+async def test_publishing_continues_while_partitions_are_added_and_keys_keep_their_order(log: Log) -> None:
     async with log.servers(2) as servers:
         await servers[0].create(1)
 

@@ -151,7 +151,7 @@ async def test_a_long_poll_ends_with_nothing_at_its_deadline(log: Log) -> None:
         assert 0.2 <= time.monotonic() - began < 5
 
 
-async def test_a_topic_that_there_is_not_is_not_found(log: Log) -> None:
+async def test_a_missing_topic_is_not_found(log: Log) -> None:
     async with log.server() as server:
         with pytest.raises(TopicNotFound):
             await server.fetch(Earliest())

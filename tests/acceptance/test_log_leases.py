@@ -56,7 +56,7 @@ def keyed(count: int, keys: int = 7) -> list[Message]:
     return [Message(value=b"%d" % number, key=b"k%d" % (number % keys)) for number in range(count)]
 
 
-async def test_every_message_is_handed_out_once_and_acked(log: Log) -> None:
+async def test_every_message_is_delivered_once_and_acked(log: Log) -> None:
     """S11: after the drain each message is acked, and nothing is left."""
     async with log.server() as server:
         await server.create(partitions=4)
@@ -68,7 +68,7 @@ async def test_every_message_is_handed_out_once_and_acked(log: Log) -> None:
         assert all(each.committed == each.high_watermark for each in progress)
 
 
-async def test_two_servers_hand_out_each_message_once(log: Log) -> None:
+async def test_two_servers_deliver_each_message_once(log: Log) -> None:
     """S8, S10: on every server, a message has one owner at a time, and an acked one is never delivered again."""
     async with log.servers(2) as servers:
         await servers[0].create(partitions=2)
@@ -107,7 +107,7 @@ async def test_first_ask_is_first_served(log: Log) -> None:
             assert [list(lease.offsets) for lease in got.leases] == [[number]]
 
 
-async def test_a_nacked_message_comes_again_and_blocks_its_key_meanwhile(log: Log) -> None:
+async def test_a_nacked_message_blocks_its_key_until_it_is_delivered_again(log: Log) -> None:
     """S12, S13, S15."""
     async with log.server() as server:
         await server.create()
@@ -194,7 +194,7 @@ async def test_another_owner_or_an_old_lease_is_refused_and_changes_nothing(log:
         ]
 
 
-async def test_a_lost_owners_messages_come_again_after_the_lease(log: Log) -> None:
+async def test_messages_of_a_lost_owner_are_delivered_again_after_the_lease(log: Log) -> None:
     """L5."""
     async with log.server() as server:
         await server.create()
@@ -212,7 +212,7 @@ async def test_a_lost_owners_messages_come_again_after_the_lease(log: Log) -> No
         assert 0.3 < time.monotonic() - began < 2.4
 
 
-async def test_a_caller_that_gave_up_holds_nothing(log: Log) -> None:
+async def test_a_cancelled_call_holds_nothing(log: Log) -> None:
     async with log.server() as server:
         await server.create()
         await consume(server)
@@ -271,7 +271,7 @@ async def test_a_group_starts_at_the_latest_by_default_and_new_partitions_at_the
         assert sorted(await drain(server, wish=latest, wait_seconds=1)) == [(0, 1), (1, 0)]
 
 
-async def test_what_a_purge_takes_from_a_group_is_counted_as_cut(log: Log) -> None:
+async def test_messages_that_a_purge_removes_are_counted_as_cut(log: Log) -> None:
     """S23: they are counted, and not delivered afterwards."""
     async with log.server() as server:
         await server.create(retention=Retention(max_count=1_000_000))
@@ -320,7 +320,7 @@ async def test_a_paused_group_gets_nothing_until_it_is_resumed(log: Log) -> None
         assert [list(lease.offsets) for lease in (await waiting).leases] == [[0]]
 
 
-async def test_a_recreated_topic_starts_anew_for_its_group(log: Log) -> None:
+async def test_a_recreated_topic_starts_at_the_beginning_for_its_group(log: Log) -> None:
     async with log.server() as server:
         await server.create()
         await server.publish(*keyed(3))
@@ -346,7 +346,7 @@ async def test_a_cursor_group_cannot_be_leased_from(log: Log) -> None:
             await consume(server)
 
 
-async def test_a_thousand_commits_later_the_journal_still_tells_all(log: Log) -> None:
+async def test_the_journal_is_complete_after_a_thousand_commits(log: Log) -> None:
     """Snapshots every 256 versions, and a server that starts with nothing but the journal."""
     async with log.servers(2) as (one, two):
         await one.create()

@@ -19,7 +19,7 @@ from tests.acceptance.engines import Log
 from tests.unit.engine.support import packed, text
 
 
-async def test_what_is_acknowledged_is_there_at_its_offset(log: Log) -> None:
+async def test_an_acknowledged_message_is_at_its_offset(log: Log) -> None:
     async with log.server() as server:
         topic = await server.create(3)
         receipts = await server.publish(*(text(str(n)) for n in range(100)))
@@ -54,7 +54,7 @@ async def test_concurrent_publishers_get_dense_offsets_and_keep_their_own_order(
                 assert own == sorted(own)
 
 
-async def test_any_message_comes_back_as_it_was(log: Log) -> None:
+async def test_any_message_is_read_back_unchanged(log: Log) -> None:
     async with log.server() as server:
         await server.create()
         given = [
@@ -137,7 +137,7 @@ async def test_columns_are_answered_message_by_message(log: Log) -> None:
             assert receipt.id == message_id(topic.incarnation, receipt.partition, receipt.offset)
 
 
-async def test_a_topic_that_there_is_not_is_not_found(log: Log) -> None:
+async def test_a_missing_topic_is_not_found(log: Log) -> None:
     async with log.server() as server:
         with pytest.raises(TopicNotFound):
             await server.publish(text("a"))

@@ -19,7 +19,7 @@ async def delete(server: Server) -> None:
     await server.engine.topics.delete(server.scope, server.name)
 
 
-async def test_a_purge_says_what_it_removed_and_offsets_go_on(log: Log) -> None:
+async def test_a_purge_returns_what_it_removed_and_offsets_continue(log: Log) -> None:
     async with log.servers(2) as (here, there):
         await here.create(3)
         await here.publish(*(text(str(n), partition=n % 2) for n in range(9)))
@@ -91,7 +91,7 @@ async def test_a_read_at_a_server_that_remembers_the_old_topic_is_a_read_of_the_
         assert [m.value for m in stored(await there.fetch(position))] == expected
 
 
-async def test_a_long_poll_over_a_recreation_goes_on_in_the_new_topic(log: Log) -> None:
+async def test_a_long_poll_continues_in_a_recreated_topic(log: Log) -> None:
     async with log.servers(2) as (here, there):
         for _ in range(10):
             await here.create()
@@ -122,7 +122,7 @@ async def test_a_recreated_topic_may_have_fewer_partitions(log: Log) -> None:
         assert sum(head.next_offset for head in await here.heads()) == 30
 
 
-async def test_of_many_who_create_at_once_one_does(log: Log) -> None:
+async def test_one_of_many_concurrent_creates_succeeds(log: Log) -> None:
     async with log.servers(2) as servers:
         answers = await asyncio.gather(*(servers[n % 2].create(3) for n in range(6)), return_exceptions=True)
         made = [answer for answer in answers if not isinstance(answer, Exception)]

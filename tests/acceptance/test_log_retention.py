@@ -32,7 +32,7 @@ async def _clock(server: Server) -> datetime:
     return min([await store.clock() for store in server.engine.cells.values()])
 
 
-async def test_by_count_exactly_so_many_stay_per_partition(log: Log) -> None:
+async def test_retention_by_count_keeps_exactly_that_number_per_partition(log: Log) -> None:
     async with log.server() as server:
         await server.create(4, Retention(max_count=5))
         for partition, count in enumerate((12, 6, 5, 0)):
@@ -96,7 +96,7 @@ async def test_two_servers_may_enforce_at_once(log: Log) -> None:
         assert [await servers[0].values(p) for p in range(2)] == [["14", "16", "18"], ["15", "17", "19"]]
 
 
-async def test_what_is_out_of_reach_is_dropped_and_publishing_goes_on(log: Log) -> None:
+async def test_retired_tables_are_dropped_and_publishing_continues(log: Log) -> None:
     async with log.servers(2) as (here, there):
         await here.create(2, Retention(max_count=2))
         roller = Roller(here.engine, max_bytes=0)

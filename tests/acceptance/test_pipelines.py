@@ -143,7 +143,7 @@ def test_a_tiered_topic_reads_the_same_without_its_hot_tables(
     assert (run.state, run.progress["messages"], run.progress["segments"]) == (RunState.DONE, MESSAGES, done.segments)
 
 
-def test_what_is_young_and_small_waits(spark: SparkSession, log: lakelog.Lakelog) -> None:
+def test_young_and_small_ranges_are_not_tiered(spark: SparkSession, log: lakelog.Lakelog) -> None:
     publish(log, "young")
     assert tier(spark, "young").messages == 0
     part = tier(spark, "young", segment_bytes=SMALL)
@@ -317,7 +317,7 @@ def test_a_file_is_swept_when_it_was_unused_at_two_looks(
     assert log.pipelines.list("sweep")[0].progress["deleted"] == done["deleted"]
 
 
-def test_it_goes_on_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
+def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
     publish(log, "endless", 200)
     running = cli.popen(
         "pipelines", "run", "tier", "--topic", "endless", "--min-age", "0s", "--every", "200ms", "--json"
@@ -336,7 +336,7 @@ def test_it_goes_on_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
     assert {run.state for run in log.pipelines.list("tier", "endless")} == {RunState.DONE}
 
 
-def test_what_is_missing_is_said(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_missing_object_store_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     with Fleet(cluster, servers=1) as bare:
         cli = Cli(folder=tmp_path, env={"LAKELOG_URL": url_of(bare), **environment()})
         with lakelog.connect(url_of(bare)) as log:

@@ -161,7 +161,7 @@ def test_a_frame_is_one_moment_of_the_topic_s22(lake: Lake) -> None:
         ({}, "Option `topic` is missing."),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_to_do(lake: Lake, options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused_with_what_to_do(lake: Lake, options: dict[str, str], said: str) -> None:
     if "orders" in options.values():
         lake.log.topic("orders").create(2, if_missing=True)
     with pytest.raises(Exception, match=re.escape(said)):

@@ -158,7 +158,7 @@ def failure(query: StreamingQuery, seconds: float = 180) -> str:
 # Without a group ------------------------------------------------------------------------------------------------------
 
 
-def test_available_now_reads_exactly_what_there_is_and_a_restart_goes_on(lake: Lake) -> None:
+def test_available_now_reads_exactly_the_existing_messages_and_a_restart_continues(lake: Lake) -> None:
     topic = lake.topic(messages=1000)
     topic.run(start="earliest")
     assert topic.read_all()
@@ -206,7 +206,7 @@ def test_load_refuses_what_cannot_be_read_in_one_line(lake: Lake, options: dict[
     assert [each.strip() for each in rest] == ["SQLSTATE: 38000"]
 
 
-def test_a_topic_that_was_made_anew_is_not_read_as_the_old_one(lake: Lake) -> None:
+def test_a_recreated_topic_is_not_read_as_the_old_one(lake: Lake) -> None:
     topic = lake.topic(messages=10)
     topic.run(start="earliest")
     topic.made.delete()
@@ -231,7 +231,7 @@ def test_the_position_of_the_group_is_what_was_read(lake: Lake) -> None:
     eventually(lambda: lake.log.group(topic.group).describe().members == ())
 
 
-def test_a_query_goes_on_as_messages_come_and_with_partitions_that_are_added(lake: Lake) -> None:
+def test_a_query_reads_new_messages_and_added_partitions(lake: Lake) -> None:
     topic = lake.topic(messages=10)
     query = topic.query(group=topic.group, start="earliest")
     try:

@@ -165,7 +165,7 @@ def members(log: Lakelog, name: str) -> tuple[MemberInfo, ...]:
         return ()
 
 
-def test_it_is_a_member_of_its_group_and_ends_when_told(spark: SparkSession, log: Lakelog, name: str) -> None:
+def test_it_is_a_member_of_its_group_and_ends_when_stopped(spark: SparkSession, log: Lakelog, name: str) -> None:
     topic = log.topic(name)
     topic.publish({"n": 0})
     stop = threading.Event()
@@ -199,7 +199,7 @@ class _Elsewhere:
             raise ImportError("No module named 'torch'")
 
 
-def test_what_cannot_run_on_executors_is_refused_and_fails_no_message(
+def test_a_handler_that_cannot_run_on_executors_is_refused_and_fails_no_message(
     spark: SparkSession, log: Lakelog, name: str
 ) -> None:
     log.topic(name).publish_many([{"n": n} for n in range(10)])

@@ -75,7 +75,7 @@ def batch(*values: str) -> pa.RecordBatch:
     return pa.record_batch({"key": [value[:1] for value in values], "value": list(values)})
 
 
-def test_what_is_written_is_read_back(sink: Sink) -> None:
+def test_written_rows_are_read_back(sink: Sink) -> None:
     sink.log.topic("all").create(4)
     frame = sink.spark.range(0, 1000, 1, 3).selectExpr(
         "encode(concat('k', id % 7), 'UTF-8') AS key",
@@ -154,7 +154,7 @@ def test_s22_of_two_copies_of_a_task_one_counts(sink: Sink) -> None:
     assert sink.values("copies") == ["a", "b", "c", "d", "e"]
 
 
-def test_s22_the_first_of_a_write_id_stands_also_against_other_rows(sink: Sink) -> None:
+def test_s22_the_first_write_of_a_write_id_is_final_even_with_other_rows(sink: Sink) -> None:
     sink.log.topic("again").create(3)
     sink.write(rows(sink.spark, 100), "again", writeId="night-1")
     sink.write(sink.spark.sql("SELECT 'other' AS value"), "again", writeId="night-1")
@@ -184,7 +184,7 @@ def test_a_write_that_partitions_were_added_under_is_refused_whole(sink: Sink) -
     assert sink.values("grown") == ["a"]
 
 
-def test_a_write_into_a_topic_that_was_made_anew_is_refused(sink: Sink) -> None:
+def test_a_write_to_a_recreated_topic_is_refused(sink: Sink) -> None:
     topic = sink.log.topic("anew")
     topic.create(2)
     writer = sink.writer("anew", "w")
@@ -278,7 +278,7 @@ def _number(path: Path) -> int:
     return int(path.name)
 
 
-def test_s22_a_stream_goes_on_from_its_checkpoint_without_gap_or_double(sink: Sink, tmp_path: Path) -> None:
+def test_s22_a_stream_continues_from_its_checkpoint_without_gap_or_duplicate(sink: Sink, tmp_path: Path) -> None:
     sink.log.topic("stream").create(4)
     files = Files(sink, tmp_path, "stream")
     sent: list[str] = []

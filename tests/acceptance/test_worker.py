@@ -141,7 +141,7 @@ def test_a_message_that_fails_too_often_is_a_dead_letter_and_can_be_redriven(log
     assert letters.list() == [] and log.counts["work/g"].dead == 1
 
 
-def test_what_the_handler_says_itself_counts(log: lakelog.Lakelog) -> None:
+def test_an_answer_of_the_handler_counts(log: lakelog.Lakelog) -> None:
     """ack, nack with a delay and a reason, fail and discard, in automatic mode; a later exception has no effect."""
     topic = made(log, 1)
     seen: defaultdict[str, list[float]] = defaultdict(list)
@@ -373,7 +373,7 @@ def test_pause_and_resume(log: lakelog.Lakelog) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_in_flight": 10}, {"prefetch": 9}])
-def test_shutdown_finishes_what_runs_and_gives_back_the_rest(
+def test_shutdown_finishes_running_handlers_and_releases_other_messages(
     log: lakelog.Lakelog, url: str, options: dict[str, int]
 ) -> None:
     """Messages whose handler has not started are released immediately, and have not failed."""
@@ -444,7 +444,7 @@ def test_two_default_workers_share_slow_messages_evenly(http_server: ThreadServe
     assert size is Size.CI or took < 12, took
 
 
-def test_what_the_server_refuses_is_raised_at_the_start(log: lakelog.Lakelog, url: str) -> None:
+def test_a_refusal_of_the_server_is_raised_at_the_start(log: lakelog.Lakelog, url: str) -> None:
     log.topic("nowhere").subscribe(print, group="g")
     with pytest.raises(TopicNotFound):
         log.start()
@@ -522,7 +522,7 @@ def test_a_message_is_acked_after_what_its_handler_returned_was_awaited(memory: 
     assert seen == ["a", "b"] and memory.counts["work/g"].acked == 2
 
 
-def test_what_a_returned_awaitable_raises_fails_the_message(memory: lakelog.Lakelog) -> None:
+def test_an_exception_of_a_returned_awaitable_fails_the_message(memory: lakelog.Lakelog) -> None:
     """So do a returned generator and a blocking delivery in the event loop."""
     topic = made(memory, 1)
 

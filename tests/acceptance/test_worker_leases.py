@@ -124,7 +124,9 @@ def test_a_keeper_that_is_killed_is_started_again(http_server: ThreadServer, tmp
         assert scene.keeper.pid != first.pid
 
 
-def test_sigterm_gives_handlers_time_and_the_second_ends_at_once(http_server: ThreadServer, tmp_path: Path) -> None:
+def test_sigterm_lets_handlers_finish_and_a_second_one_exits_immediately(
+    http_server: ThreadServer, tmp_path: Path
+) -> None:
     with Scene(http_server.url, "sleeps", tmp_path) as scene:
         os.kill(scene.process.pid, signal.SIGTERM)
         assert scene.taken_over(2 * LEASE).leases == [], "it is not given up, and its lease is kept"

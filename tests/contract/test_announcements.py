@@ -26,7 +26,7 @@ async def test_announcements_reach_every_reader_of_the_other_server(backing: Bac
         await asyncio.gather(*readers)
 
 
-async def test_what_was_not_announced_is_not_heard(backing: Backing) -> None:
+async def test_only_announced_partitions_are_received(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         quiet, loud = new_pids(2)
         heard: set[int] = set()
@@ -45,7 +45,7 @@ async def test_what_was_not_announced_is_not_heard(backing: Backing) -> None:
         assert quiet not in heard
 
 
-async def test_announcing_to_nobody_does_no_harm(backing: Backing) -> None:
+async def test_announcing_without_readers_does_no_harm(backing: Backing) -> None:
     async with backing.store() as store:
         await store.announce(new_pids(2))
         await store.announce([])
@@ -61,7 +61,7 @@ async def test_a_reader_may_go_away(backing: Backing) -> None:
         await store.announce(new_pids(1))
 
 
-async def test_the_clock_is_aware_and_does_not_stand(backing: Backing) -> None:
+async def test_the_clock_is_timezone_aware_and_advances(backing: Backing) -> None:
     async with backing.store() as store:
         first = await store.clock()
         assert first.utcoffset() is not None

@@ -22,7 +22,7 @@ from tests.contract.values import (
 )
 
 
-async def test_offsets_begin_at_zero_and_go_on(backing: Backing) -> None:
+async def test_offsets_start_at_zero_and_continue(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)
         assert [(await appended(store, plain(pid, count))).base for count in (3, 1, 5)] == [0, 3, 4]
@@ -41,7 +41,7 @@ async def test_one_append_may_hold_several_batches(backing: Backing) -> None:
         assert [each.bytes_end for each in found] == [16, 32, 48]
 
 
-async def test_answers_come_in_the_order_given(backing: Backing) -> None:
+async def test_results_are_in_the_given_order(backing: Backing) -> None:
     async with backing.store() as store:
         pids = await create(store, 6)
         random.shuffle(pids)
@@ -137,7 +137,7 @@ async def test_bytes_are_counted_over_appends(backing: Backing) -> None:
         assert (await head_of(store, pid)).total_bytes == 48
 
 
-async def test_any_bytes_come_back_as_they_were(backing: Backing) -> None:
+async def test_any_bytes_are_read_back_unchanged(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)
         append = plain(pid, 1)

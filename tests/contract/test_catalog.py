@@ -69,7 +69,7 @@ async def test_environments_of_a_project_and_of_others_are_apart(backing: Backin
         assert await one.scope_find(first, "test") is None
 
 
-async def test_a_topic_comes_back_as_it_was_created(backing: Backing) -> None:
+async def test_a_topic_is_read_back_as_it_was_created(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         topic = await one.topic_create(scope, "orders", FULL_SETTINGS, [0, 1, 0])
@@ -81,7 +81,7 @@ async def test_a_topic_comes_back_as_it_was_created(backing: Backing) -> None:
         assert await other.topic_find(scope, "others") is None
 
 
-async def test_a_name_is_taken_once(backing: Backing) -> None:
+async def test_a_name_is_used_once(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         tries = [catalog.topic_create(scope, "orders", SETTINGS, [0]) for catalog in (one, other) * 4]
@@ -189,7 +189,7 @@ async def test_a_topic_is_deleted_once(backing: Backing) -> None:
             await one.topic_alter(topic, SETTINGS, [])
 
 
-async def test_a_topic_that_was_altered_can_be_deleted_by_who_read_it_before(backing: Backing) -> None:
+async def test_an_altered_topic_can_be_deleted_with_an_earlier_version(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await one.topic_create(await new_scope(one), "orders", SETTINGS, [0])
         await other.topic_alter(topic, SETTINGS, [0])
@@ -250,7 +250,7 @@ async def test_a_token_is_found_by_its_hash(backing: Backing) -> None:
         assert await other.token_find(hash_secret(new_secret())) is None
 
 
-async def test_an_expired_token_is_found_and_says_that_it_is_over(backing: Backing) -> None:
+async def test_an_expired_token_is_found_and_marked_as_expired(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, _):
         scope, secret = await new_scope(one), new_secret()
         await one.token_create(scope, new_token(expires_at=utcnow() - timedelta(hours=1)), hash_secret(secret))

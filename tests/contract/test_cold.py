@@ -98,7 +98,7 @@ async def test_a_small_young_remainder_is_left(backing: Backing) -> None:
         assert await ranges(store, pid, 100, min_bytes=49, min_age=NO_TIME) == [(0, 9, 48)]
 
 
-async def test_ranges_go_on_behind_segments_and_across_rolls(backing: Backing) -> None:
+async def test_ranges_continue_after_segments_and_across_rolls(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await filled(store, 3, 3)
         await store.roll()
@@ -197,7 +197,7 @@ async def test_only_verified_segments_are_read(backing: Backing) -> None:
         assert await one.cold.unregister([(pid, made)]) == [False]
 
 
-async def test_what_is_in_the_newest_hot_table_is_read_there(backing: Backing) -> None:
+async def test_messages_of_the_newest_hot_table_are_read_from_it(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await filled(store, 3, 3)
         await tiered(store, pid, 6)

@@ -64,7 +64,7 @@ async def test_a_group_is_made_once_and_the_first_settings_hold(backing: Backing
 
 
 @pytest.mark.parametrize("settings", ODD)
-async def test_settings_come_back_as_they_were(backing: Backing, settings: GroupSettings) -> None:
+async def test_settings_are_read_back_unchanged(backing: Backing, settings: GroupSettings) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         await create(one, scope, settings=settings)
@@ -99,7 +99,7 @@ async def test_altering_raises_the_version_and_refuses_an_old_one(backing: Backi
             await other.groups.group_alter(replace(group, version=3), DEFAULT, frozenset())
 
 
-async def test_of_two_who_alter_one_version_one_is_refused(backing: Backing) -> None:
+async def test_one_of_two_alters_of_one_version_is_refused(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         group = await create(one, await new_scope(one))
         tries = [catalog.groups.group_alter(group, DEFAULT, frozenset()) for catalog in (one, other) * 3]
@@ -108,7 +108,7 @@ async def test_of_two_who_alter_one_version_one_is_refused(backing: Backing) -> 
         assert sum(isinstance(answer, Conflict) for answer in answers) == 5
 
 
-async def test_a_group_made_again_is_another(backing: Backing) -> None:
+async def test_a_recreated_group_shares_nothing_with_the_old_one(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
         group, topic = await create(one, scope), await new_topic(one, scope)

@@ -57,7 +57,7 @@ async def test_a_dead_letter_is_kept_as_it_was_written(backing: Backing) -> None
         )
 
 
-async def test_a_reason_that_cannot_be_stored_holds_up_nobody(backing: Backing) -> None:
+async def test_a_reason_that_cannot_be_stored_blocks_no_other_answer(backing: Backing) -> None:
     async with backing.store() as store:
         group, pids = new_group(), new_pids(2)
         odd = entry(group, pids[0], 1, dead=[letter(1, reason="a\0b\ud800c", traceback="d\0e\ud800f")])
@@ -204,7 +204,7 @@ async def test_a_refused_append_leaves_the_letters_dead(backing: Backing) -> Non
         assert isinstance(answer, Appended)
 
 
-async def test_a_redrive_goes_on_in_the_next_roll(backing: Backing) -> None:
+async def test_a_redrive_continues_in_the_next_roll(backing: Backing) -> None:
     async with backing.empty_store_pair() as (one, other):
         group, pid = new_group(), await create_one(one)
         await bury(one.groups, group, pid, letter(1), letter(2))

@@ -67,7 +67,7 @@ async def test_members_that_left_are_forgotten(backing: Backing) -> None:
         assert (await store.groups.members_read(other)).seen_ms.keys() == {"a"}
 
 
-async def test_nobody_seen_gives_the_clock_all_the_same(backing: Backing) -> None:
+async def test_heartbeats_of_no_member_still_return_the_clock(backing: Backing) -> None:
     async with backing.store() as store:
         assert abs(await store.groups.heartbeats_write([]) - time.time() * 1000) < 60_000
 

@@ -48,7 +48,7 @@ async def test_the_first_reservation_of_a_key_holds(backing: Backing, durable: b
         assert await other.reserve([later], durable=durable) == [first]
 
 
-async def test_reservations_are_answered_in_the_order_given(backing: Backing) -> None:
+async def test_reservations_are_returned_in_the_given_order(backing: Backing) -> None:
     async with backing.store() as store:
         incarnation = new_incarnation()
         old = [reservation(incarnation, partition) for partition in range(3)]
@@ -104,7 +104,7 @@ async def test_duplicate_keys_beside_new_ones_write_nothing_and_the_rest_goes_in
         assert set(answer.verdicts) == {duplicate(0, 2), duplicate(1, 1)}
 
 
-async def test_a_key_that_stands_twice_in_one_append_goes_in_once(backing: Backing) -> None:
+async def test_a_key_that_occurs_twice_in_one_append_is_stored_once(backing: Backing) -> None:
     """Two calls with one key may be in one commit; the second has no offset before the first is written."""
     async with backing.store() as store:
         pid, key = await create_one(store), new_hash()

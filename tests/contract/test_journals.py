@@ -69,7 +69,7 @@ async def test_of_two_writers_of_one_version_exactly_one_wins(backing: Backing) 
         assert await versions_of(one.groups, group, pid) == list(range(1, 21))
 
 
-async def test_a_refusal_holds_up_no_other_entry(backing: Backing) -> None:
+async def test_a_refusal_blocks_no_other_entry(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         group, pids = new_group(), new_pids(4)
         await write(one.groups, group, pids[1], [1])
@@ -137,13 +137,13 @@ async def test_a_refused_entry_leaves_no_dead_letter(backing: Backing) -> None:
         assert [(each.key.pid, each.key.offset) for each in found] == [(pids[1], 3), (pids[1], 4)]
 
 
-async def test_nothing_asked_is_nothing_answered(backing: Backing) -> None:
+async def test_an_empty_request_has_an_empty_result(backing: Backing) -> None:
     async with backing.store() as store:
         assert await store.groups.journals_read([]) == []
         assert await store.groups.journals_commit([]) == []
 
 
-async def test_a_journal_that_does_not_reach_to_the_asker_is_read_from_its_snapshot(backing: Backing) -> None:
+async def test_a_journal_that_is_behind_its_reader_is_read_from_its_snapshot(backing: Backing) -> None:
     """After a failover a caller may know more than the store; an empty result would tell it that it is up to date."""
     async with backing.store() as store:
         group, (pid,) = new_group(), new_pids(1)
@@ -151,7 +151,7 @@ async def test_a_journal_that_does_not_reach_to_the_asker_is_read_from_its_snaps
         assert await versions_of(store.groups, group, pid, 4) == [2, 3]
 
 
-async def test_who_is_far_behind_gets_a_snapshot_instead(backing: Backing) -> None:
+async def test_a_reader_far_behind_gets_a_snapshot_instead(backing: Backing) -> None:
     async with backing.store() as store:
         group, pids = new_group(), new_pids(2)
         last = JOURNAL_READ_ROWS + 2
@@ -164,7 +164,7 @@ async def test_who_is_far_behind_gets_a_snapshot_instead(backing: Backing) -> No
         assert await versions_of(store.groups, group, pids[1], 0) == list(range(1, last + 1)), "it has no snapshot"
 
 
-async def test_bodies_of_any_size_come_back(backing: Backing) -> None:
+async def test_bodies_of_any_size_are_read_back(backing: Backing) -> None:
     async with backing.store() as store:
         group, (pid,) = new_group(), new_pids(1)
         sizes = (0, 1, 3000, 9000, 3_000_000)
@@ -175,7 +175,7 @@ async def test_bodies_of_any_size_come_back(backing: Backing) -> None:
         assert [len(row.body) for row in await rows_of(store.groups, group, pid)] == list(sizes)
 
 
-async def test_the_newest_row_of_each_journal_is_told_at_once(backing: Backing) -> None:
+async def test_the_newest_row_of_each_journal_is_read_in_one_call(backing: Backing) -> None:
     async with backing.store() as store:
         group, other, pids = new_group(), new_group(), new_pids(3)
         await write(store.groups, group, pids[0], [1, 2, 3])

@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(f"{server.url}/{tmp_path.name}", server.options)
 
 
-def test_what_was_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
+def test_an_object_is_read_back(store: ObjectStore, tmp_path: Path) -> None:
     data = bytes(range(256)) * 5000
     store.put("a/b/one.bin", data)
     (tmp_path / "two").write_bytes(data[:-1])
@@ -106,7 +106,7 @@ def test_a_file_to_seek_in(store: ObjectStore) -> None:
             assert file.seek(100) == 100 and file.seek(5, 1) == 105 and file.read() == data[105:]
 
 
-def test_what_is_not_there(store: ObjectStore) -> None:
+def test_missing_objects(store: ObjectStore) -> None:
     calls = (store.get, store.size, store.open_file, lambda path: store.get_range(path, 0, 5))
     for call in calls:
         with pytest.raises(ObjectNotFound):

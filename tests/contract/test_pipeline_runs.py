@@ -39,7 +39,7 @@ async def listed(
     )
 
 
-async def test_one_of_many_that_begin_at_once_goes_on(backing: Backing) -> None:
+async def test_one_of_many_concurrent_runs_begins(backing: Backing) -> None:
     async with backing.catalog_pair() as pair:
         scope = await new_scope(pair[0])
         starts = [start() for _ in range(6)]
@@ -63,7 +63,7 @@ async def test_other_topics_pipelines_and_environments_are_not_in_the_way(backin
         assert await one.pipelines.run_end(scope, mine.run_id, RunState.DONE, {}, "") is None
 
 
-async def test_a_repeat_answers_the_same_run_also_when_it_is_over(backing: Backing) -> None:
+async def test_a_repeat_returns_the_same_run_even_after_its_end(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope, mine = await new_scope(one), start()
         first = await begin(one, scope, mine)
@@ -75,7 +75,7 @@ async def test_a_repeat_answers_the_same_run_also_when_it_is_over(backing: Backi
             await begin(one, await new_scope(one), mine)
 
 
-async def test_a_run_that_reports_goes_on_and_shows_how_far_it_is(backing: Backing) -> None:
+async def test_a_run_that_reports_continues_and_shows_its_progress(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope, mine = await new_scope(one), start()
         first = await begin(one, scope, mine)
@@ -98,7 +98,7 @@ async def test_a_run_ends_once(backing: Backing) -> None:
         assert (await begin(other, scope, following)).run_id == following.run_id
 
 
-async def test_a_run_not_heard_of_is_lost_and_does_not_come_back(backing: Backing) -> None:
+async def test_a_run_without_reports_is_lost_permanently(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope, dead, heir = await new_scope(one), start(), start()
         await begin(one, scope, dead)

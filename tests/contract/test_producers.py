@@ -134,7 +134,7 @@ async def test_duplicates_beside_new_runs_write_nothing_and_the_rest_goes_in_aga
         assert (await head_of(store, pid)).next_offset == 6
 
 
-async def test_a_run_that_stands_twice_in_one_append_goes_in_once(backing: Backing) -> None:
+async def test_a_batch_that_occurs_twice_in_one_append_is_stored_once(backing: Backing) -> None:
     """A retry may overtake its first attempt; the second has no offset before the first is written."""
     async with backing.store() as store:
         pid, producer = await create_one(store), new_producer()
@@ -155,7 +155,7 @@ async def test_a_run_may_share_its_append_with_messages_that_are_not_numbered(ba
         assert list(answer.verdicts) == [sequenced(0, Verdict.DUPLICATE, 2)]
 
 
-async def test_a_sequence_goes_on_when_the_epoch_is_raised(backing: Backing) -> None:
+async def test_a_sequence_continues_when_the_epoch_increases(backing: Backing) -> None:
     """Otherwise a batch of unknown outcome, repeated after partitions were added, would be stored twice."""
     async with backing.store_pair() as (one, other):
         pid, producer = await create_one(one), new_producer()

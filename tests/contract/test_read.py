@@ -95,7 +95,7 @@ async def test_an_offset_out_of_range_says_the_range(backing: Backing, offset: i
         assert (caught.value.subject["log_start"], caught.value.subject["high_watermark"]) == (15, 40)
 
 
-async def test_a_batch_that_the_log_start_cuts_is_handed_out_whole(backing: Backing) -> None:
+async def test_a_batch_that_the_log_start_cuts_is_returned_whole(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await tens(store)
         await store.log_start_raise([(pid, 15)])
@@ -179,7 +179,7 @@ async def test_many_reads_at_once_answer_what_each_would(backing: Backing) -> No
         assert await store.read_many([], **limits) == []
 
 
-async def test_the_times_of_many_messages_are_told_at_once(backing: Backing) -> None:
+async def test_the_times_of_many_messages_are_read_in_one_call(backing: Backing) -> None:
     """Results are in the requested order, also several for one partition; unknown if there is no message, or if
     retention removed it.
     """

@@ -24,7 +24,7 @@ from tests.contract.values import (
 )
 
 
-async def test_raising_the_log_start_counts_what_went_out_of_reach(backing: Backing) -> None:
+async def test_raising_the_log_start_counts_removed_messages(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         pid = await create_one(one)
         await appended(one, plain(pid, 10))
@@ -53,7 +53,7 @@ async def test_the_log_start_never_passes_the_next_offset(backing: Backing) -> N
         assert (head.log_start, head.next_offset) == (10, 10)
 
 
-async def test_offsets_go_on_after_a_purge(backing: Backing) -> None:
+async def test_offsets_continue_after_a_purge(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)
         await appended(store, plain(pid, 10))
@@ -86,7 +86,7 @@ async def test_messages_are_counted_once_by_concurrent_callers(backing: Backing)
         assert (head.log_start, head.next_offset) == (100, 101)
 
 
-async def test_after_a_trim_everything_goes_on(backing: Backing) -> None:
+async def test_everything_continues_after_a_trim(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         pid, producer, key = await create_one(one), new_producer(), new_hash()
         for sequence in range(3):

@@ -134,7 +134,7 @@ async def test_the_active_hot_table_is_never_dropped(backing: Backing) -> None:
         assert (await appended(one, plain(pid, 1))).base == 5
 
 
-async def test_offsets_go_on_after_everything_was_purged_and_dropped(backing: Backing) -> None:
+async def test_offsets_continue_after_everything_was_purged_and_dropped(backing: Backing) -> None:
     async with backing.empty_store_pair() as (one, other):
         pid, producer = await create_one(one), new_producer()
         await appended(one, numbered(pid, run(producer, 0, count=5)))

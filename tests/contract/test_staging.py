@@ -60,7 +60,7 @@ async def new_topic(catalog: Catalog) -> Topic:
     return await catalog.topic_create(scope, "orders", TopicSettings(), [0, 0])
 
 
-async def test_what_is_staged_is_not_in_the_log(backing: Backing) -> None:
+async def test_staged_messages_are_not_in_the_log(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         pid = await create_one(one)
         await one.staging.stage([staged(pid, 0), staged(pid, 1)])
@@ -111,7 +111,7 @@ async def test_s20_promoting_twice_is_promoting_once(backing: Backing) -> None:
         assert await one.staging.staged_pids(pid >> PARTITION_BITS, "w") == []
 
 
-async def test_what_other_attempts_staged_is_removed(backing: Backing) -> None:
+async def test_messages_of_other_attempts_are_removed(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)
         winner, loser, other_write = staged(pid), staged(pid, attempt="b"), staged(pid, write="x", attempt="a")
@@ -123,7 +123,7 @@ async def test_what_other_attempts_staged_is_removed(backing: Backing) -> None:
         assert await log_of(store, pid) == payloads([winner, other_write])
 
 
-async def test_a_decision_for_nobody_removes_everything(backing: Backing) -> None:
+async def test_a_decision_without_attempts_removes_everything(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)
         await store.staging.stage([staged(pid)])
@@ -132,7 +132,7 @@ async def test_a_decision_for_nobody_removes_everything(backing: Backing) -> Non
         assert (await head_of(store, pid)).next_offset == 0
 
 
-async def test_what_was_staged_before_a_roll_is_promoted_behind_it(backing: Backing) -> None:
+async def test_messages_staged_before_a_roll_are_promoted_after_it(backing: Backing) -> None:
     async with backing.empty_store_pair() as (one, other):
         pid = await create_one(one)
         old = staged(pid, 0)
@@ -162,7 +162,7 @@ async def test_one_that_slept_through_rolls_and_drops_can_stage(backing: Backing
         assert (await one.staging.promote(pid, "w", ["a"])).count == 2
 
 
-async def test_promoting_goes_on_after_the_epoch_was_raised(backing: Backing) -> None:
+async def test_promoting_continues_after_the_epoch_increased(backing: Backing) -> None:
     """The decision is final; the epoch of the head is written, because epochs never decrease within a partition."""
     async with backing.store() as store:
         pid = await create_one(store)
@@ -247,7 +247,7 @@ async def test_marks_are_forgotten_after_their_time(backing: Backing) -> None:
         assert await store.staging.promoted_trim(timedelta(seconds=-1)) == 1
 
 
-async def test_s20_the_first_decision_stands(backing: Backing) -> None:
+async def test_s20_the_first_decision_is_final(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await new_topic(one)
         choices = [decided(topic, "w", f"a{number}", count=number) for number in range(6)]
@@ -273,7 +273,7 @@ async def test_nothing_is_decided_for_a_topic_that_changed(backing: Backing) -> 
         assert await other.writes.decide(decided(topic, "x", "a"), altered.epoch) is None
 
 
-async def test_nobody_wins_a_write_that_was_given_up(backing: Backing) -> None:
+async def test_a_write_that_was_given_up_cannot_be_decided(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await new_topic(one)
         nobody = await one.writes.abandon(topic.incarnation, "w")

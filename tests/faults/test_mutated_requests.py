@@ -253,7 +253,7 @@ class Caller:
 
 
 @pytest.mark.timeout(900)
-def test_garbage_is_refused_and_harms_nobody(cluster: Cluster, size: Size) -> None:
+def test_garbage_is_refused_and_affects_no_other_caller(cluster: Cluster, size: Size) -> None:
     with Fleet(cluster, servers=1, authenticate=True) as fleet, closing(Caller(fleet)) as caller:
         fleet.create_topic("fuzzed", 4)
         mutator = Mutator(seed=1)

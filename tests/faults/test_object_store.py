@@ -59,7 +59,7 @@ def _sealed(store: ObjectStore, batch: pa.RecordBatch) -> Segment:
     return segment
 
 
-def test_errors_of_the_server_are_mended(store: ObjectStore, proxy: S3FaultProxy) -> None:
+def test_errors_of_the_server_are_retried(store: ObjectStore, proxy: S3FaultProxy) -> None:
     proxy.faults = S3Faults(refused=0.3)
     for number in range(20):
         store.put(f"a/{number}", b"%d" % number)
@@ -87,7 +87,9 @@ def test_a_put_that_was_stored_and_not_answered_is_a_success_s21(
     assert direct.get("a/one") == b"mine" * 1000
 
 
-def test_somebody_elses_object_stays_a_conflict(store: ObjectStore, direct: ObjectStore, proxy: S3FaultProxy) -> None:
+def test_an_object_of_another_writer_stays_a_conflict(
+    store: ObjectStore, direct: ObjectStore, proxy: S3FaultProxy
+) -> None:
     direct.put("a/one", b"them" * 1000)
     proxy.faults = S3Faults(lost=1, methods=("PUT",), times=1)
     with pytest.raises(Conflict):
@@ -96,7 +98,9 @@ def test_somebody_elses_object_stays_a_conflict(store: ObjectStore, direct: Obje
 
 
 @pytest.mark.parametrize("kind", ["truncated", "shortened", "flipped"])
-def test_our_own_object_read_back_damaged_is_no_conflict(store: ObjectStore, proxy: S3FaultProxy, kind: str) -> None:
+def test_an_own_object_that_reads_back_damaged_is_not_a_conflict(
+    store: ObjectStore, proxy: S3FaultProxy, kind: str
+) -> None:
     store.put("a/one", b"mine" * 1000)
     proxy.faults = _faults(kind, 1, times=1)
     store.put("a/one", b"mine" * 1000)
@@ -116,9 +120,7 @@ def test_a_put_that_is_never_answered_says_that_it_may_be_there(
 
 @pytest.mark.parametrize("times", [1, None])
 @pytest.mark.parametrize("kind", ["truncated", "shortened"])
-def test_a_short_range_is_never_handed_out(
-    store: ObjectStore, proxy: S3FaultProxy, kind: str, times: int | None
-) -> None:
+def test_a_short_range_is_never_returned(store: ObjectStore, proxy: S3FaultProxy, kind: str, times: int | None) -> None:
     data = bytes(range(250)) * 400
     store.put("a/one", data)
     proxy.faults = _faults(kind, 1, times=times)
@@ -130,7 +132,7 @@ def test_a_short_range_is_never_handed_out(
     assert proxy.happened[kind]
 
 
-def test_a_body_that_breaks_off_is_never_handed_out(store: ObjectStore, proxy: S3FaultProxy) -> None:
+def test_a_truncated_body_is_never_returned(store: ObjectStore, proxy: S3FaultProxy) -> None:
     data = bytes(range(250)) * 4000
     store.put("a/one", data)
     proxy.faults = S3Faults(truncated=1, times=2)

@@ -221,7 +221,7 @@ def owners(members: Sequence[Member]) -> dict[int, str]:
     return {partition: member.name for member in members for partition in member.assigned}
 
 
-def test_join_leave_and_death_are_settled_quickly_and_disturb_nobody_else(cluster: Cluster, size: Size) -> None:
+def test_join_leave_and_death_rebalance_quickly_and_affect_no_other_member(cluster: Cluster, size: Size) -> None:
     """S17, S18: balanced 1.5 s after a join, a leave and an eviction; unaffected partitions never pause a second."""
     partitions, session_ms = size.pick(ci=90, full=900), size.pick(ci=5000, full=2000)
 

@@ -58,7 +58,7 @@ class Load:
 
 
 @pytest.mark.timeout(600)
-async def test_publishing_does_not_notice_rolls_and_held_tables(database: str, size: Size) -> None:
+async def test_rolls_and_held_tables_do_not_slow_down_publishing(database: str, size: Size) -> None:
     """An idle transaction has read every hot table, so that no drop gets its lock; p99 stays within twice."""
     rounds = size.pick(ci=3, full=10)
     await migrate(database)

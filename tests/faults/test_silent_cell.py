@@ -75,7 +75,7 @@ class Handled:
 
 
 @pytest.mark.timeout(300)
-async def test_a_worker_goes_on_with_the_cells_that_answer(
+async def test_a_worker_continues_with_responsive_cells(
     url: str, second_database: str, second_cluster: Cluster, size: Size
 ) -> None:
     """All published messages are delivered when it recovers (L1)."""

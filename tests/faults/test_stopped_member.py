@@ -29,7 +29,7 @@ LEASE_MS, SESSION_MS = 1000, 3000
 JOURNALS = "select group_id, pid, version, body from lakelog.journal order by 1, 2, 3"
 
 
-def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_late_answers_of_a_stopped_member_are_refused_and_change_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """S9, S17."""
     folder = tmp_path / "history"
     folder.mkdir()
@@ -70,9 +70,7 @@ def test_what_a_stopped_member_says_late_is_refused_and_changes_nothing(cluster:
     assert_leases_valid(lease_history(folder, truth))
 
 
-def test_what_is_said_after_the_leases_end_is_refused_though_nobody_else_has_the_messages(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_answers_after_the_end_of_the_lease_are_refused_without_another_owner(cluster: Cluster, tmp_path: Path) -> None:
     """S9: the end of a lease is a time, not the next owner."""
     folder = tmp_path / "history"
     folder.mkdir()

@@ -82,7 +82,7 @@ async def test_a_drop_gives_way_to_a_reader_and_comes_back(database: str) -> Non
         await store.close()
 
 
-async def test_announcements_go_on_after_their_connection_was_ended(database: str) -> None:
+async def test_announcements_continue_after_their_connection_was_closed(database: str) -> None:
     await migrate(database)
     listening, telling = await open_store(database), await open_store(database)
     heard: asyncio.Queue[set[int]] = asyncio.Queue()
@@ -126,7 +126,7 @@ async def test_weak_settings_are_named(cluster: Cluster, database: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_callers_who_give_up_while_postgresql_is_killed_harm_nobody_else() -> None:
+async def test_cancelled_calls_during_a_kill_of_postgresql_affect_no_others() -> None:
     """A connection that breaks while it is released is dropped, and never used by two callers."""
     with Cluster() as own:
         url = own.create_database()

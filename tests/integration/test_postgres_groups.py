@@ -80,7 +80,7 @@ async def lose_answers(cluster: Cluster, database: str) -> None:
         await store.close()
 
 
-def test_after_a_lost_answer_the_store_tells_what_was_written(cluster: Cluster, database: str) -> None:
+def test_after_a_lost_response_the_store_returns_what_was_written(cluster: Cluster, database: str) -> None:
     """S9, S14: the row, its dead letter and a redrive are stored once, and a repeat reports that."""
     asyncio.run(lose_answers(cluster, database))
     with warnings.catch_warnings():
@@ -105,7 +105,7 @@ async def test_a_writer_waits_for_another_of_the_same_version(database: str, oth
         await other.close()
 
 
-async def test_who_waited_beyond_the_bound_is_too_late(database: str) -> None:
+async def test_a_row_after_its_time_limit_is_refused(database: str) -> None:
     """S8: the clock is read when the row is written, not when the call begins."""
     async with opened(database) as (store, admin), asyncio.timeout(20):
         other = await asyncpg.connect(database)

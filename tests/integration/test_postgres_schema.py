@@ -181,7 +181,7 @@ async def test_a_server_of_the_version_before_tracebacks_writes_dead_letters_wit
     assert (written, found.reason, found.traceback) == ([0], "boom", None)
 
 
-async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database: str) -> None:
+async def test_remains_of_large_snapshots_are_vacuumed_early(database: str) -> None:
     """The journal's own threshold is for rows; PostgreSQL stores large values in chunks of 2 KiB beside them."""
     await migrate(database)
     options = (
@@ -203,7 +203,7 @@ async def test_what_large_snapshots_leave_is_vacuumed_before_it_is_much(database
         ("staging.promoted_trim", [], ["promoted"]),
     ],
 )
-async def test_what_is_old_is_found_without_reading_everything(
+async def test_old_rows_are_found_without_reading_all_rows(
     database: str, statement: str, given: list[object], tables: list[str]
 ) -> None:
     """Every server runs it every few seconds, and a day has many keys."""

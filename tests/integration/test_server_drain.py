@@ -63,7 +63,7 @@ def test_sigterm_lets_running_calls_finish() -> None:
     assert (ready.status_code, ready.json()["status"], ready.headers["connection"]) == (503, "draining", "close")
 
 
-def test_a_call_that_does_not_end_is_given_up_in_time() -> None:
+def test_a_call_that_does_not_end_times_out() -> None:
     with running(drain_seconds=2) as server:
         head = (
             f"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
@@ -189,7 +189,7 @@ def test_a_dangerous_server_does_not_start(settings: dict[str, object], reason: 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_port_in_use_is_told(workers: int) -> None:
+def test_a_port_in_use_is_reported(workers: int) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         ended = _start(port=port, workers=workers)

@@ -137,7 +137,7 @@ async def test_a_long_poll_wakes_up(server: Running) -> None:
         assert {message["value"] for message in (await poll).json()["messages"]} == {"wake"}
 
 
-def test_what_is_not_http_is_a_problem(server: Running) -> None:
+def test_a_request_that_is_not_http_is_a_problem(server: Running) -> None:
     reply = _exchange(server, b"NONSENSE\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in reply

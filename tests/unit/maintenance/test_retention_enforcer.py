@@ -23,7 +23,7 @@ async def kept(engine: Engine, scope: Scope, retention: Retention, name: str = "
     await engine.topics.create(scope, name, partitions, TopicSettings(retention=retention))
 
 
-async def test_by_count_exactly_so_many_stay_per_partition() -> None:
+async def test_retention_by_count_keeps_exactly_that_number_per_partition() -> None:
     async with one_engine(WatchedStore(), WatchedStore()) as (engine, scope):
         await kept(engine, scope, Retention(max_count=7), partitions=3)
         await publish(engine, scope, "orders", *(text(str(n), partition=0) for n in range(20)))

@@ -99,7 +99,7 @@ async def test_bad_queries_are_told_why(query: str) -> None:
     assert (reply.status, reply.json["code"]) == (422, "invalid_request")
 
 
-async def test_what_is_not_there() -> None:
+async def test_missing_objects() -> None:
     async with world() as made:
         await _fill(made, 1)
         partition = await made.fetch("orders", 4)
