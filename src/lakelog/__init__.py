@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from lakelog.client._sync.topic import Topic
     from lakelog.client.connecting.connect import connect, connect_async
     from lakelog.client.reading.messages import ReceivedMessage
-    from lakelog.client.values import FetchResult, Outgoing, PartitionInfo, Purged, Run, TopicInfo
+    from lakelog.client.values import FetchResult, Outgoing, Run
     from lakelog.errors import LakelogError
     from lakelog.model.group import Exponential, Fixed, Order
     from lakelog.model.message import Message
     from lakelog.model.position import Receipt
     from lakelog.model.topic import Retention
+    from lakelog.model.topic_info import PartitionInfo, Purged, TopicInfo
 
 __all__ = [
     "AsyncDelivery",
@@ -68,15 +69,15 @@ _HOMES = {
     "Message": "lakelog.model.message",
     "Order": "lakelog.model.group",
     "Outgoing": "lakelog.client.values",
-    "PartitionInfo": "lakelog.client.values",
+    "PartitionInfo": "lakelog.model.topic_info",
     "Producer": "lakelog.client._sync.producer",
-    "Purged": "lakelog.client.values",
+    "Purged": "lakelog.model.topic_info",
     "ReceivedMessage": "lakelog.client.reading.messages",
     "Receipt": "lakelog.model.position",
     "Retention": "lakelog.model.topic",
     "Run": "lakelog.client.values",
     "Topic": "lakelog.client._sync.topic",
-    "TopicInfo": "lakelog.client.values",
+    "TopicInfo": "lakelog.model.topic_info",
     "connect": "lakelog.client.connecting.connect",
     "connect_async": "lakelog.client.connecting.connect",
 }

@@ -24,7 +24,7 @@ from lakelog.cli.units import (
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from lakelog.client.values import PartitionInfo, TopicInfo
+    from lakelog.model.topic_info import PartitionInfo, TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter, delete and purge topics.")
 

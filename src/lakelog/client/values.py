@@ -5,80 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
-
-from lakelog.model.topic import Retention
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.wire.frames import FetchFrame
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInfo:
-    """How far a partition reaches.
-
-    Attributes:
-        partition: The number of the partition, from 0.
-        log_start: The offset of the oldest message.
-        high_watermark: The offset of the next message to be published.
-        bytes: Stored bytes, compressed.
-        appended_at: When the newest message was appended; None if there never was one.
-    """
-
-    partition: int
-    log_start: int
-    high_watermark: int
-    bytes: int
-    appended_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicInfo:
-    """The description of a topic.
-
-    Attributes:
-        name: The name of the topic.
-        incarnation: A number that a topic made again under the same name does not share. Message ids begin with it.
-        partitions: The number of partitions.
-        epoch: Counts changes of the number of partitions.
-        retention: Which messages are kept.
-        key_field: The field of JSON values that is the key of a message without one, or None.
-        idempotency_memory: How long idempotency keys are remembered.
-        tags: Texts for people.
-        metadata: Text by name, for people.
-        created_at: When the topic was created, in UTC.
-        partition_list: How far each partition reaches. Empty in lists of topics.
-        now: The database's time at the description, in UTC. None in lists of topics.
-    """
-
-    name: str
-    incarnation: int = field(repr=False)
-    partitions: int
-    epoch: int = field(repr=False)
-    retention: Retention
-    key_field: str | None
-    idempotency_memory: timedelta = field(repr=False)
-    tags: tuple[str, ...] = field(repr=False)
-    metadata: Mapping[str, str] = field(repr=False)
-    created_at: datetime = field(repr=False)
-    partition_list: tuple[PartitionInfo, ...] = field(default=(), repr=False)
-    now: datetime | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purged:
-    """The result of a purge.
-
-    Attributes:
-        removed: How many messages were removed.
-        partitions: How far each partition reaches now.
-    """
-
-    removed: int
-    partitions: tuple[PartitionInfo, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +95,3 @@ class FetchWish:
     limit: int = 1000
     max_bytes: int | None = None
     wait_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicChange:
-    """What to change of a topic; None stays as it is."""
-
-    partitions: int | None = None
-    retention: Retention | None = None
-    key_field: str | None = None
-    drop_key_field: bool = False
-    idempotency_memory: timedelta | None = None
-    tags: tuple[str, ...] | None = None
-    metadata: Mapping[str, Any] | None = None

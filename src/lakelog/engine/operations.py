@@ -7,23 +7,70 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec import UNSET
+
 from lakelog.engine.callers import Caller as Caller
 from lakelog.engine.callers import Verbs as Verbs
 from lakelog.engine.engine import Engine
 from lakelog.engine.group_operations import bind_groups
+from lakelog.engine.log.topic_info import partition_infos, topic_info
 from lakelog.model import lake as model_lake
 from lakelog.model import pipeline as model_pipeline
-from lakelog.wire.operations import lake, pipelines, writes
+from lakelog.model.topic_info import (
+    AlterTopicRequest,
+    CreateTopicRequest,
+    Purged,
+    TopicInfo,
+    TopicPage,
+    TopicQuery,
+    TopicRequest,
+)
+from lakelog.wire.operations import lake, pipelines, topics, writes
 
 
 def bind(engine: Engine) -> Verbs:
     """Return all operations of the table that have a request, bound to this engine."""
     verbs = Verbs()
+    _bind_topics(verbs, engine)
     bind_groups(verbs, engine)
     _bind_lake(verbs, engine)
     _bind_segments(verbs, engine)
     _bind_pipelines(verbs, engine)
     return verbs
+
+
+def _bind_topics(verbs: Verbs, engine: Engine) -> None:
+    async def create(caller: Caller, asked: CreateTopicRequest) -> TopicInfo:
+        topic = await engine.topics.create(
+            caller.scope, asked.topic, asked.partitions, asked.settings, if_missing=asked.if_missing
+        )
+        return topic_info(topic)
+
+    async def page(caller: Caller, asked: TopicQuery) -> TopicPage:
+        found = await engine.topics.list(caller.scope, after=asked.after or "", limit=asked.limit)
+        following = found[-1].name if len(found) == asked.limit else None
+        return TopicPage(topics=[topic_info(topic) for topic in found], next=following)
+
+    async def describe(caller: Caller, asked: TopicRequest) -> TopicInfo:
+        found = await engine.topics.describe(caller.scope, asked.topic)
+        return topic_info(found.topic, found.heads, found.now)
+
+    async def alter(caller: Caller, asked: AlterTopicRequest) -> TopicInfo:
+        partitions = None if asked.partitions is UNSET else asked.partitions
+        return topic_info(
+            await engine.topics.alter(caller.scope, asked.topic, partitions=partitions, change=asked.changed)
+        )
+
+    async def purge(caller: Caller, asked: TopicRequest) -> Purged:
+        found = await engine.topics.purge(caller.scope, asked.topic)
+        return Purged(removed=found.removed, partitions=partition_infos(found.described.heads))
+
+    verbs.bind(topics.CREATE_TOPIC, create)
+    verbs.bind(topics.LIST_TOPICS, page)
+    verbs.bind(topics.DESCRIBE_TOPIC, describe)
+    verbs.bind(topics.ALTER_TOPIC, alter)
+    verbs.bind(topics.DELETE_TOPIC, lambda caller, asked: engine.topics.delete(caller.scope, asked.topic))
+    verbs.bind(topics.PURGE_TOPIC, purge)
 
 
 def _bind_lake(verbs: Verbs, engine: Engine) -> None:

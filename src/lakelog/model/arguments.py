@@ -47,11 +47,13 @@ def check_positive_seconds(name: str, value: Any) -> float:
     raise refusal(name, "seconds or a timedelta, above zero", value)
 
 
-def check_duration(name: str, value: Any, least: timedelta) -> timedelta:
-    """Return a timedelta of at least `least`."""
+def check_duration(name: str, value: Any, least: timedelta, most: timedelta = timedelta.max) -> timedelta:
+    """Return a timedelta from `least` to `most`."""
     if isinstance(value, timedelta):
-        if value >= least:
+        if least <= value <= most:
             return value
+        if value > most:
+            raise InvalidRequest(f"`{name}` must be at most {most.days} days, not {value.days} days.")
         raise InvalidRequest(f"`{name}` must be at least {least.total_seconds():g} s, not {value.total_seconds():g} s.")
     hint = f" Write timedelta(seconds={value})." if _is_number(value) and value >= least.total_seconds() else ""
     raise InvalidRequest(f"`{name}` must be a timedelta of at least {least.total_seconds():g} s, not {value!r}.{hint}")

@@ -19,3 +19,7 @@ MAX_EXPIRES_MS = 7900 * 365 * 86_400_000
 MAX_FETCH_BYTES = 16 << 20
 MAX_OWNER_BYTES = 200
 """The longest id of an owner, a member or a request, in UTF-8."""
+MAX_FIELD_LENGTH = 1024
+"""Characters of the name of a key field."""
+MAX_DURATION_MS = 100 * 365 * 86_400_000
+"""The longest duration in the settings of a topic: 100 years."""

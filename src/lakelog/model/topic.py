@@ -1,4 +1,4 @@
-"""Topics: settings, and what the catalog knows about one."""
+"""Topics: their settings, and the record of one in the catalog. `topic_info` has what callers send and receive."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_duration, check_text, check_texts, check_whole
-from lakelog.model.limits import MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
+from lakelog.model.limits import MAX_DURATION_MS, MAX_FIELD_LENGTH, MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
 from lakelog.model.message import partition_id
 
 IDEMPOTENCY_SLOTS = 1024
+IDEMPOTENCY_MEMORY = timedelta(hours=24)
+"""How long a topic remembers idempotency keys by default."""
+_LONGEST = timedelta(milliseconds=MAX_DURATION_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.max_age is not None:
-            check_duration("max_age", self.max_age, timedelta(milliseconds=1))
+            check_duration("max_age", self.max_age, timedelta(milliseconds=1), _LONGEST)
         if self.max_count is not None:
             check_whole("max_count", self.max_count, 1)
         if self.max_bytes is not None:
@@ -39,11 +42,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What a topic's owner chooses, and may change later."""
+    """The settings of a topic, which can be changed later."""
 
     retention: Retention = field(default_factory=Retention)
     key_field: str | None = None
-    idempotency_memory: timedelta = timedelta(hours=24)
+    idempotency_memory: timedelta = IDEMPOTENCY_MEMORY
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
@@ -51,19 +54,21 @@ class TopicSettings:
 
     def __post_init__(self) -> None:
         if self.key_field is not None:
-            check_text("key_field", self.key_field)
+            _check_storable("key_field", check_text("key_field", self.key_field))
         tags = [len(tag) for tag in check_tags(self.tags)]
         if len(tags) > MAX_TAGS or any(not 0 < length <= 120 for length in tags):
             raise InvalidRequest(f"A topic has at most {MAX_TAGS} tags of 1 to 120 characters.")
+        _check_storable("tags", *self.tags)
         check_texts("metadata", self.metadata)
+        _check_storable("metadata", *self.metadata, *self.metadata.values(), longest=MAX_METADATA_BYTES)
         if sum(len(name) + len(text) for name, text in self.metadata.items()) > MAX_METADATA_BYTES:
             raise InvalidRequest(f"A topic's metadata is at most {MAX_METADATA_BYTES} bytes.")
-        check_duration("idempotency_memory", self.idempotency_memory, timedelta(minutes=1))
+        check_memory(self.idempotency_memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Whose things are meant: one environment of one project. Comes from the token, never from the path alone."""
+    """One environment of one project. It comes from the token of a call, never from its path."""
 
     project: str
     environment: str
@@ -72,7 +77,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic in the catalog. `cells[n]` is the cell that holds partition n; that is the directory."""
+    """A topic in the catalog. `cells[n]` is the cell that holds partition n: this is the directory."""
 
     incarnation: int
     scope: Scope
@@ -85,20 +90,22 @@ class Topic:
 
     @property
     def partitions(self) -> int:
+        """Return the number of partitions."""
         return len(self.cells)
 
     def pid(self, partition: int) -> int:
+        """Return the id of a partition."""
         return partition_id(self.incarnation, partition)
 
     def pids_by_cell(self) -> dict[int, list[int]]:
-        """Which of its partitions each cell holds."""
+        """Return the ids of the partitions that each cell holds."""
         found: dict[int, list[int]] = {}
         for partition, cell in enumerate(self.cells):
             found.setdefault(cell, []).append(self.pid(partition))
         return found
 
     def slot_cell(self, key_hash: bytes) -> int:
-        """The home cell of an idempotency key. It never moves, also when partitions are added."""
+        """Return the home cell of an idempotency key. It never moves, also when partitions are added."""
         slot = int.from_bytes(key_hash[:2], "big") % IDEMPOTENCY_SLOTS
         return self.slot_cells[slot % len(self.slot_cells)]
 
@@ -110,6 +117,17 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(check_text("tags", tag) for tag in tags)
 
 
+def check_memory(duration: timedelta) -> timedelta:
+    """Return the duration if a topic may remember idempotency keys for it."""
+    return check_duration("idempotency_memory", duration, timedelta(minutes=1), _LONGEST)
+
+
 def check_partitions(count: int) -> int:
     """Return the count if a topic may have that many partitions."""
     return check_whole("partitions", count, 1, MAX_PARTITIONS)
+
+
+def _check_storable(name: str, *texts: str, longest: int = MAX_FIELD_LENGTH) -> None:
+    # PostgreSQL cannot store the character 0 in a text.
+    if any("\0" in text or len(text) > longest for text in texts):
+        raise InvalidRequest(f"`{name}` has the character 0, or more than {longest} characters.")

@@ -20,7 +20,6 @@ from lakelog.server.publishing import Publishing
 from lakelog.server.pushing import Pushing
 from lakelog.server.staging import Staging
 from lakelog.server.streams import Streams
-from lakelog.server.topics import TopicRoutes
 from lakelog.wire.operations import OPERATIONS
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -31,25 +30,12 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes |
     verbs = bind(engine)
     return {
         **{each.name: Dispatch(each, verbs, drain, homes) for each in OPERATIONS if verbs.has(each)},
-        **_topic_handlers(engine, drain, metrics),
+        "publish": Publishing(engine, metrics).publish,
+        "fetch": Fetching(engine, drain, metrics).fetch,
         **_consuming_handlers(engine, drain, metrics, homes),
         **_group_handlers(engine, homes),
         **_dead_letter_handlers(engine),
         "stage": Staging(engine, metrics).stage,
-    }
-
-
-def _topic_handlers(engine: Engine, drain: Drain, metrics: Metrics) -> dict[str, Handler]:
-    topics = TopicRoutes(engine)
-    return {
-        "publish": Publishing(engine, metrics).publish,
-        "fetch": Fetching(engine, drain, metrics).fetch,
-        "create_topic": topics.create,
-        "list_topics": topics.list,
-        "describe_topic": topics.describe,
-        "alter_topic": topics.alter,
-        "delete_topic": topics.delete,
-        "purge_topic": topics.purge,
     }
 
 

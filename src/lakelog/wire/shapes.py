@@ -13,11 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from lakelog.model import limits
-
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=120)]
-Positive = Annotated[int, Meta(ge=1, le=2**62)]
-Natural = Annotated[int, Meta(ge=0, le=2**62)]
-PartitionCount = Annotated[int, Meta(ge=1, le=limits.MAX_PARTITIONS)]
+from lakelog.model.structs import Natural, Positive
 
 
 class BodyShape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -26,73 +22,6 @@ class BodyShape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
 
 class ReplyShape(Struct, frozen=True, kw_only=True):
     """An answer: clients ignore fields that they do not know."""
-
-
-class RetentionShape(BodyShape, frozen=True, kw_only=True):
-    max_age_ms: Positive | None = None
-    max_count: Positive | None = None
-    max_bytes: Positive | None = None
-
-
-class TopicCreate(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/topics"""
-
-    name: Name
-    partitions: PartitionCount = 1
-    retention: RetentionShape = RetentionShape()
-    key_field: str | None = None
-    idempotency_memory_ms: Positive = 24 * 3600 * 1000
-    tags: list[str] = []
-    metadata: dict[str, str] = {}
-    if_missing: bool = False
-
-
-class TopicAlter(BodyShape, frozen=True, kw_only=True):
-    """PATCH /v1/topics/{topic}: what is left out stays."""
-
-    partitions: PartitionCount | UnsetType = UNSET
-    retention: RetentionShape | UnsetType = UNSET
-    key_field: str | UnsetType | None = UNSET
-    idempotency_memory_ms: Positive | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-    metadata: dict[str, str] | UnsetType = UNSET
-
-
-class PartitionShape(ReplyShape, frozen=True, kw_only=True):
-    partition: int
-    log_start: int
-    high_watermark: int
-    bytes: int
-    appended_at: datetime | None = None
-
-
-class TopicShape(ReplyShape, frozen=True, kw_only=True):
-    """A topic as it is described. `partition_list`, and `now` of the database, only where it alone is asked for."""
-
-    name: str
-    incarnation: int
-    partitions: int
-    epoch: int
-    retention: RetentionShape
-    key_field: str | None
-    idempotency_memory_ms: int
-    tags: list[str]
-    metadata: dict[str, str]
-    created_at: datetime
-    partition_list: list[PartitionShape] | None = None
-    now: datetime | None = None
-
-
-class TopicList(ReplyShape, frozen=True, kw_only=True):
-    topics: list[TopicShape]
-    next: str | None = None
-
-
-class Purged(ReplyShape, frozen=True, kw_only=True):
-    """POST /v1/topics/{topic}/purge"""
-
-    removed: int
-    partitions: list[PartitionShape]
 
 
 class MessageShape(BodyShape, frozen=True, kw_only=True):

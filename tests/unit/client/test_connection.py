@@ -28,6 +28,8 @@ from lakelog.errors import (
     TopicNotFound,
     Unavailable,
 )
+from lakelog.model.topic_info import TopicQuery, TopicRequest
+from lakelog.wire.operations.topics import DELETE_TOPIC, LIST_TOPICS
 from tests.kit.ports import free_port
 from tests.kit.waiting import eventually
 
@@ -218,10 +220,10 @@ async def test_problems_become_errors(answer: bytes, kind: type[LakelogError] | 
     with scripted(answer) as script:
         transport = AsyncHttpTransport(servers_of(f"http://127.0.0.1:{script.port}"), "secret")
         if kind is None:
-            await transport.delete_topic("t", 5.0)
+            await transport.call(DELETE_TOPIC, TopicRequest(topic="t"), 5.0)
         else:
             with pytest.raises(kind) as caught:
-                await transport.delete_topic("t", 5.0)
+                await transport.call(DELETE_TOPIC, TopicRequest(topic="t"), 5.0)
             assert type(caught.value) is kind
             if kind is Overloaded:
                 assert caught.value.subject["retry_after"] == 3
@@ -254,7 +256,7 @@ async def test_what_a_server_cannot_reach_is_told_as_the_servers_words() -> None
     with scripted(_answer(503, problem)) as script:
         transport = AsyncHttpTransport(servers_of(f"http://127.0.0.1:{script.port}"), None)
         with pytest.raises(Unavailable) as caught:
-            await transport.list_topics("", 5.0)
+            await transport.call(LIST_TOPICS, TopicQuery(), 5.0)
         await transport.close()
     where = f"The server at http://127.0.0.1:{script.port}"
     assert caught.value.detail == f"{where} is not available: PostgreSQL cannot be reached: why."
@@ -294,9 +296,9 @@ async def test_after_a_failure_the_next_server_is_asked() -> None:
         url = f"http://127.0.0.1:{free_port()},127.0.0.1:{good.port}"
         transport = AsyncHttpTransport(servers_of(url), None)
         with pytest.raises(Unavailable):
-            await transport.delete_topic("t", 5.0)
-        await transport.delete_topic("t", 5.0)
-        await transport.delete_topic("t", 5.0)
+            await transport.call(DELETE_TOPIC, TopicRequest(topic="t"), 5.0)
+        await transport.call(DELETE_TOPIC, TopicRequest(topic="t"), 5.0)
+        await transport.call(DELETE_TOPIC, TopicRequest(topic="t"), 5.0)
         await transport.close()
 
 

@@ -21,8 +21,9 @@ from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
-from lakelog.model.topic import TopicSettings
+from lakelog.model.topic_info import CreateTopicRequest
 from lakelog.wire import problems
+from lakelog.wire.operations.topics import CREATE_TOPIC
 from tests.unit.server.harness import World, working
 
 WISH = ConsumeWish(
@@ -177,7 +178,7 @@ async def test_answers_into_an_engine() -> None:
         EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False)
     )
     try:
-        await transport.create_topic("jobs", 1, TopicSettings(), False, SECONDS)
+        await transport.call(CREATE_TOPIC, CreateTopicRequest(topic="jobs"), SECONDS)
         await transport.publish_messages("jobs", [Message(value=b"x")] * 4, None, None, SECONDS)
         await round_of(transport.groups)
     finally:

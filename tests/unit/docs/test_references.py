@@ -20,6 +20,7 @@ from lakelog.cli.formats import Format
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.errors import all_errors
 from lakelog.model import limits
+from lakelog.model.topic_info import CreateTopicRequest, RetentionLimits
 from lakelog.server import METRICS, ServerSettings
 from lakelog.server.metrics import Metrics
 from lakelog.server.routing import Row
@@ -76,8 +77,8 @@ def test_topic_settings() -> None:
         for row in table(section(reference("configuration"), "Topic settings"), "setting")
         for name in row[0].split(",")
     }
-    create = set(shapes.TopicCreate.__struct_fields__) - {"name", "retention", "if_missing"}
-    assert documented == create | {f"retention.{name}" for name in shapes.RetentionShape.__struct_fields__}
+    create = set(CreateTopicRequest.__struct_fields__) - {"topic", "retention", "if_missing"}
+    assert documented == create | {f"retention.{name}" for name in RetentionLimits.__struct_fields__}
 
 
 def test_limits() -> None:

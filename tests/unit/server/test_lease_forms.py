@@ -61,7 +61,7 @@ def _batch(base: int, count: int) -> HotBatch:
 
 
 def _piece(base: int, count: int, offsets: list[int]) -> Piece:
-    return Piece(shelved=CachedBatch(_batch(base, count), 1), offsets=offsets)
+    return Piece(cached=CachedBatch(_batch(base, count), 1), offsets=offsets)
 
 
 def _consumed(order: list[int] | None = None) -> Consumed:

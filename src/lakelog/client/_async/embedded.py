@@ -8,11 +8,10 @@ from typing import TypeVar
 from lakelog.client._async.transport import Number
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import AsyncPortal, EngineHost
-from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.client.values import Chunk, FetchWish, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
-from lakelog.model.topic import TopicSettings
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire.frames import PublishFrame
 from lakelog.wire.operations.operation import Operation
@@ -36,26 +35,6 @@ class AsyncEmbeddedTransport:
         writes = not operation.only_reads
         found: Found = await self._portal.run(self._session.call, seconds, operation, request, writes=writes)
         return found
-
-    async def create_topic(
-        self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
-    ) -> TopicInfo:
-        return await self._portal.run(self._session.create_topic, seconds, name, partitions, settings, if_missing)
-
-    async def describe_topic(self, name: str, seconds: float) -> TopicInfo:
-        return await self._portal.run(self._session.describe_topic, seconds, name, writes=False)
-
-    async def list_topics(self, after: str, seconds: float) -> list[TopicInfo]:
-        return await self._portal.run(self._session.list_topics, seconds, after, writes=False)
-
-    async def alter_topic(self, name: str, change: TopicChange, seconds: float) -> TopicInfo:
-        return await self._portal.run(self._session.alter_topic, seconds, name, change)
-
-    async def delete_topic(self, name: str, seconds: float) -> None:
-        return await self._portal.run(self._session.delete_topic, seconds, name)
-
-    async def purge_topic(self, name: str, seconds: float) -> Purged:
-        return await self._portal.run(self._session.purge_topic, seconds, name)
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float

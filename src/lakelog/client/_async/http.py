@@ -15,12 +15,10 @@ from lakelog.client._async.transport import Number
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
-from lakelog.client.shaping import alter_shape, create_shape, info_of, partition_of_shape
-from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.client.values import Chunk, FetchWish, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
-from lakelog.model.topic import TopicSettings
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire import frames as wire_frames
 from lakelog.wire import problems, shapes
@@ -63,31 +61,6 @@ class AsyncHttpTransport:
             raise Unavailable(exc.detail, **exc.subject) from exc
         reply: Any = None if operation.reply is None else read_reply(answer.body, operation.reply)
         return reply  # type: ignore[no-any-return]  # the type of the reply, or None if there is none
-
-    async def create_topic(
-        self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
-    ) -> TopicInfo:
-        body = msgspec.json.encode(create_shape(name, partitions, settings, if_missing))
-        return info_of(_shape(await self._call("POST", "/v1/topics", seconds, body), shapes.TopicShape))
-
-    async def describe_topic(self, name: str, seconds: float) -> TopicInfo:
-        return info_of(_shape(await self._get(f"/v1/topics/{name}", seconds), shapes.TopicShape))
-
-    async def list_topics(self, after: str, seconds: float) -> list[TopicInfo]:
-        target = f"/v1/topics?{urlencode({'after': after})}" if after else "/v1/topics"
-        found = _shape(await self._get(target, seconds), shapes.TopicList)
-        return [info_of(topic) for topic in found.topics]
-
-    async def alter_topic(self, name: str, change: TopicChange, seconds: float) -> TopicInfo:
-        body = msgspec.json.encode(alter_shape(change))
-        return info_of(_shape(await self._call("PATCH", f"/v1/topics/{name}", seconds, body), shapes.TopicShape))
-
-    async def delete_topic(self, name: str, seconds: float) -> None:
-        await self._call("DELETE", f"/v1/topics/{name}", seconds)
-
-    async def purge_topic(self, name: str, seconds: float) -> Purged:
-        found = _shape(await self._call("POST", f"/v1/topics/{name}/purge", seconds), shapes.Purged)
-        return Purged(removed=found.removed, partitions=tuple(map(partition_of_shape, found.partitions)))
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float

@@ -19,13 +19,15 @@ from lakelog.client.publishing.partition_choice import KeylessPartitioner
 from lakelog.client.publishing.sessions import ProducerSession, SessionPool
 from lakelog.client.retrying.backoff import Attempts
 from lakelog.client.retrying.rule import RetryRule, may_be_written
-from lakelog.client.values import Run, TopicInfo
+from lakelog.client.values import Run
 from lakelog.client.worker.pool import WorkerPool
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.partitioner import partition_of
 from lakelog.model.position import Receipt
+from lakelog.model.topic_info import TopicInfo, TopicRequest
 from lakelog.wire.frames import PublishFrame
+from lakelog.wire.operations.topics import DESCRIBE_TOPIC
 
 if TYPE_CHECKING:
     from lakelog.client.publishing.columns import PartitionBatch
@@ -55,7 +57,7 @@ class AsyncTopicState:
     async def info(self, *, fresh: bool = False) -> TopicInfo:
         info = self._info
         if fresh or info is None or time.monotonic() > self._fresh_until:
-            info = await self.calls.run(lambda left: self.calls.transport.describe_topic(self.name, left), safe=True)
+            info = await self.calls.call(DESCRIBE_TOPIC, TopicRequest(topic=self.name))
             self.remember(info)
         return info
 

@@ -7,15 +7,31 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
 from lakelog.client._async.topic_reading import AsyncTopicReading
 from lakelog.client.publishing.codec import MessageBuilder
-from lakelog.client.shaping import changed
-from lakelog.client.values import Purged, TopicChange, TopicInfo
-from lakelog.model.arguments import check_text
-from lakelog.model.topic import Retention, TopicSettings, check_partitions, check_tags
+from lakelog.model.arguments import check_text, check_texts
+from lakelog.model.topic import (
+    IDEMPOTENCY_MEMORY,
+    Retention,
+    TopicSettings,
+    check_memory,
+    check_partitions,
+    check_tags,
+)
+from lakelog.model.topic_info import (
+    AlterTopicRequest,
+    CreateTopicRequest,
+    Purged,
+    RetentionLimits,
+    TopicInfo,
+    TopicRequest,
+)
+from lakelog.wire.operations import topics as operations
 
 T = TypeVar("T")
 _KEEP: Any = object()
@@ -64,15 +80,21 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
         settings = TopicSettings(
             retention=Retention(max_age=max_age, max_count=max_count, max_bytes=max_bytes),
             key_field=key_field,
-            idempotency_memory=timedelta(hours=24) if idempotency_memory is None else idempotency_memory,
+            idempotency_memory=IDEMPOTENCY_MEMORY if idempotency_memory is None else idempotency_memory,
             tags=check_tags(tags),
             metadata={} if metadata is None else metadata,
         )
-        check_partitions(partitions)
-        transport = self._state.calls.transport
-        info = await self._state.calls.run(
-            lambda left: transport.create_topic(self.name, partitions, settings, if_missing, left), safe=if_missing
+        request = CreateTopicRequest(
+            topic=self.name,
+            partitions=check_partitions(partitions),
+            retention=RetentionLimits.of(settings.retention),
+            key_field=settings.key_field,
+            idempotency_memory_ms=settings.idempotency_memory // timedelta(milliseconds=1),
+            tags=list(settings.tags),
+            metadata=dict(settings.metadata),
+            if_missing=if_missing,
         )
+        info = await self._state.calls.call(operations.CREATE_TOPIC, request, is_repeatable=if_missing)
         self._state.remember(info)
         return info
 
@@ -107,36 +129,32 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
         """
         limits = {"max_age": max_age, "max_count": max_count, "max_bytes": max_bytes}
         given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not _KEEP}
-        if partitions is not None:
-            check_partitions(partitions)
+        # Checked here, so that a mistake is refused in words that name the argument.
         if key_field is not None and key_field is not _KEEP:
             check_text("key_field", key_field)
-        change = TopicChange(
-            partitions=partitions,
-            retention=replace((await self.describe()).retention, **given) if given else None,
-            key_field=None if key_field is _KEEP else key_field,
-            drop_key_field=key_field is None,
-            idempotency_memory=idempotency_memory,
-            tags=None if tags is None else check_tags(tags),
-            metadata=metadata,
+        memory = None if idempotency_memory is None else check_memory(idempotency_memory)
+        request = AlterTopicRequest(
+            topic=self.name,
+            partitions=UNSET if partitions is None else check_partitions(partitions),
+            retention=RetentionLimits.of(replace((await self.describe()).retention, **given)) if given else UNSET,
+            key_field=UNSET if key_field is _KEEP else key_field,
+            idempotency_memory_ms=UNSET if memory is None else memory // timedelta(milliseconds=1),
+            tags=UNSET if tags is None else list(check_tags(tags)),
+            metadata=UNSET if metadata is None else dict(check_texts("metadata", metadata)),
         )
-        # Checks what is given, which a server would refuse in words of its own.
-        changed(TopicSettings(), change)
-        transport = self._state.calls.transport
-        info = await self._state.calls.run(lambda left: transport.alter_topic(self.name, change, left), safe=True)
+        request.changed(TopicSettings())
+        info = await self._state.calls.call(operations.ALTER_TOPIC, request)
         self._state.remember(info)
         return info
 
     async def delete(self) -> None:
         """Delete the topic with all its messages. A new topic with the same name starts empty, at offset 0."""
-        transport = self._state.calls.transport
-        await self._state.calls.run(lambda left: transport.delete_topic(self.name, left), safe=False)
+        await self._state.calls.call(operations.DELETE_TOPIC, TopicRequest(topic=self.name))
         self._state.remember(None)
 
     async def purge(self) -> Purged:
         """Remove all messages published so far. Return how many. New messages continue at the next offsets."""
-        transport = self._state.calls.transport
-        return await self._state.calls.run(lambda left: transport.purge_topic(self.name, left), safe=False)
+        return await self._state.calls.call(operations.PURGE_TOPIC, TopicRequest(topic=self.name))
 
     def __repr__(self) -> str:
         kind = self._builder.codec.kind

@@ -17,12 +17,13 @@ from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
 from lakelog.client.retrying.backoff import Attempts
 from lakelog.client.retrying.rule import RetryRule
-from lakelog.client.values import Outgoing, Run, TopicInfo
+from lakelog.client.values import Outgoing, Run
 from lakelog.errors import LakelogError, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.message import Message, message_id
 from lakelog.model.position import Receipt
+from lakelog.model.topic_info import TopicInfo
 
 # Arrow takes longer to load than everything else together: only the verbs that need it import it.
 if TYPE_CHECKING:

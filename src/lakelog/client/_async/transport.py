@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.client.values import Chunk, FetchWish, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
-from lakelog.model.topic import TopicSettings
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire.frames import PublishFrame
 from lakelog.wire.operations.operation import Operation
@@ -41,22 +40,6 @@ class AsyncTransport(Protocol):
     async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
         """Run an operation of the table, and return its reply."""
         ...
-
-    async def create_topic(
-        self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
-    ) -> TopicInfo: ...
-
-    async def describe_topic(self, name: str, seconds: float) -> TopicInfo: ...
-
-    async def list_topics(self, after: str, seconds: float) -> list[TopicInfo]:
-        """One page, by name, of those behind `after`; empty at the end."""
-        ...
-
-    async def alter_topic(self, name: str, change: TopicChange, seconds: float) -> TopicInfo: ...
-
-    async def delete_topic(self, name: str, seconds: float) -> None: ...
-
-    async def purge_topic(self, name: str, seconds: float) -> Purged: ...
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float

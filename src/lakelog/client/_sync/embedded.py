@@ -9,11 +9,10 @@ from typing import TypeVar
 from lakelog.client._sync.transport import Number
 from lakelog.client.embedded_groups import EmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import EngineHost, Portal
-from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
+from lakelog.client.values import Chunk, FetchWish, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
-from lakelog.model.topic import TopicSettings
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire.frames import PublishFrame
 from lakelog.wire.operations.operation import Operation
@@ -37,26 +36,6 @@ class EmbeddedTransport:
         writes = not operation.only_reads
         found: Found = self._portal.run(self._session.call, seconds, operation, request, writes=writes)
         return found
-
-    def create_topic(
-        self, name: str, partitions: int, settings: TopicSettings, if_missing: bool, seconds: float
-    ) -> TopicInfo:
-        return self._portal.run(self._session.create_topic, seconds, name, partitions, settings, if_missing)
-
-    def describe_topic(self, name: str, seconds: float) -> TopicInfo:
-        return self._portal.run(self._session.describe_topic, seconds, name, writes=False)
-
-    def list_topics(self, after: str, seconds: float) -> list[TopicInfo]:
-        return self._portal.run(self._session.list_topics, seconds, after, writes=False)
-
-    def alter_topic(self, name: str, change: TopicChange, seconds: float) -> TopicInfo:
-        return self._portal.run(self._session.alter_topic, seconds, name, change)
-
-    def delete_topic(self, name: str, seconds: float) -> None:
-        return self._portal.run(self._session.delete_topic, seconds, name)
-
-    def purge_topic(self, name: str, seconds: float) -> Purged:
-        return self._portal.run(self._session.purge_topic, seconds, name)
 
     def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float

@@ -20,7 +20,6 @@ from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying.backoff import CallRetryPolicy
-from lakelog.client.values import TopicInfo
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
@@ -29,7 +28,9 @@ from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
+from lakelog.model.topic_info import TopicInfo, TopicQuery
 from lakelog.wire.operations import groups as group_operations
+from lakelog.wire.operations.topics import LIST_TOPICS
 
 T = TypeVar("T")
 
@@ -102,17 +103,13 @@ class Lakelog:
     def topics(self) -> list[TopicInfo]:
         """Return the descriptions of all topics of the environment, sorted by name."""
         found: list[TopicInfo] = []
-        transport = self._calls.transport
+        after: str | None = None
         while True:
-            after = found[-1].name if found else ""
-
-            def page(left: float, after: str = after) -> list[TopicInfo]:
-                return transport.list_topics(after, left)
-
-            more = self._calls.run(page, safe=True)
-            if not more:
+            page = self._calls.call(LIST_TOPICS, TopicQuery(after=after))
+            found += page.topics
+            after = page.next
+            if after is None:
                 return found
-            found += more
 
     @property
     def lake(self) -> Lake:

@@ -12,15 +12,14 @@ from typing import TypeVar
 from lakelog.client import processes
 from lakelog.client.embedding.engine import EmbeddedEngine, EmbeddedSettings
 from lakelog.client.loops import LoopThread
-from lakelog.client.shaping import changed, info_of_topic, partition_of_head
-from lakelog.client.values import Chunk, FetchWish, Purged, Run, TopicChange, TopicInfo
-from lakelog.engine import Described, FetchLimits, Frame, Numbered
+from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.engine import FetchLimits, Frame, Numbered
 from lakelog.engine.operations import Caller, Verbs, bind
 from lakelog.errors import LakelogError
 from lakelog.model.limits import MAX_FETCH_BYTES
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
-from lakelog.model.topic import Scope, TopicSettings
+from lakelog.model.topic import Scope
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.storage.store import Payload
 from lakelog.wire.frames import NO_PRODUCER, FetchFrame, PublishFrame
@@ -63,36 +62,6 @@ class Session:
         if self._verbs is None:
             self._verbs = bind(embedded.engine)
         return await self._verbs.call(operation, Caller(scope=scope), request)
-
-    async def create_topic(self, name: str, partitions: int, settings: TopicSettings, if_missing: bool) -> TopicInfo:
-        embedded, scope = await self.enter()
-        topic = await embedded.engine.topics.create(scope, name, partitions, settings, if_missing=if_missing)
-        return info_of_topic(topic)
-
-    async def describe_topic(self, name: str) -> TopicInfo:
-        embedded, scope = await self.enter()
-        return _info(await embedded.engine.topics.describe(scope, name))
-
-    async def list_topics(self, after: str) -> list[TopicInfo]:
-        embedded, scope = await self.enter()
-        return [info_of_topic(topic) for topic in await embedded.engine.topics.list(scope, after=after)]
-
-    async def alter_topic(self, name: str, change: TopicChange) -> TopicInfo:
-        embedded, scope = await self.enter()
-        topics = embedded.engine.topics
-        altered = await topics.alter(
-            scope, name, partitions=change.partitions, change=lambda settings: changed(settings, change)
-        )
-        return info_of_topic(altered)
-
-    async def delete_topic(self, name: str) -> None:
-        embedded, scope = await self.enter()
-        await embedded.engine.topics.delete(scope, name)
-
-    async def purge_topic(self, name: str) -> Purged:
-        embedded, scope = await self.enter()
-        purge = await embedded.engine.topics.purge(scope, name)
-        return Purged(removed=purge.removed, partitions=tuple(map(partition_of_head, purge.described.heads)))
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None
@@ -178,10 +147,6 @@ memory_engines = MemoryEngines()
 
 def _failed(opening: asyncio.Task[EmbeddedEngine]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
-
-
-def _info(described: Described) -> TopicInfo:
-    return info_of_topic(described.topic, described.heads, described.now)
 
 
 def _frame(frame: PublishFrame) -> Frame:

@@ -23,10 +23,10 @@ from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, KeylessPartitioner
 from lakelog.client.retrying.rule import RetryRule
-from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
 from lakelog.model.message import Message
+from lakelog.model.topic_info import TopicInfo
 
 _NO_PARTITION = -1
 

@@ -17,9 +17,9 @@ from lakelog.batches.schema import TIME
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.columns import Partitions, encoded
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, KeylessPartitioner
-from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_BODY_BYTES
+from lakelog.model.topic_info import TopicInfo
 from lakelog.model.write import StagePiece
 
 GATHERED_BYTES = 24 << 20

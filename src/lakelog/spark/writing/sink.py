@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakelog import Lakelog
-    from lakelog.client.values import TopicInfo
+    from lakelog.model.topic_info import TopicInfo
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _REQUESTS_AHEAD = 2

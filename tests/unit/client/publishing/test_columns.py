@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -22,10 +22,9 @@ from lakelog.client.publishing.columns import (
     rows_of_messages,
     rows_of_table,
 )
-from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, TooLarge
 from lakelog.model.message import Message
-from lakelog.model.topic import Retention
+from lakelog.model.topic_info import RetentionLimits, TopicInfo
 
 
 def topic(partitions: int, epoch: int = 0) -> TopicInfo:
@@ -34,9 +33,9 @@ def topic(partitions: int, epoch: int = 0) -> TopicInfo:
         incarnation=1,
         partitions=partitions,
         epoch=epoch,
-        retention=Retention(),
+        limits=RetentionLimits(),
         key_field=None,
-        idempotency_memory=timedelta(hours=1),
+        idempotency_memory_ms=3_600_000,
         tags=(),
         metadata={},
         created_at=datetime.now(UTC),

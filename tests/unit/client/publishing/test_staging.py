@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 from lakelog.batches import decode, partition_of, to_messages, validate
 from lakelog.client.publishing.staging import REQUEST_BYTES, StagingEncoder
-from lakelog.client.values import TopicInfo
 from lakelog.errors import InvalidBatch, InvalidRequest, TooLarge
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.message import Message
-from lakelog.model.topic import Retention
+from lakelog.model.topic_info import RetentionLimits, TopicInfo
 from lakelog.model.write import StagePiece
 
 
@@ -26,9 +25,9 @@ def topic(partitions: int) -> TopicInfo:
         incarnation=1,
         partitions=partitions,
         epoch=0,
-        retention=Retention(),
+        limits=RetentionLimits(),
         key_field=None,
-        idempotency_memory=timedelta(hours=24),
+        idempotency_memory_ms=86_400_000,
         tags=(),
         metadata={},
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
