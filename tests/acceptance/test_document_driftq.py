@@ -117,13 +117,18 @@ def test_an_answer_of_another_owner_is_a_conflict(lake: Installation, verb: str)
 
 
 def test_the_minimal_model_topic_group_and_owner_suffice(lake: Installation) -> None:
-    """Consume by (topic, group, owner) returns a leased message; the same three ack it, and no other owner can."""
+    """Consume by (topic, group, owner) gives a leased message; the same three ack it, and no other owner can."""
     topic, group = lake.topic(), fresh("g")
     lake.publish(topic, ["work"])
     (leased,) = lake.consume(topic, group, "worker-1", start_from="earliest")
+    assert (leased.value, leased.partition, leased.offset) == ("work", 0, 0)
     body = {"topic": topic, "group": group, "offset": leased.offset}
-    assert lake.call("POST", "/v1/ack", {**body, "owner": "worker-2"}).status == 409
+    refused = lake.call("POST", "/v1/ack", {**body, "owner": "worker-2"})
+    assert refused.status == 409
+    assert (lake.committed(group, topic), lake.total(group, topic, "leased")) == ([0], 1)
     assert lake.call("POST", "/v1/ack", {**body, "owner": "worker-1"}).status == 204
+    assert (lake.committed(group, topic), lake.total(group, topic, "leased")) == ([1], 0)
+    assert lake.consume(topic, group, "worker-2") == []
 
 
 def test_the_minimal_model_with_a_nack(lake: Installation) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -17,12 +18,15 @@ from tests.acceptance.documents import (
     SHORT_MS,
     Beating,
     Installation,
+    Leased,
     fresh,
     in_background,
     until_taken,
 )
 from tests.kit.waiting import eventually
 
+SESSION_MS = 1500
+"""A session that a test lets expire."""
 A, B, C = "consumer-a", "consumer-b", "consumer-c"
 
 
@@ -229,10 +233,12 @@ def test_a_join_and_a_leave_trigger_a_rebalance(lake: Installation) -> None:
 
 
 def test_a_crash_triggers_a_rebalance_after_the_session(lake: Installation) -> None:
-    """Trigger 3: no heartbeat for the session timeout means dead, not earlier; the other member gets the partitions."""
+    """Trigger 3: no heartbeat for the session timeout means dead, but not earlier, and the survivor learns of it."""
     topic, group = lake.topic(2), fresh("g")
     joined = lake.join(group, A, topic)
-    lake.join(group, B, topic, session_ms=SHORT_MS)
+    before = time.monotonic()
+    crashed = lake.join(group, B, topic, session_ms=SESSION_MS)
+    after = time.monotonic()
     assert lake.assigned(group, topic) == {A: [0], B: [1]}
     beats: list[dict[str, Any]] = []
 
@@ -240,9 +246,14 @@ def test_a_crash_triggers_a_rebalance_after_the_session(lake: Installation) -> N
         beats.append(lake.heartbeat(group, joined))
         return bool(beats[-1]["assigned_partitions"] == {topic: [0, 1]})
 
-    eventually(has_all, within=5.0)
+    eventually(has_all, within=8.0)
+    seconds = time.monotonic()
+    assert seconds - before >= SESSION_MS / 1000
+    assert seconds - after < SESSION_MS / 1000 + 2.0
     assert beats[-1]["generation"] > joined["generation"]
     assert lake.assigned(group, topic) == {A: [0, 1]}
+    late = {"member_id": B, "generation": crashed["generation"]}
+    assert lake.call("POST", f"/groups/{group}/heartbeat", late).code == "unknown_member"
 
 
 def test_new_partitions_trigger_a_rebalance(lake: Installation) -> None:
@@ -261,19 +272,33 @@ def test_new_partitions_trigger_a_rebalance(lake: Installation) -> None:
 
 
 def test_unaffected_partitions_go_on_during_a_rebalance(lake: Installation) -> None:
-    """S18: no full stop. A keeps P0 and works on it while P1 moves to B; its open lease there stays valid."""
+    """S18: no full stop. A keeps P0 and works on it while P1 moves to B; its open lease in P1 stays valid."""
     topic, group = lake.topic(2), fresh("g")
     joined = lake.join(group, A, topic, start_from="earliest")
     for partition in range(2):
         lake.publish(topic, range(3), partition=partition)
     old = {"member_id": A, "generation": joined["generation"]}
-    held = lake.consume(topic, group, A, 2, **old)
-    lake.join(group, B, topic)
-    for leased in held:
-        lake.ack(leased)
+    held: dict[int, Leased] = {}
+    while len(held) < 2:
+        for leased in lake.consume(topic, group, A, 1, wait_ms=1000, **old):
+            held[leased.partition] = leased
+    other = lake.join(group, B, topic)
     now = lake.heartbeat(group, joined)
     assert now["assigned_partitions"] == {topic: [0]}
-    assert lake.consume(topic, group, A, member_id=A, generation=now["generation"])[0].partition == 0
+    # The lease in P1 is still open: the rebalance is not over, and A works on P0.
+    mine = {"member_id": A, "generation": now["generation"]}
+    lake.ack(held[0])
+    for _ in range(2):
+        (leased,) = lake.consume(topic, group, A, **mine)
+        assert leased.partition == 0
+        lake.ack(leased)
+    assert lake.progress(group, topic)[0]["committed"] == 3
+    assert lake.progress(group, topic)[1]["leased"] == 1
+    lake.ack(held[1])
+    beat = lake.heartbeat(group, other)
+    taken = lake.consume(topic, group, B, member_id=B, generation=beat["generation"], wait_ms=2000)
+    assert [leased.partition for leased in taken] == [1]
+    assert taken[0].offset > held[1].offset
 
 
 def test_a_cursor_group_hands_over_step_by_step(lake: Installation) -> None:

@@ -236,13 +236,22 @@ def test_hook_on_ack(lake: Installation) -> None:
 
 
 def test_hook_on_publish(lake: Installation) -> None:
-    """`onPublish` runs after a publish."""
-    published = Seen()
+    """`onPublish` runs after a publish: the messages are in the log by then. A refused message does not run it."""
+    published, readable = Seen(), Seen()
+
+    def hook(receipt: Any) -> None:
+        published.append(receipt)
+        readable.append([message.id for message in events.read()])
+
     with connected(lake) as log:
-        events: Any = log.topic(fresh("order-events"), on_publish=published.append)
+        events: Any = log.topic(fresh("order-events"), on_publish=hook)
         events.create()
-        receipt = events.publish("one")
-    assert [each.id for each in published] == [receipt.id]
+        receipts = [events.publish("one"), *events.publish_many(["two", "three"])]
+        with pytest.raises(lakelog.LakelogError):
+            events.publish("refused", partition=7)
+    assert [each.id for each in published] == [receipt.id for receipt in receipts]
+    for receipt, ids in zip(published, readable, strict=True):
+        assert receipt.id in ids
 
 
 # Work of the document's leader ---------------------------------------------------------------------------------------

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 import lakelog
+from lakelog.client.worker import pool
+from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS
-from tests.acceptance.documents import Installation, connected, fresh, until_taken
+from lakelog.client.worker.worker import SubscriptionWorker
+from tests.acceptance.documents import Installation, Seen, connected, fresh, in_background, until_taken
 from tests.kit.waiting import eventually
 
 
@@ -66,19 +72,30 @@ def test_seek_to_a_message(lake: Installation) -> None:
         assert _values(lake, events.name, group, 3) == [47, 48, 49]
 
 
-@pytest.mark.parametrize("verb", ["seek", "replay"])
-def test_seek_and_replay_to_a_time(lake: Installation, verb: str) -> None:
-    """Rewind to a timestamp. The document's `replay()` of a group is that same thing, and here is called a seek."""
+def _seek_by_sdk(lake: Installation, events: lakelog.Topic[Any], group: str, to: datetime) -> list[int]:
+    return [each.after for each in events.seek(group, to=to)]
+
+
+def _seek_by_http(lake: Installation, events: lakelog.Topic[Any], group: str, to: datetime) -> list[int]:
+    moved = lake.post(f"/v1/groups/{group}/seek", {"topic": events.name, "timestamp": to.isoformat()})
+    return [each["to"] for each in moved["partitions"]]
+
+
+@pytest.mark.parametrize("seek", [_seek_by_sdk, _seek_by_http])
+def test_seek_and_replay_to_a_time(lake: Installation, seek: Any) -> None:
+    """Rewind to a timestamp. The document's `replay()` of a group does the same, and is called a seek here."""
     with _read(lake, 3) as (events, group, _):
         last = list(events.read())[-1].appended_at
         eventually(lambda: datetime.now(UTC) > last + timedelta(milliseconds=5))
         then = datetime.now(UTC)
         events.publish_many(["x", "y"])
         assert _values(lake, events.name, group, 2) == ["x", "y"]
-        events.seek(group, to=then)
+        assert seek(lake, events, group, then) == [3]
         assert _values(lake, events.name, group, 2) == ["x", "y"]
-        events.seek(group, to=datetime(2026, 1, 1, tzinfo=UTC))
+        assert seek(lake, events, group, datetime(2026, 1, 1, tzinfo=UTC)) == [0]
         assert _values(lake, events.name, group, 5) == [0, 1, 2, "x", "y"]
+        assert seek(lake, events, group, datetime(2126, 1, 1, tzinfo=UTC)) == [5]
+        assert _values(lake, events.name, group) == []
 
 
 def test_offsets_are_the_groups_own(lake: Installation) -> None:
@@ -226,28 +243,125 @@ def test_default_dead_letter_and_lease(lake: Installation) -> None:
         ("deadLetter: the group's", "dead_letter", None),
     ],
 )
-def test_default_subscription_options(row: str, name: str, value: Any) -> None:
-    """The tables of the module and of subscriptions, compared with our defaults."""
+def test_default_subscription_options(monkeypatch: pytest.MonkeyPatch, row: str, name: str, value: Any) -> None:
+    """The tables of the module and of subscriptions, compared with our defaults, and with those of a subscription."""
+    made: list[Any] = []
+    monkeypatch.setattr(pool, "Subscription", lambda **fields: made.append(fields) or Subscription(**fields))
+    lakelog.connect("http://127.0.0.1:1").topic("t").subscribe(_ignore, group="g")
+    lakelog.connect_async("http://127.0.0.1:1").topic("t").subscribe(_ignore, group="g")
+    assert [getattr(fields["options"], name) for fields in made] == [value, value], row
     for kind in (lakelog.Topic, lakelog.AsyncTopic):
         assert inspect.signature(kind.subscribe).parameters[name].default == value, row
 
 
-def test_group_and_handler_are_required() -> None:
+def _ignore(value: object) -> None: ...
+
+
+def test_a_subscription_without_options_works_as_the_tables_say(lake: Installation) -> None:
+    """Start at the latest message, one handler at a time, leases of 30 s, automatic acks, the retries of the group."""
+    topic, group = lake.topic(), fresh("g")
+    lake.publish(topic, ["old"])
+    seen, running, most = Seen(), Seen(), Seen()
+    held, free = threading.Event(), threading.Event()
+
+    def handle(value: Any, delivery: lakelog.Delivery[Any]) -> None:
+        running.append(value)
+        most.append(len(running))
+        seen.append((value, delivery.attempt))
+        if value == 0:
+            held.set()
+            assert free.wait(20)
+        running.remove(value)
+        if value == 1 and delivery.attempt == 1:
+            raise RuntimeError("Retry it.")
+
+    with connected(lake) as log:
+        log.topic(topic).subscribe(handle, group=group)
+        log.start()
+        lake.publish(topic, range(4))
+        assert held.wait(10)
+        leases = lake.get(f"/v1/groups/{group}/leases")["leases"]
+        (lease,) = (each for each in leases if each["offsets"][0][0] == 1)
+        granted, expires = (datetime.fromisoformat(lease[name]) for name in ("granted_at", "expires_at"))
+        assert expires - granted == timedelta(seconds=30)
+        free.set()
+        eventually(lambda: lake.committed(group, topic) == [5], within=15.0)
+    assert seen == [(0, 1), (1, 1), (2, 1), (3, 1), (1, 2)]
+    assert max(most) == 1
+
+
+def test_group_and_handler_are_required(lake: Installation) -> None:
     """The subscription table: `group` is required, and a subscription without a handler is none."""
     assert inspect.signature(lakelog.Topic.subscribe).parameters["group"].default is inspect.Parameter.empty
+    with connected(lake) as log:
+        topic: Any = log.topic(lake.topic())
+        with pytest.raises(TypeError, match="group"):
+            topic.subscribe(_ignore)
+        topic.subscribe(group=fresh("g"))
+        with pytest.raises(lakelog.errors.InvalidRequest, match="handler"):
+            log.start()
 
 
-def test_the_default_shutdown_timeout() -> None:
-    """`shutdownTimeout`: what runs may take 25 s when the worker stops."""
+def test_the_default_shutdown_timeout(lake: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`shutdownTimeout`: running handlers may take 25 s when the worker stops, and their messages are acked."""
     assert STOP_SECONDS == 25.0
     assert inspect.signature(lakelog.Lakelog.stop).parameters["timeout"].default == 25.0
+    limits: list[float] = []
+    stop = SubscriptionWorker.stop
+    monkeypatch.setattr(SubscriptionWorker, "stop", lambda self, seconds: limits.append(seconds) or stop(self, seconds))
+    topic, group = lake.topic(), fresh("g")
+    begun, free = threading.Event(), threading.Event()
+
+    def handle(value: Any) -> None:
+        begun.set()
+        assert free.wait(20)
+
+    with lakelog.connect(lake.urls) as log:
+        log.topic(topic).subscribe(handle, group=group)
+        log.start()
+        lake.publish(topic, ["work", "not begun"])
+        assert begun.wait(10)
+        stopped = in_background(log.stop)
+        with pytest.raises(TimeoutError):
+            stopped.result(1.0)
+        free.set()
+        stopped.result(10)
+    assert limits == [25.0]
+    assert lake.committed(group, topic) == [1]
 
 
 @pytest.mark.parametrize(
     "absent",
     ["poll_interval", "reconciliation_interval", "reconciliation_batch_size", "retention_interval"],
 )
-def test_nothing_polls(absent: str) -> None:
-    """`pollIntervalMs`, `reconciliation…` and the like do not exist: who waits is woken, who asks repairs."""
+def test_no_option_sets_an_interval(absent: str) -> None:
+    """`pollIntervalMs`, `reconciliation…` and the like do not exist."""
     names = [*inspect.signature(lakelog.Topic.subscribe).parameters, *inspect.signature(lakelog.connect).parameters]
     assert not [name for name in names if absent in name]
+
+
+def test_nothing_polls(lake: Installation) -> None:
+    """A worker without work waits in one call, and a publish ends the wait: it does not ask at an interval."""
+    topic, group, seen = lake.topic(), fresh("g"), Seen()
+    with connected(lake) as log:
+        log.topic(topic).subscribe(seen.append, group=group)
+        log.start()
+        # Servers update their metrics once a second.
+        _pass(1.5)
+        before = _consumes(lake)
+        _pass(4.0)
+        assert _consumes(lake) - before <= 1
+        lake.publish(topic, ["work"])
+        assert seen.until(1, within=5.0) == ["work"]
+
+
+def _pass(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() > until, within=seconds + 1)
+
+
+def _consumes(lake: Installation) -> float:
+    """Return the consume calls that both servers have answered."""
+    pages = [urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode() for port in lake.fleet.ports]
+    lines = [line for page in pages for line in page.splitlines() if line.startswith("lakelog_http_requests_total{")]
+    return sum(float(line.split()[-1]) for line in lines if 'route="consume"' in line)
