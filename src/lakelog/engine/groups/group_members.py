@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from lakelog.coordinator.membership import (
     encode,
     step,
 )
+from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.groups.activity import MembersChange
 from lakelog.engine.groups.heartbeats import GRACE_SECONDS, Heartbeats
 from lakelog.engine.waiters import Waiters
@@ -83,7 +84,7 @@ class GroupMembers:
         self._read_at = -math.inf
         self._reading = asyncio.Lock()
         self._waiting: list[_Call] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._writes = CoalescingPump(self._next_write)
         self._cared_at = self._loop.time()
         self._over_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -127,8 +128,7 @@ class GroupMembers:
         """The membership after these operations, and all that came with them. Evicts whose session is over."""
         call = _Call(operations, self._loop.create_future())
         self._waiting.append(call)
-        if self._writer is None:
-            self._writer = self._loop.create_task(self._write())
+        self._writes.wake()
         return await call.done
 
     def care(self) -> None:
@@ -157,8 +157,9 @@ class GroupMembers:
     async def close(self) -> None:
         """Finishes what is under way."""
         self._end()
-        tasks = [task for task in (self._judging, self._writer) if task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._judging is not None:
+            await asyncio.gather(self._judging, return_exceptions=True)
+        await self._writes.drain()
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -194,18 +195,13 @@ class GroupMembers:
 
     # Writing --------------------------------------------------------------------------------------------------------
 
-    async def _write(self) -> None:
-        try:
-            while self._waiting:
-                waiting, self._waiting = self._waiting, []
-                # Who gave up before anything was written shall not join behind its own back.
-                await self._settle([call for call in waiting if not call.done.cancelled()])
-        finally:
-            self._writer = None
+    def _next_write(self) -> Coroutine[object, object, None] | None:
+        waiting, self._waiting = self._waiting, []
+        # A caller that gave up before anything was written must not join afterwards.
+        calls = [call for call in waiting if not call.done.cancelled()]
+        return self._settle(calls) if calls else None
 
     async def _settle(self, calls: list[_Call]) -> None:
-        if not calls:
-            return
         try:
             async with self._reading:
                 state = await self._commit([operation for call in calls for operation in call.operations])
@@ -296,7 +292,7 @@ class GroupMembers:
 
     def _look(self) -> None:
         now = self._loop.time()
-        if now >= self._cared_at + CARE_SECONDS and self._writer is None:
+        if now >= self._cared_at + CARE_SECONDS and self._writes.is_idle:
             self._end()
         elif now >= self._over_at:
             # Later again if this comes to nothing; else what is read says when.

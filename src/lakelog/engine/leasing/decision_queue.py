@@ -16,6 +16,7 @@ from itertools import islice
 
 from lakelog.coordinator.leasing import AcquireMessages, Granted, Operation, Reply, ReturnKind, ReturnMessages
 from lakelog.engine.clock import Clock
+from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.leasing.cell_health import CellHealth
 from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
@@ -54,11 +55,17 @@ class DecisionQueue:
         self._unloaded: dict[Journal, None] = {}
         self._with_dead_letters: list[PendingCommit] = []
         """Decided turns whose dead letters were read: they join the next commit."""
-        self._running_commits = self._running_loads = 0
-        self._is_pumping = False
+        self._commits = CoalescingPump(self._next_commit, COMMITS_IN_FLIGHT)
+        self._loads = CoalescingPump(self._next_load, LOADS_IN_FLIGHT)
         self.in_flight: dict[PendingCommit, None] = {}
         """Decided, and not answered yet."""
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._others: set[asyncio.Task[None]] = set()
+        """Reads of the log and of dead letters, and releases."""
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """All that is running."""
+        return self._commits.tasks | self._loads.tasks | self._others
 
     def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
         """Queues the operation. If the future is cancelled before it is decided, it never is."""
@@ -100,13 +107,13 @@ class DecisionQueue:
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
 
     def _wake(self, journal: Journal) -> None:
         if journal.pending and not journal.busy:
             self._ready[journal] = None
-            self._pump_soon()
+            self._commits.wake()
 
     def _free(self, journal: Journal) -> None:
         pause = journal.not_before - time.monotonic()
@@ -116,21 +123,17 @@ class DecisionQueue:
         journal.busy = False
         self._wake(journal)
 
-    def _pump_soon(self) -> None:
-        if not self._is_pumping:
-            self._is_pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
+    def _next_commit(self) -> Coroutine[object, object, None] | None:
+        while self._ready or self._with_dead_letters:
+            if commits := self._decide_ready():
+                return self._commit(commits)
+        return None
 
-    def _pump(self) -> None:
-        self._is_pumping = False
-        while self._running_commits < COMMITS_IN_FLIGHT and (self._ready or self._with_dead_letters):
-            commits = self._decide_ready()
-            if commits:
-                self._running_commits += 1
-                self._start(self._commit(commits))
-        while self._running_loads < LOADS_IN_FLIGHT and self._unloaded:
-            self._running_loads += 1
-            self._start(self._load_next())
+    def _next_load(self) -> Coroutine[object, object, None] | None:
+        chosen = list(islice(self._unloaded, MAX_JOURNALS_PER_COMMIT))
+        for journal in chosen:
+            del self._unloaded[journal]
+        return self._load(chosen) if chosen else None
 
     def _decide_ready(self) -> list[PendingCommit]:
         """Decides about ledgers in line, up to one commit; those that have to be read first leave the line."""
@@ -147,6 +150,7 @@ class DecisionQueue:
                 continue
             if journal.state is None:
                 self._unloaded[journal] = None
+                self._loads.wake()
                 continue
             if self._await_log(journal):
                 place = (journal.group.group_id, journal.topic.incarnation)
@@ -192,19 +196,14 @@ class DecisionQueue:
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
-    async def _load_next(self) -> None:
-        chosen = list(islice(self._unloaded, MAX_JOURNALS_PER_COMMIT))
-        for journal in chosen:
-            del self._unloaded[journal]
+    async def _load(self, chosen: Sequence[Journal]) -> None:
         try:
             await self.load([each for each in chosen if not each.busy and each.state is None])
         except Exception as error:
             _log.debug("Journals could not be read: %s", error)
         finally:
-            self._running_loads -= 1
             for journal in chosen:
                 self._wake(journal)
-            self._pump_soon()
 
     async def _read_log(self, frontiers: Mapping[Journal, int]) -> None:
         """For ledgers of one group and topic."""
@@ -231,7 +230,7 @@ class DecisionQueue:
                 letters = await self._tools.letters.write(journal.topic, journal.partition, commit.step.dead_messages)
             commit.entry = replace(commit.entry, dead_letters=letters)
             self._with_dead_letters.append(commit)
-            self._pump_soon()
+            self._commits.wake()
         except Exception as error:
             fail(commit, as_error(error), self._clock)
             self._end([commit])
@@ -247,18 +246,14 @@ class DecisionQueue:
         commits = [commit for commit in commits if commit in self.in_flight]
         writing = [commit for commit in commits if commit.entry is not None]
         checking = [commit for commit in commits if commit.entry is None]
-        try:
-            # At once: neither waits for the other.
-            await asyncio.gather(
-                *(
-                    self._answer(work(self._cell, share), share)
-                    for work, share in ((self._tools.writer.write, writing), (self._tools.writer.check, checking))
-                    if share
-                )
+        # At once: neither waits for the other.
+        await asyncio.gather(
+            *(
+                self._answer(work(self._cell, share), share)
+                for work, share in ((self._tools.writer.write, writing), (self._tools.writer.check, checking))
+                if share
             )
-        finally:
-            self._running_commits -= 1
-            self._pump_soon()
+        )
 
     async def _answer(self, work: Coroutine[object, object, Orphans], commits: Sequence[PendingCommit]) -> None:
         try:

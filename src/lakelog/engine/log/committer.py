@@ -1,4 +1,4 @@
-"""Group commit: what arrives while a commit is on its way forms the next one.
+"""Group commit: appends that arrive during the running commits form the next one.
 
 A partition is in at most one commit at a time, so that its messages keep their order of arrival; a slow partition
 holds up only those that happen to share its commit, and those once. Nothing lingers: an idle committer commits at once.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from lakelog import failpoints
 from lakelog.batches import encode_messages
 from lakelog.engine.clock import Clock
+from lakelog.engine.coalescing import CoalescingPump
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
@@ -114,8 +115,7 @@ class Committer:
         self._waiting: dict[int, deque[PendingAppend]] = {}
         self._ready: dict[int, None] = {}
         self._busy: set[int] = set()
-        self._commits: set[asyncio.Task[None]] = set()
-        self._pump_is_due = False
+        self._pump = CoalescingPump(self._next_commit, COMMITS_IN_FLIGHT)
         self._clock = Clock()
         self._drops = 0
 
@@ -127,37 +127,22 @@ class Committer:
         self._waiting.setdefault(part.pid, deque()).append(part)
         if part.pid not in self._busy:
             self._ready[part.pid] = None
-        if not self._pump_is_due:
-            # In the loop's next turn: callers whose requests came in together share a commit from the first one on.
-            self._pump_is_due = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        self._pump.wake()
         return part.done
 
     async def drain(self) -> None:
-        """Until everything submitted has its outcome."""
-        while self._commits or self._pump_is_due:
-            await asyncio.gather(*self._commits, return_exceptions=True)
-            await asyncio.sleep(0)
+        """Wait until everything submitted has its outcome."""
+        await self._pump.drain()
 
-    def _pump(self) -> None:
-        self._pump_is_due = False
-        while self._ready and len(self._commits) < COMMITS_IN_FLIGHT:
-            taken: list[list[PendingAppend]] = []
+    def _next_commit(self) -> Coroutine[object, object, None] | None:
+        taken: list[list[PendingAppend]] = []
+        while self._ready and not taken:
             for pid in list(self._ready)[:MAX_PARTITIONS_PER_COMMIT]:
                 del self._ready[pid]
-                parts = self._take(pid)
-                if parts:
+                if parts := self._take(pid):
                     self._busy.add(pid)
                     taken.append(parts)
-            if taken:
-                task = asyncio.create_task(self._commit(taken))
-                self._commits.add(task)
-                task.add_done_callback(self._finished)
-
-    def _finished(self, commit: asyncio.Task[None]) -> None:
-        # In this order: a commit that still counts as in flight would keep its place from those that wait.
-        self._commits.discard(commit)
-        self._pump()
+        return self._commit(taken) if taken else None
 
     def _take(self, pid: int) -> list[PendingAppend]:
         waiting = self._waiting[pid]

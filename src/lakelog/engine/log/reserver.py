@@ -1,10 +1,11 @@
-"""Reserves idempotency keys in their home cell: what arrives while a call is on its way shares the next one."""
+"""Reserves idempotency keys in their home cell: keys that arrive during the running call share the next one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
+from lakelog.engine.coalescing import CoalescingPump
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.storage.store import PartitionStore, Reservation
 
@@ -18,24 +19,19 @@ class Reserver:
         self._store = store
         self._durable = durable
         self._waiting: list[tuple[Reservation, asyncio.Future[Reservation]]] = []
-        self._running: asyncio.Task[None] | None = None
+        self._pump = CoalescingPump(self._next_call)
 
     async def reserve(self, reservations: Sequence[Reservation]) -> list[Reservation]:
-        """Per key the reservation that holds. A key may come twice: the first one wins."""
+        """Return the reservation that holds for each key. A key may be given twice: the first one wins."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Reservation]] = [loop.create_future() for _ in reservations]
         self._waiting.extend(zip(reservations, futures, strict=True))
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        self._pump.wake()
         return list(await asyncio.gather(*futures))
 
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                taken, self._waiting = self._waiting[:_MAX_PER_CALL], self._waiting[_MAX_PER_CALL:]
-                await self._call(taken)
-        finally:
-            self._running = None
+    def _next_call(self) -> Coroutine[object, object, None] | None:
+        taken, self._waiting = self._waiting[:_MAX_PER_CALL], self._waiting[_MAX_PER_CALL:]
+        return self._call(taken) if taken else None
 
     async def _call(self, taken: list[tuple[Reservation, asyncio.Future[Reservation]]]) -> None:
         firsts: dict[tuple[int, bytes], Reservation] = {}
@@ -48,7 +44,7 @@ class Reserver:
                 if not future.done():
                     future.set_result(holders[reservation.incarnation, reservation.key_hash])
         except Exception as error:
-            # A lost reservation is harmless: whoever repeats the call finds it, or makes it.
+            # A lost reservation is harmless: a repeated call finds it, or makes it.
             known = error if isinstance(error, LakelogError) else OutcomeUnknown(f"A reservation failed: {error!r}.")
             for _, future in taken:
                 if not future.done():
