@@ -15,9 +15,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from msgspec import structs
-
 from lakelog.client import processes
+from lakelog.client._async.group_member import AsyncGroupMember
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
@@ -61,23 +60,28 @@ class SubscriptionWorker:
         self._sender = AnswerSender(self._send, self._changed)
         self._runner = LeaseRunner(subscription, self._sender, resources, self._changed)
         self._poller = Poller(self._runner, self._sender, subscription.options.batch_size)
-        self._membership: Membership | None = None
+        self._member = AsyncGroupMember(subscription.name, self._join, self._heartbeat, self._leave)
         self._skipped: int | None = None
         """How many messages lie before the group's start, if this worker's first join gave the group its start."""
         self._order = Order.KEY
         self._asking: ConsumeWish | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._stop_by = 0.0
         self._outage = Outage(subscription.name)
         self.counts = self._runner.counts
 
     async def start(self) -> None:
         """Joins the group; what the server refuses now is raised. Then it works until `stop`."""
-        await self._join()
+        await self._member.join()
         self._tell_start()
         await self._resources.keeper.ready()
         self._tasks = [
             asyncio.create_task(self._take_all(), name=f"lakelog-take-{self.subscription.name}"),
-            asyncio.create_task(self._beat_all(), name=f"lakelog-heartbeat-{self.subscription.name}"),
+            asyncio.create_task(
+                self._member.keep_alive(self.subscription.options.heartbeat_seconds),
+                name=f"lakelog-heartbeat-{self.subscription.name}",
+            ),
+            asyncio.create_task(self._update_keeper(), name=f"lakelog-leases-{self.subscription.name}"),
         ]
         for task in self._tasks:
             task.add_done_callback(self._complain)
@@ -85,17 +89,18 @@ class SubscriptionWorker:
 
     async def stop(self, seconds: float) -> None:
         """Takes no more, finishes what runs, gives back the rest, and leaves the group: within so many seconds."""
-        deadline = time.monotonic() + seconds
+        deadline = self._stop_by = time.monotonic() + seconds
         self._runner.stopping = True
         if self._tasks:
-            taking, beating = self._tasks
+            taking, *others = self._tasks
             await _cancelled(taking)
             self._sender.give_up_after(seconds)
             drained = self._runner.drain(max(0.0, deadline - time.monotonic() - 1.0))
             await asyncio.gather(self._return_unseen(), drained)
             await self._sender.flush()
-            await _cancelled(beating)
-        await self._leave(max(0.5, deadline - time.monotonic()))
+            for task in others:
+                await _cancelled(task)
+        await self._member.leave()
         self._runner.failure_log.close()
         if self._tasks:
             log.info("%s: worker stopped: %s", self.subscription.name, _summary(self._runner))
@@ -113,7 +118,8 @@ class SubscriptionWorker:
 
     # Membership -------------------------------------------------------------------------------------------------------
 
-    async def _join(self) -> None:
+    async def _join(self) -> Membership:
+        """Join the group, and wait for a server if none answers. Raise what the server refuses."""
         options = self.subscription.options
         wish = JoinWish(
             group=self.subscription.group,
@@ -127,20 +133,31 @@ class SubscriptionWorker:
         backoff = Backoff()
         while True:
             try:
-                self._membership = await groups.join(wish, self._policy.try_seconds)
-                self._skipped = self._membership.skipped_at_start.get(self.subscription.topic, self._skipped)
+                membership = await groups.join(wish, self._policy.try_seconds)
+                self._skipped = membership.skipped_at_start.get(self.subscription.topic, self._skipped)
                 described = await self._transport.call(
                     operations.DESCRIBE_GROUP, GroupRequest(group=wish.group), self._policy.try_seconds
                 )
                 self._order = described.settings.order
                 self._runner.failure_log.keeps_dead_letters = described.settings.dead_letter
                 self._outage.ended()
-                return
+                return membership
             except LakelogError as error:
                 if not is_passing(error):
                     raise
                 self._outage.failed(error)
                 await asyncio.sleep(backoff.next(error))
+
+    async def _heartbeat(self, member: Membership) -> Membership:
+        request = HeartbeatRequest(
+            group=self.subscription.group, member_id=member.member_id, generation=member.generation
+        )
+        return await self._transport.call(operations.HEARTBEAT, request, self._policy.try_seconds)
+
+    async def _leave(self) -> None:
+        seconds = min(max(0.5, self._stop_by - time.monotonic()), self._policy.try_seconds)
+        request = LeaveRequest(group=self.subscription.group, member_id=self.owner)
+        await self._transport.call(operations.LEAVE, request, seconds)
 
     def _tell_start(self) -> None:
         """Log where the group starts if that may surprise: messages are skipped, or `start_from` has no effect."""
@@ -165,40 +182,13 @@ class SubscriptionWorker:
                 topic,
             )
 
-    async def _beat_all(self) -> None:
-        options = self.subscription.options
-        last_refreshed = 0.0
+    async def _update_keeper(self) -> None:
+        """Tell the keeper at intervals how long to keep the leases, also while no handler starts or ends."""
         while True:
-            member = self._membership
-            every = options.heartbeat_seconds or _interval(member)
-            await asyncio.sleep(min(every, options.lease_ms / 3000))
+            await asyncio.sleep(self.subscription.options.lease_ms / 3000)
             for lease in self._runner.leases:
                 self._runner.deadlines.update_keeper(lease)
             self._resources.keeper.flush()
-            if time.monotonic() - last_refreshed >= every * 0.9:
-                last_refreshed = time.monotonic()
-                with contextlib.suppress(LakelogError):
-                    await self._beat()
-
-    async def _beat(self) -> None:
-        member = self._membership
-        if member is None:
-            return
-        try:
-            request = HeartbeatRequest(
-                group=self.subscription.group, member_id=member.member_id, generation=member.generation
-            )
-            self._membership = await self._transport.call(operations.HEARTBEAT, request, self._policy.try_seconds)
-        except UnknownMember:
-            log.warning("%s: Removed from the group after a timeout. Joining again.", self.subscription.name)
-            await self._join()
-
-    async def _leave(self, seconds: float) -> None:
-        if self._membership is not None:
-            # Its session would end by itself.
-            with contextlib.suppress(LakelogError):
-                request = LeaveRequest(group=self.subscription.group, member_id=self.owner)
-                await self._transport.call(operations.LEAVE, request, min(seconds, self._policy.try_seconds))
 
     # Leases -----------------------------------------------------------------------------------------------------------
 
@@ -217,7 +207,7 @@ class SubscriptionWorker:
             self._poller.close()
 
     def _wish(self, poll: Poll) -> ConsumeWish:
-        member, options = self._membership, self.subscription.options
+        member, options = self._member.membership, self.subscription.options
         return ConsumeWish(
             topic=self.subscription.topic,
             group=self.subscription.group,
@@ -245,9 +235,9 @@ class SubscriptionWorker:
                 return found
             except (StaleGeneration, UnknownMember):
                 with contextlib.suppress(LakelogError):
-                    await self._beat()
-                if self._membership is not None:
-                    wish = replace(wish, generation=self._membership.generation)
+                    await self._member.heartbeat()
+                if self._member.membership is not None:
+                    wish = replace(wish, generation=self._member.membership.generation)
                 await asyncio.sleep(backoff.next() if backoff.failed else 0)
                 backoff.failed += 1
             except LakelogError as error:
@@ -274,9 +264,7 @@ class SubscriptionWorker:
 
     def _take(self, found: Consumed) -> int:
         """Begin to run the messages, and return how many they are."""
-        member = self._membership
-        if member is not None and found.head.generation is not None and found.head.generation > member.generation:
-            self._membership = structs.replace(member, generation=found.head.generation)
+        self._member.advance(found.head.generation)
         payloads = iter(found.payloads)
         taken: list[tuple[WorkerLease, list[list[LeasedMessage]]]] = []
         count = 0
@@ -340,10 +328,6 @@ def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[Leased
 def _owner() -> str:
     host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
     return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _interval(member: Membership | None) -> float:
-    return member.heartbeat_ms / 1000 if member is not None else 10.0
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

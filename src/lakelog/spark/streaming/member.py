@@ -14,9 +14,9 @@ import time
 from dataclasses import replace
 
 from lakelog import Lakelog
+from lakelog.client._sync.group_member import GroupMember
 from lakelog.client.group_values import JoinWish
 from lakelog.errors import (
-    Closed,
     GroupNotFound,
     LakelogError,
     NoPosition,
@@ -59,11 +59,10 @@ class StreamMember:
         )
         self._lock = threading.Lock()
         self._has_created = False
-        self._generation = 0
+        self._member = GroupMember(wish.group, self._rejoin, self._heartbeat, self._leave)
         self._positions: dict[int, GroupPosition] = {}
         self._sure_until = 0.0
         self._failure: LakelogError | None = None
-        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, at: Offsets) -> dict[int, GroupPosition]:
@@ -71,8 +70,7 @@ class StreamMember:
 
         A group that has no position in the topic is created with the position `at`, which names every partition.
         """
-        membership = self._join_at(at)
-        self._generation = membership.generation
+        self._member.membership = self._join_at(at)
         for _ in range(_TRIES):
             self._positions = dict(self._group.positions(self.topic))
             try:
@@ -84,8 +82,7 @@ class StreamMember:
                 continue
         else:
             raise self._replaced()
-        every = membership.heartbeat_ms / 1000
-        self._thread = threading.Thread(target=self._beat, args=(every,), name="lakelog-heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._member.keep_alive, name="lakelog-heartbeat", daemon=True)
         self._thread.start()
         return dict(self._positions)
 
@@ -110,11 +107,8 @@ class StreamMember:
             return {partition: position.epoch for partition, position in self._positions.items()}
 
     def leave(self) -> None:
-        self._ended.set()
-        try:
-            self._group.leave(self._wish.member_id)
-        except LakelogError as error:
-            _log.info("Could not leave the group; member %s will time out: %s", self._wish.member_id, error)
+        """Leave the group, and end the heartbeats."""
+        self._member.leave()
 
     def withdraw(self) -> None:
         """Leave, and delete the group if this run created it.
@@ -178,7 +172,7 @@ class StreamMember:
         asked = time.monotonic()
         for epoch, some in by_epoch(offsets, self._positions).items():
             self._group.commit(
-                self.topic, some, member_id=self._wish.member_id, generation=self._generation, epoch=epoch
+                self.topic, some, member_id=self._wish.member_id, generation=self._generation(), epoch=epoch
             )
             self._positions.update(
                 {partition: GroupPosition(partition, offset, epoch) for partition, offset in some.items()}
@@ -193,7 +187,7 @@ class StreamMember:
         if len(membership.assigned.get(self.topic, ())) < len(self._group.positions(self.topic)):
             self._group.leave(self._wish.member_id)
             raise StaleGeneration()
-        self._generation = membership.generation
+        self._member.membership = membership
 
     def _replaced(self) -> StaleGeneration:
         others = [each for each in self._group.describe().members if each.member_id != self._wish.member_id]
@@ -221,34 +215,30 @@ class StreamMember:
 
     # Its own thread ---------------------------------------------------------------------------------------------------
 
-    def _beat(self, every_seconds: float) -> None:
-        while not self._ended.wait(every_seconds):
-            try:
-                with self._lock:
-                    if self._failure is not None:
-                        return
-                    self._heard(self._group.heartbeat(self._wish.member_id, self._generation))
-                    if time.monotonic() >= self._sure_until:
-                        self._guard()
-            except UnknownMember:
-                with self._lock:
-                    self._try_to_come_back()
-            except Closed:
-                return
-            except LakelogError as error:
-                _log.info("heartbeat of %s failed: %s", self._wish.member_id, error)
+    def _heartbeat(self, member: Membership) -> Membership:
+        with self._lock:
+            if self._failure is not None:
+                self._member.stop()
+                return member
+            found = self._group.heartbeat(member.member_id, member.generation)
+            if found.revoked:
+                # Another member has joined and is to get a part of the partitions. Reading on would accept that.
+                self._failure = self._replaced()
+                raise self._failure
+            self._member.advance(found.generation)
+            if time.monotonic() >= self._sure_until:
+                self._guard()
+            return self._member.membership or found
 
-    def _try_to_come_back(self) -> None:
-        if self._ended.is_set():
-            return
-        try:
+    def _rejoin(self) -> Membership:
+        """After a timeout: confirm the positions, which joins again if no other query has joined."""
+        with self._lock:
             self._guard()
-        except LakelogError as error:
-            _log.info("member %s is not back: %s", self._wish.member_id, error)
+            assert self._member.membership is not None
+            return self._member.membership
 
-    def _heard(self, membership: Membership) -> None:
-        if membership.revoked:
-            # A member that joined beside this one shall have a part of it. Going on would be to agree.
-            self._failure = self._replaced()
-            raise self._failure
-        self._generation = max(self._generation, membership.generation)
+    def _leave(self) -> None:
+        self._group.leave(self._wish.member_id)
+
+    def _generation(self) -> int:
+        return self._member.membership.generation if self._member.membership is not None else 0

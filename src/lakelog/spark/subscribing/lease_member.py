@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from lakelog import Lakelog
 from lakelog.client import processes
+from lakelog.client._sync.group_member import GroupMember
 from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.retrying.rule import is_passing, is_undecided
@@ -43,34 +44,33 @@ class LeaseMember:
         self._wish = wish
         self._lease_ms = lease_ms
         self._source = LeaseHolder(topic, group, self.owner)
-        self._membership: Membership | None = None
+        self._member = GroupMember(group, self._join, self._heartbeat, lambda: self._group.leave(self.owner))
         self._asking: ConsumeWish | None = None
         self._keeper = ThreadLeaseKeeper(self._extend)
         self._leaving = threading.Event()
-        self._beating = threading.Thread(target=self._beat_all, name="lakelog-heartbeat", daemon=True)
 
     def join(self) -> None:
         """Raises what the server refuses: other settings, no right, no such topic."""
-        self._join()
+        self._member.join()
         self.order = self._group.describe().group.settings.order
         self._keeper.begin()
-        self._beating.start()
+        threading.Thread(target=self._member.keep_alive, name="lakelog-heartbeat", daemon=True).start()
 
     def leave(self) -> None:
         """Gives back what a call whose answer was lost may have got, and leaves the group."""
         self._leaving.set()
         self._keeper.close()
-        # Its session and its leases would end by themselves.
+        # What cannot be given back expires.
         with contextlib.suppress(LakelogError):
             if self._asking is not None:
                 found = self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1))
                 if answers := giving_back([found]):
                     self._group.answer(self._topic, self.owner, answers)
-            self._group.leave(self.owner)
+        self._member.leave()
 
     def take(self, count: int, wait_seconds: float) -> Consumed | None:
         """Leases of up to so many messages; None if the server cannot be asked now. A lasting refusal is raised."""
-        member = self._membership
+        member = self._member.membership
         wish = self._asking or ConsumeWish(
             topic=self._topic,
             group=self._group.name,
@@ -91,13 +91,14 @@ class LeaseMember:
         try:
             found = self._group.consume(wish)
         except (StaleGeneration, UnknownMember):
-            self._beat()
+            with contextlib.suppress(LakelogError):
+                self._member.heartbeat()
             return None
         except LakelogError as error:
             if not is_passing(error):
                 self._asking = None
                 raise
-            log.warning("%s: waits: %s", self._group.name, error.detail)
+            log.warning("%s: Cannot take messages; retrying: %s", self._group.name, error.detail)
             return None
         self._asking = None
         return found
@@ -121,7 +122,9 @@ class LeaseMember:
             waiting = {each: error for each in some if is_undecided(error := results[each])}
             if waiting and not give_up():
                 error = waiting[min(waiting)]
-                log.warning("%s: %d answers wait for the server: %s", self._group.name, len(waiting), error.detail)
+                log.warning(
+                    "%s: %d answers are not sent yet: %s Retrying.", self._group.name, len(waiting), error.detail
+                )
                 self._leaving.wait(pauses.next(error))
                 left = [*waiting, *left]
         return [results[each] for each in range(len(answers))]
@@ -135,7 +138,7 @@ class LeaseMember:
     def lag(self) -> int:
         return self._group.lag(self._topic)
 
-    def _join(self) -> None:
+    def _join(self) -> Membership:
         wish = JoinWish(
             group=self._group.name,
             topics=(self._topic,),
@@ -145,22 +148,10 @@ class LeaseMember:
             session_ms=DEFAULT_SESSION_MS,
             wish=self._wish,
         )
-        self._membership = self._group.join(wish)
+        return self._group.join(wish)
 
-    def _beat_all(self) -> None:
-        while not self._leaving.wait(self._membership.heartbeat_ms / 1000 if self._membership else 1.0):
-            self._beat()
-
-    def _beat(self) -> None:
-        member = self._membership
-        with contextlib.suppress(LakelogError):
-            if member is None:
-                return self._join()
-            try:
-                self._membership = self._group.heartbeat(member.member_id, member.generation)
-            except UnknownMember:
-                log.warning("%s: the group has lost this member; joining again", self._group.name)
-                self._join()
+    def _heartbeat(self, member: Membership) -> Membership:
+        return self._group.heartbeat(member.member_id, member.generation)
 
     def _extend(self, source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
         return self._group.answer(source.topic, source.owner, answers)
