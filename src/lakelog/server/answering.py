@@ -13,9 +13,9 @@ from lakelog.engine.leasing.consuming import Answered, Verb
 from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
 from lakelog.model.times import to_time
-from lakelog.server.bodies import answer_json, check_identity, json_body
-from lakelog.server.calls import Answer, Call
-from lakelog.server.homes import Homes
+from lakelog.server.bodies import check_identity, json_body, json_response
+from lakelog.server.calls import Call, Response
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.lease_forms import result_shape
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
@@ -41,28 +41,28 @@ Result = Answered | LakelogError
 class Answering:
     """Handles what owners say."""
 
-    def __init__(self, engine: Engine, metrics: Metrics, streams: Streams, homes: Homes | None = None) -> None:
+    def __init__(self, engine: Engine, metrics: Metrics, streams: Streams, routing: GroupRouting | None = None) -> None:
         self._engine = engine
         self._metrics = metrics
         self._streams = streams
-        self._homes = homes
+        self._routing = routing
 
-    async def ack(self, call: Call) -> Answer:
+    async def ack(self, call: Call) -> Response:
         return await self._one(call, _ACK, Verb.ACK)
 
-    async def ack_cumulative(self, call: Call) -> Answer:
+    async def ack_cumulative(self, call: Call) -> Response:
         return await self._one(call, _ACK_CUMULATIVE, Verb.ACK_THROUGH)
 
-    async def nack(self, call: Call) -> Answer:
+    async def nack(self, call: Call) -> Response:
         return await self._one(call, _NACK, Verb.NACK)
 
-    async def discard(self, call: Call) -> Answer:
+    async def discard(self, call: Call) -> Response:
         return await self._one(call, _DISCARD, Verb.DISCARD)
 
-    async def extend(self, call: Call) -> Answer:
+    async def extend(self, call: Call) -> Response:
         return await self._one(call, _EXTEND, Verb.EXTEND)
 
-    async def many(self, call: Call) -> Answer:
+    async def many(self, call: Call) -> Response:
         topic, group = call.parameters["topic"], call.parameters["group"]
         body = await json_body(call)
         shape: shapes.Answers = decode_json(_ANSWERS, body)
@@ -72,9 +72,9 @@ class Answering:
         caller = Subscriber(call.scope.environment_id, topic, group, shape.owner)
         results = await self._answered(call, caller, said, shape.generation)
         raise_if_alike(results)
-        return answer_json(shapes.AnswersAnswer(results=[result_shape(each) for each in results]))
+        return json_response(shapes.AnswersAnswer(results=[result_shape(each) for each in results]))
 
-    async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Answer:
+    async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Response:
         body = await json_body(call)
         shape: Shape = decode_json(decoder, body)
         if (forwarded := await self._elsewhere(call, body, shape.group, shape.topic)) is not None:
@@ -85,8 +85,8 @@ class Answering:
         if isinstance(result, LakelogError):
             raise result
         if result.expires_ms is not None:
-            return answer_json(shapes.Extended(expires_at=to_time(result.expires_ms)))
-        return Answer(204, b"")
+            return json_response(shapes.Extended(expires_at=to_time(result.expires_ms)))
+        return Response(204, b"")
 
     async def _answered(
         self, call: Call, caller: Subscriber, said: Sequence[Said], generation: int | None
@@ -105,11 +105,11 @@ class Answering:
             self._metrics.answers[each.verb.value, outcome] += 1
         self._streams.answered(caller, said, results)
 
-    async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Answer | None:
+    async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Response | None:
         """The answer of the pair's home, if that is another server and it gave one."""
-        if self._homes is None or (home := self._homes.elsewhere(call, group, topic)) is None:
+        if self._routing is None or (home := self._routing.elsewhere(call, group, topic)) is None:
             return None
-        return await self._homes.forward(call, body, home)
+        return await self._routing.forward(call, body, home)
 
     async def _partition(self, call: Call, shape: Shape) -> int:
         if shape.partition is not None:

@@ -17,15 +17,26 @@ from lakelog.errors import ConfigurationError, NotAllowed, Overloaded
 from lakelog.model.topic import Scope
 from lakelog.server.audit import record_change, record_refusal
 from lakelog.server.auth import Authenticator, Grant, authorise, needed_by
-from lakelog.server.calls import HOLD, JSON_TYPE, Answer, AsgiScope, Call, Disconnected, Header, Receive, Send, Streamed
+from lakelog.server.calls import (
+    HOLD,
+    JSON_TYPE,
+    AsgiScope,
+    Call,
+    Disconnected,
+    Header,
+    Receive,
+    Response,
+    Send,
+    StreamedResponse,
+)
 from lakelog.server.drain import Drain
 from lakelog.server.fast_publish import FastPublish
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.handlers import Handler, make_handlers
 from lakelog.server.health import VERSION, HealthSource
-from lakelog.server.homes import Homes
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
-from lakelog.server.problems import answer_error
+from lakelog.server.problems import error_response
 from lakelog.server.routing import Router, Row, check_operations
 from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
@@ -62,10 +73,10 @@ def create_app(
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
     metrics = Metrics()
-    homes = Homes(engine.catalog.groups, address, drain, metrics) if address else None
+    routing = GroupRouting(engine.catalog.groups, address, drain, metrics) if address else None
     health = health or HealthSource(engine, drain)
-    handlers = {**make_handlers(engine, drain, metrics, homes), "healthz": health.healthz, "readyz": health.readyz}
-    return App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, homes=homes)
+    handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": health.healthz, "readyz": health.readyz}
+    return App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
 
 
 class App:
@@ -79,7 +90,7 @@ class App:
         metrics: Metrics,
         drain: Drain,
         operations: tuple[Row, ...] = OPERATIONS,
-        homes: Homes | None = None,
+        routing: GroupRouting | None = None,
     ) -> None:
         self._handlers = {**handlers, "metrics": self._metrics_page, "openapi": self._openapi}
         check_operations(operations, self._handlers)
@@ -88,7 +99,7 @@ class App:
         self._authenticator = authenticator
         self._metrics = metrics
         self._drain = drain
-        self._homes = homes
+        self._routing = routing
         self._telemetry = Telemetry()
         self._answer = self._traced if self._telemetry.enabled else self._handled
         self._description = msgspec.json.encode(describe(operations, VERSION))
@@ -127,19 +138,19 @@ class App:
             traffic.in_flight -= 1
             call.release()
 
-    async def _traced(self, operation: Row, call: Call) -> Answer:
+    async def _traced(self, operation: Row, call: Call) -> Response:
         if operation.name not in TRACED:
             return await self._handled(operation, call)
         with self._telemetry.span(operation, call.headers) as span:
             try:
                 answer = await self._handled(operation, call)
             except Exception as error:
-                set_status(span, answer_error(error, call.request_id).status)
+                set_status(span, error_response(error, call.request_id).status)
                 raise
             set_status(span, answer.status)
             return answer
 
-    async def _handled(self, operation: Row, call: Call) -> Answer:
+    async def _handled(self, operation: Row, call: Call) -> Response:
         rights = operation.rights
         grant: Grant | None = None
         if rights is not PUBLIC:
@@ -156,10 +167,10 @@ class App:
             record_change(operation, call, grant, answer.status)
         return answer
 
-    async def _send(self, answer: Answer, call: Call, send: Send) -> None:
+    async def _send(self, answer: Response, call: Call, send: Send) -> None:
         body = answer.body
         headers: list[Header] = [*answer.headers, (b"x-request-id", call.request_id)]
-        if isinstance(answer, Streamed):
+        if isinstance(answer, StreamedResponse):
             await self._stream(answer, headers, send)
             return
         if answer.status != 204:
@@ -182,7 +193,7 @@ class App:
                 more = at + SEND_BYTES < len(body)
                 await send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    async def _stream(self, answer: Streamed, headers: list[Header], send: Send) -> None:
+    async def _stream(self, answer: StreamedResponse, headers: list[Header], send: Send) -> None:
         async with aclosing(answer.pieces) as pieces:
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for piece in pieces:
@@ -190,12 +201,12 @@ class App:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _metrics_page(self, call: Call) -> Answer:
+    async def _metrics_page(self, call: Call) -> Response:
         self._sample()
-        return Answer(200, self._metrics.render(), (b"content-type", CONTENT_TYPE))
+        return Response(200, self._metrics.render(), (b"content-type", CONTENT_TYPE))
 
-    async def _openapi(self, call: Call) -> Answer:
-        return Answer(200, self._description, JSON_TYPE)
+    async def _openapi(self, call: Call) -> Response:
+        return Response(200, self._description, JSON_TYPE)
 
     def _sample(self) -> None:
         budget = self._budget
@@ -213,14 +224,14 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 sampling = asyncio.create_task(self._keep_sampling())
-                if self._homes is not None:
-                    await self._homes.start()
+                if self._routing is not None:
+                    await self._routing.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 if sampling is not None:
                     sampling.cancel()
-                if self._homes is not None:
-                    await self._homes.stop()
+                if self._routing is not None:
+                    await self._routing.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

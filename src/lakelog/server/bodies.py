@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from lakelog.errors import InvalidRequest
-from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
+from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
 from lakelog.server.messages import decode_json
 
 _encode = msgspec.json.Encoder().encode
@@ -17,7 +17,7 @@ async def json_body(call: Call) -> bytes:
     """The body, if it says that it is JSON."""
     kind = call.headers.get(b"content-type", b"")
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
+        raise HttpError(415, "Send the body as application/json, and say so in Content-Type.")
     return await call.body()
 
 
@@ -29,7 +29,7 @@ async def optional_json_body(call: Call) -> bytes:
     """Return the body if it is JSON. A body that is left out counts as an empty object."""
     body = await call.body()
     if body and call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-        raise HttpRefusal(415, "Send the body as application/json, and say so in Content-Type.")
+        raise HttpError(415, "Send the body as application/json, and say so in Content-Type.")
     return body or b"{}"
 
 
@@ -38,8 +38,8 @@ async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     return decode_json(decoder, await optional_json_body(call))
 
 
-def answer_json(shape: object, status: int = 200) -> Answer:
-    return Answer(status, _encode(shape), JSON_TYPE)
+def json_response(shape: object, status: int = 200) -> Response:
+    return Response(status, _encode(shape), JSON_TYPE)
 
 
 def check_identity(name: str, text: str | None, limit: int) -> None:

@@ -32,7 +32,7 @@ class Disconnected(Exception):
     """The client went away: there is nobody to answer."""
 
 
-class HttpRefusal(Exception):
+class HttpError(Exception):
     """A refusal whose HTTP status says more than its code: 405, 406, 408, 415."""
 
     def __init__(self, status: int, detail: str, *headers: Header) -> None:
@@ -42,7 +42,7 @@ class HttpRefusal(Exception):
         self.headers = headers
 
 
-class Answer:
+class Response:
     """What is sent back. The app adds the length and the request id."""
 
     __slots__ = ("body", "headers", "status")
@@ -53,7 +53,7 @@ class Answer:
         self.headers = headers
 
 
-class Streamed(Answer):
+class StreamedResponse(Response):
     """An answer whose body comes piece by piece, and ends when `pieces` does."""
 
     __slots__ = ("pieces",)
@@ -116,7 +116,7 @@ class Call:
         """The whole body, never more than the limit of it, within the budget."""
         encoding = self.headers.get(b"content-encoding")
         if encoding is not None and encoding.strip().lower() != b"identity":
-            raise HttpRefusal(415, "A body with a Content-Encoding is not accepted; send it as it is.")
+            raise HttpError(415, "A body with a Content-Encoding is not accepted; send it as it is.")
         declared = self._declared_length()
         message = await self.receive()
         if message["type"] != "http.request":
@@ -164,7 +164,7 @@ class Call:
                     chunks.append(chunk)
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise HttpRefusal(408, f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
+            raise HttpError(408, f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
         self.body_read = True
         return b"".join(chunks)
 

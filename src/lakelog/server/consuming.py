@@ -20,9 +20,9 @@ from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering, raise_if_alike, said_of
 from lakelog.server.bodies import check_identity, json_body
-from lakelog.server.calls import Answer, Call
+from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
-from lakelog.server.homes import Homes
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.lease_forms import FORMS, message_count, nothing, stored_bytes
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
@@ -40,23 +40,23 @@ class Consuming:
     """Handles consume calls."""
 
     def __init__(
-        self, engine: Engine, drain: Drain, metrics: Metrics, answering: Answering, homes: Homes | None = None
+        self, engine: Engine, drain: Drain, metrics: Metrics, answering: Answering, routing: GroupRouting | None = None
     ) -> None:
         """`answering` counts the answers that come with a call."""
         self._engine = engine
         self._answering = answering
         self._drain = drain
         self._metrics = metrics
-        self._homes = homes
+        self._routing = routing
 
-    async def consume(self, call: Call) -> Answer:
+    async def consume(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), FORMS)
         body = await json_body(call)
         shape: Consume = decode_json(_CONSUME, body)
         ask = replace(ask_of(shape), repeat=_is_repeat(call))
-        if self._homes is not None and (home := self._homes.elsewhere(call, shape.group, shape.topic)):
+        if self._routing is not None and (home := self._routing.elsewhere(call, shape.group, shape.topic)):
             call.waited = ask.wait_seconds > 0
-            there = self._homes.forward(call, body, home, seconds=ask.wait_seconds)
+            there = self._routing.forward(call, body, home, seconds=ask.wait_seconds)
             forwarded = await unless_ended(call, self._drain, there)
             if forwarded is not None:
                 return forwarded
@@ -91,7 +91,7 @@ class Consuming:
         if not consumed.leases:
             raise_if_alike(consumed.answered)
 
-    async def _told(self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str) -> Answer:
+    async def _told(self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str) -> Response:
         self._note_answers(call, ask, consumed)
         stored = stored_bytes(consumed)
         try:
@@ -152,5 +152,5 @@ def _is_repeat(call: Call) -> bool:
     return text == "true"
 
 
-def _answer(body: bytes, media_type: str) -> Answer:
-    return Answer(200, body, (b"content-type", media_type.encode()))
+def _answer(body: bytes, media_type: str) -> Response:
+    return Response(200, body, (b"content-type", media_type.encode()))

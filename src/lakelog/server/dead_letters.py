@@ -16,8 +16,8 @@ from lakelog.model.names import check_name
 from lakelog.model.repair import Repair
 from lakelog.model.times import to_time
 from lakelog.server.audit import given
-from lakelog.server.bodies import answer_json, decoded_body, optional_body
-from lakelog.server.calls import Answer, Call
+from lakelog.server.bodies import decoded_body, json_response, optional_body
+from lakelog.server.calls import Call, Response
 from lakelog.server.messages import COLUMNS, message_of, shown_as
 from lakelog.server.query import integer, known_query
 from lakelog.wire import group_shapes as shapes
@@ -37,7 +37,7 @@ class DeadLetterRoutes:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def list(self, call: Call) -> Answer:
+    async def list(self, call: Call) -> Response:
         query = known_query(call, {"topic", "partition", "where", "state", "after", "limit"})
         if (state := query.get("state", "dead")) not in STATES:
             raise InvalidRequest(f"`state` is one of {', '.join(STATES)}.")
@@ -52,14 +52,14 @@ class DeadLetterRoutes:
             limit=integer(query, "limit", 100, 1, 1000),
         )
         letters = [_shape(letter) for letter in page.letters]
-        return answer_json(shapes.DeadLetterList(dead_letters=letters, next=page.after))
+        return json_response(shapes.DeadLetterList(dead_letters=letters, next=page.after))
 
-    async def describe(self, call: Call) -> Answer:
+    async def describe(self, call: Call) -> Response:
         known_query(call, frozenset())
         group, identity = call.parameters["group"], _identity(call)
-        return answer_json(_shape(await self._engine.dead_letters.find(call.scope, group, identity)))
+        return json_response(_shape(await self._engine.dead_letters.find(call.scope, group, identity)))
 
-    async def redrive(self, call: Call) -> Answer:
+    async def redrive(self, call: Call) -> Response:
         shape: shapes.Redrive = await decoded_body(call, _REDRIVE)
         redriven = await self._engine.dead_letters.redrive(
             call.scope,
@@ -76,7 +76,7 @@ class DeadLetterRoutes:
         call.note(messages=str(redriven.redriven), **given(shape, "message_ids", "values"))
         return _redriven(redriven, shape.dry_run)
 
-    async def retry(self, call: Call) -> Answer:
+    async def retry(self, call: Call) -> Response:
         shape: shapes.Retry = await optional_body(call, _RETRY)
         identity = _identity(call)
         redriven = await self._engine.dead_letters.redrive(
@@ -88,7 +88,7 @@ class DeadLetterRoutes:
         )
         return _redriven(redriven, False)
 
-    async def discard(self, call: Call) -> Answer:
+    async def discard(self, call: Call) -> Response:
         shape: shapes.DiscardDead = await decoded_body(call, _DISCARD)
         discarded = await self._engine.dead_letters.discard(
             call.scope,
@@ -99,12 +99,12 @@ class DeadLetterRoutes:
             limit=shape.limit,
         )
         call.note(messages=str(discarded), **given(shape, "message_ids"))
-        return answer_json(shapes.Discarded(discarded=discarded))
+        return json_response(shapes.Discarded(discarded=discarded))
 
-    async def delete(self, call: Call) -> Answer:
+    async def delete(self, call: Call) -> Response:
         group, identity = call.parameters["group"], _identity(call)
         await self._engine.dead_letters.discard(call.scope, group, message_ids=[identity], limit=MAX_PER_CALL)
-        return Answer(204, b"")
+        return Response(204, b"")
 
 
 def _identity(call: Call) -> str:
@@ -155,8 +155,8 @@ def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
     )
 
 
-def _redriven(redriven: Redriven, dry_run: bool) -> Answer:
-    return answer_json(
+def _redriven(redriven: Redriven, dry_run: bool) -> Response:
+    return json_response(
         shapes.RedrivenShape(
             dry_run=dry_run,
             redriven=redriven.redriven,

@@ -14,10 +14,10 @@ from msgspec import Struct
 from lakelog.engine.operations import Caller, Verbs
 from lakelog.errors import InvalidRequest
 from lakelog.server.audit import given
-from lakelog.server.bodies import answer_json, json_body, optional_json_body
-from lakelog.server.calls import Answer, Call
+from lakelog.server.bodies import json_body, json_response, optional_json_body
+from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
-from lakelog.server.homes import Homes
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.messages import decode_json
 from lakelog.server.query import known_query
 from lakelog.server.waiting import unless_ended
@@ -27,15 +27,17 @@ from lakelog.wire.operations.operation import Audit, Operation
 class Dispatch:
     """Handles the calls of one operation."""
 
-    def __init__(self, operation: Operation[Any, Any], verbs: Verbs, drain: Drain, homes: Homes | None) -> None:
+    def __init__(
+        self, operation: Operation[Any, Any], verbs: Verbs, drain: Drain, routing: GroupRouting | None
+    ) -> None:
         self._operation = operation
         self._verbs = verbs
         self._drain = drain
-        self._homes = homes
+        self._routing = routing
         rest = operation.rest
         self._decoder = None if rest is None else msgspec.json.Decoder(rest)
 
-    async def __call__(self, call: Call) -> Answer:
+    async def __call__(self, call: Call) -> Response:
         operation = self._operation
         body = await self._body(call)
         request = operation.with_path(call.parameters, self._rest(call, body))
@@ -46,10 +48,10 @@ class Dispatch:
             _note_request(call, audit, request)
         reply = await self._reply(call, request)
         if reply is None:
-            return Answer(204, b"")
+            return Response(204, b"")
         if audit is not None and audit.result is not None:
             call.note(messages=str(getattr(reply, audit.result)))
-        return answer_json(reply, operation.status)
+        return json_response(reply, operation.status)
 
     async def _body(self, call: Call) -> bytes:
         if self._decoder is None or self._operation.method == "GET":
@@ -68,15 +70,15 @@ class Dispatch:
         found: Struct = decode_json(self._decoder, body)
         return found
 
-    async def _forwarded(self, call: Call, request: Any, body: bytes) -> Answer | None:
+    async def _forwarded(self, call: Call, request: Any, body: bytes) -> Response | None:
         """Return the reply of the server that should handle the call, if that is another one and it replied."""
-        if self._homes is None or not self._operation.home:
+        if self._routing is None or not self._operation.home:
             return None
-        home = self._homes.elsewhere(call, *(getattr(request, name) for name in self._operation.home))
-        return None if home is None else await self._homes.forward(call, body, home)
+        home = self._routing.elsewhere(call, *(getattr(request, name) for name in self._operation.home))
+        return None if home is None else await self._routing.forward(call, body, home)
 
     async def _reply(self, call: Call, request: Any) -> Any:
-        caller = Caller(scope=call.scope, host=_host(call, self._homes))
+        caller = Caller(scope=call.scope, host=_host(call, self._routing))
         if self._operation.waits and request.wait_ms and not self._drain.begun:
             call.waited = True
             work = self._verbs.call(self._operation, caller, request)
@@ -102,9 +104,9 @@ def _note_request(call: Call, audit: Audit, request: Struct) -> None:
     call.note(**{name: str(len(getattr(request, name))) for name in audit.counted})
 
 
-def _host(call: Call, homes: Homes | None) -> str:
+def _host(call: Call, routing: GroupRouting | None) -> str:
     """Return the address of the caller's machine. No header that a caller could send is believed."""
-    if homes is not None and (told := homes.client_host(call)) is not None:
+    if routing is not None and (told := routing.client_host(call)) is not None:
         return told
     peer = call.asgi.get("client")
     return str(peer[0]) if peer else ""

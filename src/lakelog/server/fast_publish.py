@@ -20,7 +20,7 @@ from lakelog.errors import LakelogError
 from lakelog.model.limits import MAX_NAME_LENGTH
 from lakelog.model.topic import Scope
 from lakelog.server.auth import Authenticator
-from lakelog.server.calls import Answer
+from lakelog.server.calls import Response
 from lakelog.server.drain import Drain
 from lakelog.server.messages import Decoded, decode_publish
 from lakelog.server.publishing import Publishing
@@ -66,7 +66,7 @@ def has_small_json(headers: Mapping[bytes, bytes]) -> bool:
 class Connection(Protocol):
     """Where the answer goes."""
 
-    def send_answer(self, request: FastRequest, answer: Answer) -> None: ...
+    def send_answer(self, request: FastRequest, answer: Response) -> None: ...
 
 
 class FastRequest:
@@ -180,7 +180,7 @@ class FastPublish:
             answer = self._traffic.failed(failure, "publish", request.request_id)
         self._finish(request, answer)
 
-    def _finish(self, request: FastRequest, answer: Answer) -> None:
+    def _finish(self, request: FastRequest, answer: Response) -> None:
         if self._drain.begun:
             request.keep_alive = False
         try:

@@ -18,7 +18,7 @@ from lakelog.engine import Engine, Fetched, FetchLimits
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
-from lakelog.server.calls import Answer, Call, Header
+from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
 from lakelog.server.messages import COLUMNS, fetched_shapes
 from lakelog.server.metrics import Metrics
@@ -49,7 +49,7 @@ class Fetching:
         self._drain = drain
         self._metrics = metrics
 
-    async def fetch(self, call: Call) -> Answer:
+    async def fetch(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), _FORMS)
         query = known_query(call, _QUERY)
         position, wanted = _position(query), _wanted(query)
@@ -60,7 +60,7 @@ class Fetching:
         call.hold(len(body))
         self._metrics.fetched += until - fetched.start
         self._metrics.fetch_bytes += len(body)
-        return Answer(200, body, (b"content-type", media_type.encode()), *_places(fetched, until))
+        return Response(200, body, (b"content-type", media_type.encode()), *_places(fetched, until))
 
     async def _found(self, call: Call, partition: int, position: Position, wanted: FetchLimits) -> Fetched:
         topic = call.parameters["topic"]

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from lakelog.engine import Engine
 from lakelog.engine.operations import bind
 from lakelog.server.answering import Answering
-from lakelog.server.calls import Answer, Call
+from lakelog.server.calls import Call, Response
 from lakelog.server.consuming import Consuming
 from lakelog.server.dead_letters import DeadLetterRoutes
 from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
-from lakelog.server.homes import Homes
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.members import MemberRoutes
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import Publishing
@@ -22,28 +22,30 @@ from lakelog.server.staging import Staging
 from lakelog.server.streams import Streams
 from lakelog.wire.operations import OPERATIONS
 
-Handler = Callable[[Call], Awaitable[Answer]]
+Handler = Callable[[Call], Awaitable[Response]]
 
 
-def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
+def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None) -> dict[str, Handler]:
     """Return handlers by the name of their operation; all but those about the server itself."""
     verbs = bind(engine)
     return {
-        **{each.name: Dispatch(each, verbs, drain, homes) for each in OPERATIONS if verbs.has(each)},
+        **{each.name: Dispatch(each, verbs, drain, routing) for each in OPERATIONS if verbs.has(each)},
         "publish": Publishing(engine, metrics).publish,
         "fetch": Fetching(engine, drain, metrics).fetch,
-        **_consuming_handlers(engine, drain, metrics, homes),
-        **_group_handlers(engine, homes),
+        **_consuming_handlers(engine, drain, metrics, routing),
+        **_group_handlers(engine, routing),
         **_dead_letter_handlers(engine),
         "stage": Staging(engine, metrics).stage,
     }
 
 
-def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: Homes | None) -> dict[str, Handler]:
+def _consuming_handlers(
+    engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None
+) -> dict[str, Handler]:
     streams = Streams()
-    answering = Answering(engine, metrics, streams, homes)
+    answering = Answering(engine, metrics, streams, routing)
     return {
-        "consume": Consuming(engine, drain, metrics, answering, homes).consume,
+        "consume": Consuming(engine, drain, metrics, answering, routing).consume,
         "push": Pushing(engine, drain, metrics, streams).push,
         "ack": answering.ack,
         "ack_cumulative": answering.ack_cumulative,
@@ -54,8 +56,8 @@ def _consuming_handlers(engine: Engine, drain: Drain, metrics: Metrics, homes: H
     }
 
 
-def _group_handlers(engine: Engine, homes: Homes | None) -> dict[str, Handler]:
-    members = MemberRoutes(engine, homes)
+def _group_handlers(engine: Engine, routing: GroupRouting | None) -> dict[str, Handler]:
+    members = MemberRoutes(engine, routing)
     return {"join": members.join, "short_join": members.join}
 
 

@@ -13,7 +13,7 @@ import msgspec
 from lakelog.engine import Engine
 from lakelog.errors import LakelogError, NotDurable
 from lakelog.reporting import log_event, show_seconds
-from lakelog.server.calls import JSON_TYPE, Answer, Call
+from lakelog.server.calls import JSON_TYPE, Call, Response
 from lakelog.server.drain import Drain
 from lakelog.wire import shapes
 
@@ -51,10 +51,10 @@ class HealthSource:
         self._looked: tuple[float, list[str]] = (0.0, [])
         self._look: asyncio.Task[list[str]] | None = None
 
-    async def healthz(self, call: Call) -> Answer:
+    async def healthz(self, call: Call) -> Response:
         return self._answer(200, "draining" if self._drain.begun else "ok", [])
 
-    async def readyz(self, call: Call) -> Answer:
+    async def readyz(self, call: Call) -> Response:
         if self._drain.begun:
             return self._answer(503, "draining", ["The server is shutting down; use another one."])
         unreachable = await self._unreachable()
@@ -62,13 +62,13 @@ class HealthSource:
             return self._answer(503, "unavailable", unreachable)
         return self._answer(200, "ready", [])
 
-    def _answer(self, status: int, text: str, reasons: list[str]) -> Answer:
+    def _answer(self, status: int, text: str, reasons: list[str]) -> Response:
         warnings = list(reasons)
         if self._weak:
             warnings.insert(0, f"NOT DURABLE: acknowledged messages can be lost in a crash ({'; '.join(self._weak)}).")
         shape = shapes.Health(status=text, durable=not self._weak, version=VERSION, warnings=warnings)
         retry = () if status == 200 else ((b"retry-after", b"1"),)
-        return Answer(status, msgspec.json.encode(shape), JSON_TYPE, *retry)
+        return Response(status, msgspec.json.encode(shape), JSON_TYPE, *retry)
 
     async def _unreachable(self) -> list[str]:
         looked_at, reasons = self._looked

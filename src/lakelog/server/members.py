@@ -7,9 +7,9 @@ import msgspec
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import JoinAsk
 from lakelog.model.group import MAX_OWNER_BYTES
-from lakelog.server.bodies import answer_json, check_identity, json_body
-from lakelog.server.calls import Answer, Call
-from lakelog.server.homes import Homes
+from lakelog.server.bodies import check_identity, json_body, json_response
+from lakelog.server.calls import Call, Response
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.messages import decode_json
 from lakelog.server.wishes import wish_of
 from lakelog.wire import group_shapes as shapes
@@ -20,11 +20,11 @@ _JOIN = msgspec.json.Decoder(shapes.Join)
 class MemberRoutes:
     """Handles calls of members."""
 
-    def __init__(self, engine: Engine, homes: Homes | None = None) -> None:
+    def __init__(self, engine: Engine, routing: GroupRouting | None = None) -> None:
         self._engine = engine
-        self._homes = homes
+        self._routing = routing
 
-    async def join(self, call: Call) -> Answer:
+    async def join(self, call: Call) -> Response:
         body = await json_body(call)
         shape: shapes.Join = decode_json(_JOIN, body)
         check_identity("member_id", shape.member_id, MAX_OWNER_BYTES)
@@ -39,16 +39,16 @@ class MemberRoutes:
             replaces=shape.replace,
             wish=wish_of(shape, shape.kind),
         )
-        return answer_json(await self._engine.members.join(call.scope, ask))
+        return json_response(await self._engine.members.join(call.scope, ask))
 
-    async def _elsewhere(self, call: Call, body: bytes) -> Answer | None:
-        if self._homes is None or (home := self._homes.elsewhere(call, call.parameters["group"])) is None:
+    async def _elsewhere(self, call: Call, body: bytes) -> Response | None:
+        if self._routing is None or (home := self._routing.elsewhere(call, call.parameters["group"])) is None:
             return None
-        return await self._homes.forward(call, body, home)
+        return await self._routing.forward(call, body, home)
 
     def _client_host(self, call: Call) -> str:
         """The peer's address. No header that a caller could send is believed."""
-        if self._homes is not None and (told := self._homes.client_host(call)) is not None:
+        if self._routing is not None and (told := self._routing.client_host(call)) is not None:
             return told
         peer = call.asgi.get("client")
         return str(peer[0]) if peer else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lakelog.server.calls import HttpRefusal
+from lakelog.server.calls import HttpError
 
 
 def choose(accept: bytes | None, offered: Collection[str]) -> str:
@@ -18,7 +18,7 @@ def choose(accept: bytes | None, offered: Collection[str]) -> str:
         if liked > most:
             best, most = media_type, liked
     if best is None and ranges:
-        raise HttpRefusal(406, f"Accept one of {', '.join(offered)}.")
+        raise HttpError(406, f"Accept one of {', '.join(offered)}.")
     return best or next(iter(offered))
 
 

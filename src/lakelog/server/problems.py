@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lakelog.errors import LakelogError, NotAuthenticated
-from lakelog.server.calls import Answer, Header, HttpRefusal
+from lakelog.server.calls import Header, HttpError, Response
 from lakelog.wire.problems import MEDIA_TYPE, problem_of
 
 _TYPE: Header = (b"content-type", MEDIA_TYPE.encode())
@@ -13,10 +13,10 @@ _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
 _UNEXPECTED = "Something went wrong in the server, and its log says what; give the request id when you ask about it."
 
 
-def answer_error(error: Exception, request_id: bytes) -> Answer:
+def error_response(error: Exception, request_id: bytes) -> Response:
     """The answer to a call that raised `error`. Of an unexpected one, the text tells nothing about the inside."""
     headers: tuple[Header, ...] = ()
-    if isinstance(error, HttpRefusal):
+    if isinstance(error, HttpError):
         problem = {**problem_of(error.error), "status": error.status}
         headers = error.headers
     elif isinstance(error, LakelogError):
@@ -30,4 +30,4 @@ def answer_error(error: Exception, request_id: bytes) -> Answer:
     if isinstance(error, NotAuthenticated):
         headers += (_CHALLENGE,)
     problem["request_id"] = request_id.decode("ascii")
-    return Answer(status, msgspec.json.encode(problem), _TYPE, *headers)
+    return Response(status, msgspec.json.encode(problem), _TYPE, *headers)

@@ -17,9 +17,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from lakelog.errors import InvalidRequest, first_line
 from lakelog.reporting import log_event
-from lakelog.server.calls import HOLD, Answer, HttpRefusal
+from lakelog.server.calls import HOLD, HttpError, Response
 from lakelog.server.fast_publish import FastPublish, FastRequest, has_small_json, topic_of
-from lakelog.server.problems import answer_error
+from lakelog.server.problems import error_response
 
 MAX_HEAD_BYTES = 64 << 10
 
@@ -150,7 +150,7 @@ class Protocol(HttpToolsProtocol):
         self.scope[HOLD] = self.transport.hold  # type: ignore[literal-required, attr-defined]
         super().on_headers_complete()
 
-    def send_answer(self, request: FastRequest, answer: Answer) -> None:
+    def send_answer(self, request: FastRequest, answer: Response) -> None:
         """Write the answer to a publish of the fast path, as uvicorn would."""
         request.response_complete = True
         if request.disconnected or self.transport.is_closing():
@@ -173,9 +173,9 @@ class Protocol(HttpToolsProtocol):
             log_event(_log, logging.ERROR, "request_not_read", message, failure, reason=reason)
             self.transport.close()
             return
-        refusal = HttpRefusal(400, msg)
+        refusal = HttpError(400, msg)
         refusal.error = InvalidRequest(msg)
-        answer = answer_error(refusal, b"none")
+        answer = error_response(refusal, b"none")
         head = b"HTTP/1.1 400 Bad Request\r\n" + b"".join(b"%s: %s\r\n" % header for header in answer.headers)
         self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body) + answer.body)
         self.transport.close()

@@ -11,7 +11,7 @@ from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.engine.log.columns import INLINE_BYTES
 from lakelog.errors import Closed, InvalidBatch, LakelogError, OutcomeUnknown, Overloaded, TooLarge, Unavailable
 from lakelog.model.position import Receipt
-from lakelog.server.calls import JSON_TYPE, Answer, Call, HttpRefusal
+from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
 from lakelog.server.messages import MAX_EPOCH, decode_publish
 from lakelog.server.metrics import Metrics
 from lakelog.storage.store import Payload
@@ -33,21 +33,21 @@ class Publishing:
         self._engine = engine
         self._publisher = engine.publisher
         self._metrics = metrics
-        self._forms: dict[bytes, Callable[[Call], Awaitable[Answer]]] = {
+        self._forms: dict[bytes, Callable[[Call], Awaitable[Response]]] = {
             b"application/json": self._json,
             ARROW_MEDIA_TYPE.encode(): self._arrow,
             MEDIA_TYPE.encode(): self._frames,
         }
 
-    def publish(self, call: Call) -> Awaitable[Answer]:
+    def publish(self, call: Call) -> Awaitable[Response]:
         kind = call.headers.get(b"content-type", b"")
         form = self._forms.get(kind) or self._forms.get(kind.partition(b";")[0].strip().lower())
         if form is None:
             accepted = ", ".join(name.decode() for name in self._forms)
-            raise HttpRefusal(415, f"Send messages as one of {accepted}, and say which in Content-Type.")
+            raise HttpError(415, f"Send messages as one of {accepted}, and say which in Content-Type.")
         return form(call)
 
-    async def _json(self, call: Call) -> Answer:
+    async def _json(self, call: Call) -> Response:
         body = await call.body()
         if len(body) <= INLINE_BYTES:
             messages, numbered, epoch = decode_publish(body)
@@ -59,13 +59,13 @@ class Publishing:
         self._metrics.publish_bytes += len(body)
         return self.answer(results)
 
-    async def _arrow(self, call: Call) -> Answer:
+    async def _arrow(self, call: Call) -> Response:
         body = await call.body()
         results = await self._engine.columns.stream(call.scope, call.parameters["topic"], body)
         self._metrics.publish_bytes += len(body)
         return self.answer(results)
 
-    async def _frames(self, call: Call) -> Answer:
+    async def _frames(self, call: Call) -> Response:
         body = await call.body()
         frames = await self._engine.threads.run(len(body), _frames_of, body)
         receipts = await self._engine.publisher.frames(call.scope, call.parameters["topic"], frames)
@@ -75,18 +75,18 @@ class Publishing:
         )
         _raise_whole(receipts)
         results = [_frame_result(frame, receipt) for frame, receipt in zip(frames, receipts, strict=True)]
-        return Answer(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
+        return Response(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
 
-    def answer(self, receipts: Sequence[Receipt | LakelogError]) -> Answer:
+    def answer(self, receipts: Sequence[Receipt | LakelogError]) -> Response:
         """Return the answer to a publish of messages, and count them."""
         if len(receipts) == 1 and isinstance(receipt := receipts[0], Receipt) and not receipt.duplicate:
             self._metrics.published += 1
             result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)
-            return Answer(200, _encode(PublishAnswer(results=[result])), JSON_TYPE)
+            return Response(200, _encode(PublishAnswer(results=[result])), JSON_TYPE)
         refused = _count(self._metrics, [(receipt, 1) for receipt in receipts])
         _raise_whole(receipts)
         results = [_result(receipt) for receipt in receipts]
-        return Answer(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
+        return Response(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
 
 
 def validated_frames(body: bytes) -> list[tuple[PublishFrame, bytes]]:

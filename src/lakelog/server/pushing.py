@@ -21,7 +21,7 @@ from lakelog.model.message import message_id
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
 from lakelog.server.bodies import check_identity
-from lakelog.server.calls import Answer, Call, Disconnected, Streamed
+from lakelog.server.calls import Call, Disconnected, Response, StreamedResponse
 from lakelog.server.consuming import give_back
 from lakelog.server.drain import Drain
 from lakelog.server.lease_forms import leased_rows, message_count, stored_bytes
@@ -56,13 +56,13 @@ class Pushing:
         self._metrics = metrics
         self._streams = streams
 
-    async def push(self, call: Call) -> Answer:
+    async def push(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), _LINES)
         ask = _ask(call)
         # Before the answer begins, so that a refusal has its own status.
         first = await self._engine.leases.consume(call.scope, ask)
         pieces = self._pieces(call, ask, first, media_type)
-        return Streamed(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
+        return StreamedResponse(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
 
     async def _pieces(
         self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str

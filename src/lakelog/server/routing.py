@@ -8,7 +8,7 @@ from typing import Any
 from starlette.routing import compile_path
 
 from lakelog.errors import ConfigurationError, NotFound
-from lakelog.server.calls import HttpRefusal
+from lakelog.server.calls import HttpError
 from lakelog.wire.operations.operation import Operation
 
 Row = Operation[Any, Any]
@@ -67,5 +67,5 @@ class Router:
                 return row, parameters
         if meant:
             methods = ", ".join(row.method for row, _ in meant)
-            raise HttpRefusal(405, f"This path supports {methods} only.", (b"allow", methods.encode()))
+            raise HttpError(405, f"This path supports {methods} only.", (b"allow", methods.encode()))
         raise NotFound("This path does not exist. /openapi.json lists all paths.")

@@ -30,8 +30,8 @@ from lakelog.reporting import log_event
 from lakelog.server.app import App, create_app
 from lakelog.server.auth import check_exposure
 from lakelog.server.drain import Drain
+from lakelog.server.group_routing import advertised_host
 from lakelog.server.health import HealthSource, check_durability
-from lakelog.server.homes import advertised_host
 from lakelog.server.logs import configure_logging
 from lakelog.server.protocol import Protocol
 from lakelog.server.settings import ServerSettings

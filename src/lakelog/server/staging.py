@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakelog.engine import Engine
 from lakelog.errors import InvalidRequest
 from lakelog.model.write import StageOptions, StagePiece
-from lakelog.server.calls import Answer, Call, HttpRefusal
+from lakelog.server.calls import Call, HttpError, Response
 from lakelog.server.messages import MAX_EPOCH
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import validated_frames
@@ -22,10 +22,10 @@ class Staging:
         self._engine = engine
         self._metrics = metrics
 
-    async def stage(self, call: Call) -> Answer:
+    async def stage(self, call: Call) -> Response:
         """Store the batches of the body."""
         if call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != MEDIA_TYPE.encode():
-            raise HttpRefusal(415, f"Send staged batches as {MEDIA_TYPE}, and say so in Content-Type.")
+            raise HttpError(415, f"Send staged batches as {MEDIA_TYPE}, and say so in Content-Type.")
         query = known_query(call, _QUERY)
         if missing := sorted(_QUERY - set(query)):
             raise InvalidRequest(f"The parameter `{missing[0]}` is missing.")
@@ -39,7 +39,7 @@ class Staging:
         pieces = await self._engine.threads.run(len(body), _pieces, body)
         await self._engine.writes.stage(call.scope, call.parameters["topic"], options, pieces)
         self._metrics.publish_bytes += len(body)
-        return Answer(204, b"")
+        return Response(204, b"")
 
 
 def _pieces(body: bytes) -> list[StagePiece]:

@@ -7,10 +7,10 @@ import time
 
 from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import FailureLog, log_event
-from lakelog.server.calls import Answer
+from lakelog.server.calls import Response
 from lakelog.server.logs import RequestIds
 from lakelog.server.metrics import Metrics
-from lakelog.server.problems import answer_error
+from lakelog.server.problems import error_response
 
 MAX_IN_FLIGHT = 10_000
 """Calls at once, long polls included: each holds some memory that the budget does not see."""
@@ -42,9 +42,9 @@ class Traffic:
         if started is not None and operation in self._timed:
             self._timed[operation].observe(time.perf_counter() - started)
 
-    def failed(self, error: Exception, operation: str, request_id: bytes) -> Answer:
+    def failed(self, error: Exception, operation: str, request_id: bytes) -> Response:
         """Return the answer to a call that failed, and log a failure that is the server's own."""
-        answer = answer_error(error, request_id)
+        answer = error_response(error, request_id)
         if answer.status < 500:
             return answer
         request = request_id.decode()

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakelog.errors import ConfigurationError, Unavailable, all_errors
 from lakelog.model.token import Right
 from lakelog.server import METRICS, ServerSettings, app, calls, configure_logging, create_app, traffic
-from lakelog.server.problems import answer_error
+from lakelog.server.problems import error_response
 from lakelog.storage.memory import MemoryStore
 from lakelog.wire.operations import OPERATIONS
 from tests.unit.server.harness import world
@@ -162,7 +162,7 @@ async def test_failures_of_calls_are_summarised_and_those_of_the_database_left_t
 
 def test_every_error_has_its_answer() -> None:
     for kind in all_errors():
-        answer = answer_error(kind(), b"id")
+        answer = error_response(kind(), b"id")
         problem = json.loads(answer.body)
         assert problem["status"] == answer.status
         assert problem["request_id"] == "id"

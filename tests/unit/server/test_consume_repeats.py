@@ -14,7 +14,7 @@ from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Call
 from lakelog.server.consuming import Consuming
-from lakelog.server.homes import Homes
+from lakelog.server.group_routing import GroupRouting
 from lakelog.server.metrics import Metrics
 from lakelog.server.streams import Streams
 from lakelog.storage.groups import ServerInfo
@@ -72,6 +72,6 @@ async def test_a_call_that_its_home_did_not_answer_is_served_as_a_repeat(monkeyp
         call = Call({"headers": [(b"content-type", b"application/json")]}, receive, Budget(1 << 20))
         call.scope = made.scope
         answering = Answering(made.engine, Metrics(), Streams())
-        consuming = Consuming(made.engine, made.drain, Metrics(), answering, cast(Homes, SilentHome()))
+        consuming = Consuming(made.engine, made.drain, Metrics(), answering, cast(GroupRouting, SilentHome()))
         assert (await consuming.consume(call)).status == 200
     assert asked == [True]

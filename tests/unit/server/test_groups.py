@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from lakelog.engine.operations import bind
-from lakelog.server.calls import Answer, Call
+from lakelog.server.calls import Call, Response
 from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
-from lakelog.server.homes import Homes
+from lakelog.server.group_routing import GroupRouting
 from lakelog.storage.groups import ServerInfo
 from lakelog.wire.operations import groups
 from tests.unit.server.harness import Reply, World, working
@@ -213,18 +213,18 @@ async def test_a_skip_is_made_and_audited_by_the_home_of_the_group(caplog: pytes
     async with working() as home, working() as other:
         passed: list[bytes] = []
 
-        class Away(Homes):
+        class Away(GroupRouting):
             def __init__(self) -> None: ...
 
             def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
                 return ServerInfo(server_id="home", address=f"{group} {topic}")
 
-            async def forward(self, call: Call, body: bytes, home_: ServerInfo, *, seconds: float = 0.0) -> Answer:
+            async def forward(self, call: Call, body: bytes, home_: ServerInfo, *, seconds: float = 0.0) -> Response:
                 assert home_.address == "billing jobs"
                 passed.append(body)
                 reply = await _post(home, "billing/skip", msgspec.json.decode(body))
                 call.passed_on = True
-                return Answer(reply.status, reply.body)
+                return Response(reply.status, reply.body)
 
         await _fill(home, 10)
         await _consume(home)

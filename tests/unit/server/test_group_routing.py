@@ -13,9 +13,9 @@ import pytest
 from lakelog.engine.budget import Budget
 from lakelog.errors import Unavailable
 from lakelog.model.topic import Scope
-from lakelog.server import Drain, homes
+from lakelog.server import Drain, group_routing
 from lakelog.server.calls import Call
-from lakelog.server.homes import CLIENT, FORWARDED, Homes, advertised_host, home_of
+from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, home_of
 from lakelog.server.metrics import Metrics
 from lakelog.storage.groups import ServerInfo
 from lakelog.storage.memory import MemoryCatalog
@@ -107,12 +107,12 @@ def _answer(status: int, body: bytes = b"", *headers: bytes) -> Serve:
 
 
 @asynccontextmanager
-async def _pair(address: str) -> AsyncIterator[tuple[Homes, ServerInfo]]:
+async def _pair(address: str) -> AsyncIterator[tuple[GroupRouting, ServerInfo]]:
     """This server, and another that is at that address."""
     catalog = MemoryCatalog()
     other = ServerInfo(server_id="other", address=address)
     await catalog.groups.server_seen(other, memory_seconds=6)
-    here = Homes(catalog.groups, "127.0.0.1:1", Drain(), Metrics())
+    here = GroupRouting(catalog.groups, "127.0.0.1:1", Drain(), Metrics())
     await here.start()
     try:
         yield here, other
@@ -159,7 +159,7 @@ async def _silence(request: bytes) -> bytes:
 
 @pytest.mark.parametrize("serve", [_answer(200, b"x" * 9, b"content-length: -5"), _garbage, _silence])
 async def test_what_fails_is_served_here(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(group_routing, "ANSWER_SECONDS", 0.05)
     async with _listening(serve) as (address, _), _pair(address) as (here, other):
         call = _call()
         group = next(name for name in map(str, range(99)) if here.elsewhere(call, name, "orders"))
@@ -197,7 +197,7 @@ async def test_nothing_is_passed_on_by_a_server_that_drains() -> None:
 
 async def test_a_server_that_drains_is_gone_for_the_others() -> None:
     catalog = MemoryCatalog()
-    one, two = (Homes(catalog.groups, f"127.0.0.1:{n}", Drain(), Metrics()) for n in (1, 2))
+    one, two = (GroupRouting(catalog.groups, f"127.0.0.1:{n}", Drain(), Metrics()) for n in (1, 2))
     await one.start()
     await two.start()
     two._drain.begin()

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 
 from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import log_event
-from lakelog.server.calls import Answer, Call, Header
+from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
 from lakelog.server.metrics import Metrics
 from lakelog.storage.groups import GroupCatalog, ServerInfo
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Homes:
+class GroupRouting:
     """Knows the live servers, tells them of this one, and passes calls on."""
 
     def __init__(self, catalog: GroupCatalog, address: str, drain: Drain, metrics: Metrics) -> None:
@@ -56,7 +56,7 @@ class Homes:
         self._me = ServerInfo(server_id=secrets.token_hex(16), address=address)
         self._servers: Sequence[ServerInfo] = (self._me,)
         self._known_until = 0.0
-        self._homes: dict[tuple[int, str, str], ServerInfo] = {}
+        self._routing: dict[tuple[int, str, str], ServerInfo] = {}
         self._shunned: dict[str, float] = {}
         self._idle: dict[str, list[tuple[float, Connection]]] = {}
         self._beating: asyncio.Task[None] | None = None
@@ -83,16 +83,16 @@ class Homes:
         if now > self._known_until:
             return None
         key = (call.scope.environment_id, group, topic)
-        home = self._homes.get(key)
+        home = self._routing.get(key)
         if home is None:
-            if len(self._homes) >= _REMEMBERED:
-                self._homes.clear()
-            home = self._homes[key] = home_of(key, servers)
+            if len(self._routing) >= _REMEMBERED:
+                self._routing.clear()
+            home = self._routing[key] = home_of(key, servers)
         if home is self._me or self._shunned.get(home.server_id, 0.0) > now:
             return None
         return home
 
-    async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Answer | None:
+    async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Response | None:
         """The home's answer; None if it did not give one, and the call is to be served here."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -147,7 +147,7 @@ class Homes:
         servers = tuple(self._me if each.server_id == self._me.server_id else each for each in seen)
         if servers != self._servers:
             self._servers = servers
-            self._homes.clear()
+            self._routing.clear()
         self._known_until = at + MEMORY_SECONDS
 
     def _shun(self, home: ServerInfo, error: BaseException) -> None:
@@ -221,7 +221,7 @@ def _request(call: Call, body: bytes, home: ServerInfo) -> bytes:
     return b"%s %s HTTP/1.1\r\n%s\r\n%s" % (asgi["method"].encode(), target, head, body)
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
+async def _answer(reader: asyncio.StreamReader) -> tuple[Response, bool]:
     """An answer of a server of ours, and whether the connection stays open."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head[:-4].split(b"\r\n")
@@ -233,4 +233,4 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
         raise ValueError("an answer without a length")
     body = await reader.readexactly(length) if length else b""
     passed = [(name, headers[name]) for name in _PASSED_BACK if name in headers]
-    return Answer(status, body, *passed), headers.get(b"connection", b"").lower() != b"close"
+    return Response(status, body, *passed), headers.get(b"connection", b"").lower() != b"close"
