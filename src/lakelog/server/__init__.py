@@ -1,4 +1,4 @@
-"""The HTTP server: routes, tokens, health, metrics, and the processes that serve. Its customers start it with `run`."""
+"""The HTTP server: routes, tokens, health, metrics, and the processes that serve. Start it with `run`."""
 
 from lakelog.server.app import App, create_app
 from lakelog.server.auth import check_exposure

@@ -1,4 +1,4 @@
-"""The routes by which owners answer for what they lease: ack, nack, extend, discard, one at a time or many at once."""
+"""The routes for answers to leases: ack, nack, extend and discard, one at a time or many at once."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ANSWERS = msgspec.json.Decoder(shapes.Answers)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
 _VERBS = {verb.value: verb for verb in Verb}
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
-"""Said of all answers of a call, these are said of the call: 503 with Retry-After is what every client understands."""
+"""If all answers of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
 
 Shape = shapes.Ack | shapes.AckCumulative
 Result = Answered | LakelogError
 
 
 class Answering:
-    """Handles what owners say."""
+    """Handles answers to leases."""
 
     def __init__(self, engine: Engine, metrics: Metrics, streams: Streams, routing: GroupRouting | None = None) -> None:
         self._engine = engine
@@ -99,14 +99,14 @@ class Answering:
         return results
 
     def note(self, caller: Subscriber, said: Sequence[Said], results: Sequence[Result]) -> None:
-        """Counts answers that the engine has decided, and frees the pushed streams that they are for."""
+        """Count answers that the engine has decided, and free capacity of the pushed streams that they belong to."""
         for each, result in zip(said, results, strict=True):
             outcome = result.code if isinstance(result, LakelogError) else "ok"
             self._metrics.answers[each.verb.value, outcome] += 1
         self._streams.answered(caller, said, results)
 
     async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Response | None:
-        """The answer of the pair's home, if that is another server and it gave one."""
+        """Return the response of the home server, if that is another server and it responded."""
         if self._routing is None or (home := self._routing.elsewhere(call, group, topic)) is None:
             return None
         return await self._routing.forward(call, body, home)
@@ -149,13 +149,13 @@ def _said(shape: Shape, verb: Verb, partition: int) -> Said:
 
 
 def raise_if_alike(results: Sequence[Result]) -> None:
-    """Raises an error of the server or the database that all answers got."""
+    """Raise an error of the server or the database if all answers got it."""
     if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
         raise first
 
 
 def said_of(shape: shapes.AnswerShape) -> Said:
-    """One of the answers of a call, for the engine."""
+    """Return one answer of a call for the engine."""
     if shape.offsets is None and (shape.verb != "extend" or shape.token is None):
         raise InvalidRequest("Each answer but an extend with a token needs `offsets`.")
     return Said(

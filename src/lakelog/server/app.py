@@ -1,7 +1,7 @@
-"""The ASGI app: finds the route, asks who calls and whether they may, handles the call, answers, counts.
+"""The ASGI app: finds the route, authenticates and authorizes the caller, handles the call, responds and counts.
 
-One way for all calls, without a framework: the publish of a single message is what it is measured by. What
-handles each of the routes stands in `handlers`.
+It uses no framework, because the publish of a single message is its benchmark. `handlers` has the handler of each
+route.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from lakelog.server.traffic import Traffic
 from lakelog.wire.operations import OPERATIONS, PUBLIC
 
 JOIN_BYTES = 64 << 10
-"""Up to this size a body is copied behind its head and sent with it; beyond it, a second system call is cheaper."""
+"""Up to this size, a body is sent together with its head; for a larger body, a second system call is cheaper."""
 SEND_BYTES = 256 << 10
 SEND_SECONDS = 60.0
-"""A caller that does not read its answer holds it in memory no longer than this."""
+"""Timeout for a caller that does not read its response, which is kept in memory."""
 SAMPLE_SECONDS = 1.0
 TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 
@@ -65,9 +65,9 @@ def create_app(
     everyone: Scope | None = None,
     address: str | None = None,
 ) -> App:
-    """The app over a started engine. `everyone` is the scope of all callers when there is no authentication.
+    """Return the app over a started engine. `everyone` is the scope of all callers if authentication is off.
 
-    With an `address` at which other servers reach this one, calls are passed on to the homes of their groups.
+    With an `address` at which other servers reach this one, calls are forwarded to the home servers of their groups.
     """
     if settings.authenticate == (everyone is not None):
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
@@ -80,7 +80,7 @@ def create_app(
 
 
 class App:
-    """The app itself; made by `create_app`."""
+    """The app itself; created by `create_app`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class App:
         self.fast_publish = (
             None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rights)
         )
-        """The short path of most publishes; None if each of them needs a span."""
+        """Return the fast path of most publishes; None if each of them needs a span."""
 
     async def __call__(self, asgi: AsgiScope, receive: Receive, send: Send) -> None:
         if asgi["type"] != "http":
@@ -123,7 +123,7 @@ class App:
         try:
             try:
                 if not has_room:
-                    raise Overloaded("The server has too many calls in hand; try again shortly.", retry_after=1)
+                    raise Overloaded("The server is handling too many calls. Retry shortly.", retry_after=1)
                 row, call.parameters = self._router.find(asgi["method"], asgi["path"])
                 operation = row.name
                 answer = await self._answer(row, call)
@@ -179,14 +179,14 @@ class App:
             headers.append(_CLOSE)
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         if len(body) <= SEND_BYTES:
-            # Without a body nothing follows the head: it would be held for ever.
+            # Without a body, nothing follows the head, so it must not be held back.
             if 0 < len(body) <= JOIN_BYTES and HOLD in call.asgi and call.asgi["method"] != "HEAD":
                 call.asgi[HOLD]()
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return
         await send(start)
-        # In pieces: the server takes the next one only when the caller has read most of the last.
+        # In pieces: the server accepts the next piece only when the caller has read most of the last one.
         async with asyncio.timeout(SEND_SECONDS):
             for at in range(0, len(body), SEND_BYTES):
                 piece = body[at : at + SEND_BYTES]
@@ -236,14 +236,14 @@ class App:
                 return
 
     async def _keep_sampling(self) -> None:
-        # Another worker may be the one that is asked for metrics.
+        # Another worker process may serve the metrics.
         while True:
             self._sample()
             await asyncio.sleep(SAMPLE_SECONDS)
 
 
 def _leaves_much_unread(call: Call) -> bool:
-    """Whether the connection is better closed than read on, only to reach the next request behind the body."""
+    """Return whether it is better to close the connection than to read the rest of the body."""
     if call.body_read:
         return False
     length = call.headers.get(b"content-length", b"0")

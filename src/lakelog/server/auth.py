@@ -1,6 +1,6 @@
-"""Who calls, and whether they may: tokens to grants, and the one authorisation function.
+"""Authentication and authorization: tokens, their grants, and the one function that denies calls.
 
-The scope of a call comes from its token and from nowhere else. The table of operations says which right a call needs.
+The scope of a call comes only from its token. The table of operations says which right a call needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_SECRET_BYTES = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a caller may do, and where."""
+    """The rights of a caller and their scope."""
 
     scope: Scope
     rights: frozenset[Right]
@@ -39,7 +39,10 @@ class Grant:
 
 
 def authorise(rights: Rights | None, grant: Grant | None) -> None:
-    """Raise unless the caller has one of the rights. This is the only place that denies; no rights deny every call."""
+    """Raise an error unless the caller has one of the rights.
+
+    Only this function denies calls; no rights deny every call.
+    """
     if rights is PUBLIC:
         return
     if grant is None:
@@ -54,21 +57,24 @@ def needed_by(rights: Rights | None) -> str:
 
 
 class Authenticator:
-    """Finds the grant of a call; keeps what it found for a short time."""
+    """Finds the grant of a call, and caches it for a short time."""
 
     def __init__(
         self, catalog: Catalog, *, everyone: Scope | None = None, now: Callable[[], float] = time.time
     ) -> None:
-        """With `everyone`, all callers may do everything in that scope, whatever token they send."""
+        """Create an authenticator.
+
+        With `everyone`, all callers have all rights in that scope, whatever token they send.
+        """
         self._catalog = catalog
         self._now = now
         self._everyone = Grant(scope=everyone, rights=frozenset(Right), token="none") if everyone else None
-        # Apart, so that a flood of wrong tokens cannot push the right ones out.
+        # Separate, so that a flood of wrong tokens cannot evict valid ones.
         self._known: dict[bytes, tuple[float, Grant]] = {}
         self._unknown: dict[bytes, float] = {}
 
     def known(self, authorization: bytes | None) -> Grant | None:
-        """Return the grant of a call if it is valid and can be told without asking the catalog."""
+        """Return the grant of a call if it is valid and cached."""
         if self._everyone is not None or authorization is None:
             return self._everyone
         entry = self._known.get(sha256(authorization).digest())
@@ -81,8 +87,8 @@ class Authenticator:
             return self._everyone
         if authorization is None:
             raise NotAuthenticated("Send a token: `Authorization: Bearer …`. Make one with `lakelog tokens create`.")
-        # Comparing in constant time is not needed: what is looked up, here and in the catalog, is a hash, and how far
-        # the hash of a guess agrees with a stored one tells nothing about any token.
+        # A comparison in constant time is not needed: only hashes are looked up, and the similarity of two hashes
+        # reveals nothing about a token.
         hashed = sha256(authorization).digest()
         entry = self._known.get(hashed)
         if entry is None or entry[0] <= time.monotonic():
@@ -92,7 +98,7 @@ class Authenticator:
         return entry[1]
 
     async def _find(self, hashed: bytes, authorization: bytes) -> tuple[float, Grant]:
-        """Caches under the hash of the whole header, which need not be taken apart to be recognised."""
+        """Cache the grant under the hash of the whole header, so that a cached header need not be parsed."""
         self._known.pop(hashed, None)
         if self._unknown.get(hashed, 0.0) > time.monotonic():
             raise _wrong()

@@ -1,4 +1,4 @@
-"""JSON in and out of a call: bodies that are decoded into their shapes, and shapes as answers."""
+"""Decodes JSON bodies and encodes JSON responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def json_body(call: Call) -> bytes:
-    """The body, if it says that it is JSON."""
+    """Return the body if its content type is JSON."""
     kind = call.headers.get(b"content-type", b"")
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
         raise HttpError(415, "Send the body as application/json, and say so in Content-Type.")
@@ -26,7 +26,7 @@ async def decoded_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 async def optional_json_body(call: Call) -> bytes:
-    """Return the body if it is JSON. A body that is left out counts as an empty object."""
+    """Return the body if it is JSON. A missing body counts as an empty object."""
     body = await call.body()
     if body and call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise HttpError(415, "Send the body as application/json, and say so in Content-Type.")
@@ -34,7 +34,7 @@ async def optional_json_body(call: Call) -> bytes:
 
 
 async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """Return the decoded body; one that is left out counts as an empty object."""
+    """Return the decoded body; a missing body counts as an empty object."""
     return decode_json(decoder, await optional_json_body(call))
 
 
@@ -43,6 +43,6 @@ def json_response(shape: object, status: int = 200) -> Response:
 
 
 def check_identity(name: str, text: str | None, limit: int) -> None:
-    """Refuses a text that is too long in UTF-8: its shape counts characters."""
+    """Raise an error for a text that is too long in UTF-8; its type limits only characters."""
     if text is not None and not text.isascii() and len(text.encode()) > limit:
         raise InvalidRequest(f"`{name}` is at most {limit} bytes.")

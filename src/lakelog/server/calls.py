@@ -1,6 +1,6 @@
-"""A call and its answer, as all handlers see them. It knows nothing of routes.
+"""A call and its response, as handlers see them. The module does not know routes.
 
-No framework's request object: the publish of a single message has a few microseconds for all of this.
+It uses no framework's request object, because the publish of a single message must take only microseconds here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_SECONDS = 30.0
-"""A body that trickles in holds its place in the budget no longer than this."""
+"""Timeout for a body that arrives slowly and holds memory of the budget."""
 
 JSON_TYPE: Header = (b"content-type", b"application/json")
 
 HOLD = "lakelog.hold"
-"""A key of the ASGI scope: a function that holds the head of the answer back, to be sent together with its body."""
+"""A key of the ASGI scope: a function that holds back the head of the response, to send it together with its body."""
 
 
 class Disconnected(Exception):
-    """The client went away: there is nobody to answer."""
+    """The client disconnected, so no response is needed."""
 
 
 class HttpError(Exception):
-    """A refusal whose HTTP status says more than its code: 405, 406, 408, 415."""
+    """A refusal whose HTTP status is more specific than its code: 405, 406, 408, 415."""
 
     def __init__(self, status: int, detail: str, *headers: Header) -> None:
         super().__init__(detail)
@@ -43,7 +43,7 @@ class HttpError(Exception):
 
 
 class Response:
-    """What is sent back. The app adds the length and the request id."""
+    """The response of a call. The app adds the length and the request id."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -54,7 +54,7 @@ class Response:
 
 
 class StreamedResponse(Response):
-    """An answer whose body comes piece by piece, and ends when `pieces` does."""
+    """A response whose body is sent piece by piece, until `pieces` ends."""
 
     __slots__ = ("pieces",)
 
@@ -64,7 +64,7 @@ class StreamedResponse(Response):
 
 
 class Call:
-    """One request on its way."""
+    """A request that is being handled."""
 
     __slots__ = (
         "_budget",
@@ -82,7 +82,7 @@ class Call:
     )
 
     scope: Scope
-    """Whose things are meant; set when the caller is known, and never from the path."""
+    """The scope of the caller; set after authentication, and never from the path."""
 
     def __init__(self, asgi: AsgiScope, receive: Receive, budget: Budget) -> None:
         self.asgi = asgi
@@ -95,11 +95,11 @@ class Call:
         self.waited = False
         self.body_read = False
         self.passed_on = False
-        """Another server answered it, and wrote the audit log."""
+        """Whether another server handled the call and wrote the audit log."""
         self._budget = budget
 
     def hold(self, size: int) -> None:
-        """Takes memory from the budget until the call is over; `Overloaded` if there is none."""
+        """Take memory from the budget until the call ends; raise `Overloaded` if there is not enough."""
         self._budget.take(size)
         self.held += size
 
@@ -113,10 +113,10 @@ class Call:
             self.held = 0
 
     async def body(self) -> bytes:
-        """The whole body, never more than the limit of it, within the budget."""
+        """Return the whole body, limited by its maximum size and the budget."""
         encoding = self.headers.get(b"content-encoding")
         if encoding is not None and encoding.strip().lower() != b"identity":
-            raise HttpError(415, "A body with a Content-Encoding is not accepted; send it as it is.")
+            raise HttpError(415, "A body with a Content-Encoding is not accepted. Send it unencoded.")
         declared = self._declared_length()
         message = await self.receive()
         if message["type"] != "http.request":
@@ -131,7 +131,7 @@ class Call:
         return body
 
     async def gone(self) -> None:
-        """Returns when the client went away. Only for calls whose body is read, or that have none."""
+        """Wait until the client disconnects. Only for calls whose body was read, or that have none."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
@@ -147,7 +147,7 @@ class Call:
 
     async def _rest(self, first: bytes, declared: int | None) -> bytes:
         chunks, size, more = [first], len(first), True
-        # The declared length is reserved at once: a body that cannot fit is refused before it is sent.
+        # The declared length is reserved immediately: a body that does not fit is refused before it is sent.
         self.hold(size if declared is None else max(declared, size))
         try:
             async with asyncio.timeout(BODY_SECONDS):

@@ -1,6 +1,6 @@
-"""The consume route: leases in three forms, with a long poll. What is leased to whom is for the engine to say.
+"""The consume route: leases in three forms, with a long poll. The engine decides what is leased.
 
-A lease that the caller can no longer be told of is given back, uncounted, so that nobody waits for it to end.
+If the caller disconnects before it gets its leases, they are released without counting a delivery.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Consuming:
     def __init__(
         self, engine: Engine, drain: Drain, metrics: Metrics, answering: Answering, routing: GroupRouting | None = None
     ) -> None:
-        """`answering` counts the answers that come with a call."""
+        """Create the routes. `answering` counts the answers that come with a call."""
         self._engine = engine
         self._answering = answering
         self._drain = drain
@@ -62,7 +62,7 @@ class Consuming:
                 return forwarded
             if self._drain.begun and not ask.answers:
                 return _answer(nothing(media_type), media_type)
-            # The home may have leased messages before it could not be reached any more.
+            # The home server may have leased messages before it became unreachable.
             ask = replace(ask, repeat=True)
         consumed = await self._consumed(call, ask)
         if consumed is None:
@@ -70,12 +70,12 @@ class Consuming:
         return await self._told(call, ask, consumed, media_type)
 
     async def _consumed(self, call: Call, ask: ConsumeAsk) -> Consumed | None:
-        """None when the server drains before there was anything."""
+        """Return the leases; None if the server drains before there are any."""
         if not ask.wait_seconds or self._drain.begun:
             return await self._engine.leases.consume(call.scope, replace(ask, wait_seconds=0.0))
 
         async def late(consumed: Consumed) -> None:
-            # A caller that lost its connection may come again with the same request id, and gets the same leases.
+            # A caller that lost its connection may repeat the call with the same request id, and gets the same leases.
             if ask.request_id is None:
                 await give_back(self._engine, call.scope, ask, consumed)
 
@@ -105,7 +105,7 @@ class Consuming:
 
 
 def ask_of(shape: Consume) -> ConsumeAsk:
-    """What the engine is asked for."""
+    """Return the request for the engine."""
     for name, text in (("owner", shape.owner), ("member_id", shape.member_id), ("request_id", shape.request_id)):
         check_identity(name, text, MAX_OWNER_BYTES)
     return ConsumeAsk(
@@ -114,7 +114,7 @@ def ask_of(shape: Consume) -> ConsumeAsk:
         owner=shape.owner,
         max_messages=shape.max_messages,
         lease_ms=shape.lease_ms,
-        # The outcomes of answers do not wait for messages.
+        # The outcomes of answers must not wait for messages.
         wait_seconds=0.0 if shape.answers else shape.wait_ms / 1000,
         request_id=shape.request_id,
         member_id=shape.member_id,
@@ -126,7 +126,7 @@ def ask_of(shape: Consume) -> ConsumeAsk:
 
 
 async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Consumed) -> None:
-    """Releases leases that nobody was told of."""
+    """Release leases that the caller did not receive."""
     said = [
         Said(
             verb=Verb.RELEASE,
@@ -145,7 +145,7 @@ async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Con
 
 
 def _is_repeat(call: Call) -> bool:
-    # Other parameters are ignored: clients of later versions may mark calls with them.
+    # Other parameters are ignored: later versions of the client may add some.
     text = QueryParams(call.asgi.get("query_string", b"")).get("repeat", "false")
     if text not in ("true", "false"):
         raise InvalidRequest(f"`repeat` is true or false, not {text[:40]!r}.")

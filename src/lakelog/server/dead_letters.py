@@ -1,4 +1,4 @@
-"""The routes about dead letters: list, show, redrive, discard. What these mean is for the engine to say."""
+"""The routes about dead letters: list, show, redrive, discard. The engine decides what they do."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _identity(call: Call) -> str:
 
 
 def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, Repair]:
-    """Return the changes by id. A value and its content type are read as those of a publish are."""
+    """Return the changes by id. A value and its content type are read like those of a publish."""
     found = {}
     for identity, repaired in values.items():
         message = _NO_MESSAGE

@@ -1,6 +1,6 @@
 """The handler of all operations that have a request and a reply: decode, call the engine, encode.
 
-Operations that carry bytes have handlers of their own.
+Operations that carry bytes have their own handlers.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _note_request(call: Call, audit: Audit, request: Struct) -> None:
 
 
 def _host(call: Call, routing: GroupRouting | None) -> str:
-    """Return the address of the caller's machine. No header that a caller could send is believed."""
+    """Return the address of the caller's machine. Headers are not trusted."""
     if routing is not None and (told := routing.client_host(call)) is not None:
         return told
     peer = call.asgi.get("client")

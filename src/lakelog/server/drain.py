@@ -1,4 +1,4 @@
-"""Whether the server is on its way out: set once, by SIGTERM, and never unset. It ends nothing itself."""
+"""Whether the server is shutting down: set once by SIGTERM, and never unset. It stops nothing itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Drain:
-    """Answers say `Connection: close`, readiness says no, and long polls end, from the moment that this begins."""
+    """The state of shutting down: responses say `Connection: close`, readiness fails, and long polls end."""
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()

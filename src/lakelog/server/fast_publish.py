@@ -1,8 +1,8 @@
-"""The fast path of a small publish: one JSON message into a known topic, without a task and without ASGI.
+"""The fast path of a small publish: one JSON message to a known topic, without a task and without ASGI.
 
-It takes only what it can decide at once: a token, a topic and memory that are there, a whole body, a message without a
-fault. Anything else takes the normal path through the app, which answers the same. On both paths the engine decides
-what becomes of the message.
+It handles only what it can decide immediately: a cached token and topic, enough memory, a complete body, and a valid
+message. Anything else takes the normal path through the app, with the same response. On both paths, the engine decides
+what happens to the message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakelog.server.traffic import Traffic
 from lakelog.wire.operations.operation import Rights
 
 MAX_BYTES = 16 << 10
-"""Of a body: a larger one rarely arrives in one piece."""
+"""The largest body of the fast path; a larger one rarely arrives in one piece."""
 
 _START, _END = "/v1/topics/", "/messages"
 _MAX_TARGET_BYTES = len(_START) + MAX_NAME_LENGTH + len(_END)
@@ -36,8 +36,8 @@ _UNUSUAL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"up
 
 
 def topic_of(target: bytes) -> str | None:
-    """Return the topic of a publish, or None if the target of the request is another one or not plain."""
-    # The longer ones would fill the cache with megabytes.
+    """Return the topic of a publish; None if the target is another one or contains escapes."""
+    # Longer targets would fill the cache with megabytes.
     return _plain_topic(target) if len(target) <= _MAX_TARGET_BYTES else None
 
 
@@ -53,7 +53,7 @@ _NAME_MARKS = str.maketrans("", "", "-_.")
 
 
 def has_small_json(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether these headers announce a small JSON body and ask for nothing unusual."""
+    """Return whether the headers announce a small JSON body and nothing unusual."""
     length = headers.get(b"content-length", b"")
     return (
         headers.get(b"content-type") == b"application/json"
@@ -64,13 +64,13 @@ def has_small_json(headers: Mapping[bytes, bytes]) -> bool:
 
 
 class Connection(Protocol):
-    """Where the answer goes."""
+    """The connection that receives the response."""
 
     def send_answer(self, request: FastRequest, answer: Response) -> None: ...
 
 
 class FastRequest:
-    """A publish on its way. For uvicorn it is a cycle of its connection, behind which pipelined requests wait."""
+    """A running publish. To uvicorn it is a cycle of its connection, and pipelined requests wait for it."""
 
     __slots__ = (
         "connection",
@@ -99,7 +99,7 @@ class FastRequest:
 
     @property
     def message_event(self) -> FastRequest:
-        """Stands for the event that uvicorn sets when the client goes away. Nothing waits for it."""
+        """A substitute for the event that uvicorn sets when the client disconnects. Nothing waits for it."""
         return self
 
     def set(self) -> None:
@@ -112,7 +112,7 @@ class FastPublish:
     def __init__(
         self, engine: Engine, authenticator: Authenticator, traffic: Traffic, drain: Drain, rights: Rights | None
     ) -> None:
-        """`rights` are those of which a caller needs one."""
+        """Create the fast path. A caller needs one of `rights`."""
         self._traffic = traffic
         self._publisher = engine.publisher
         self._budget = engine.budget
@@ -125,7 +125,7 @@ class FastPublish:
     def begin(
         self, connection: Connection, topic: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> FastRequest | None:
-        """Submit the message of the body. Return None, with nothing done, if it has to take the normal path."""
+        """Submit the message of the body. Return None without an effect if it must take the normal path."""
         traffic, size, started = self._traffic, len(body), time.perf_counter()
         grant = self._authenticator.known(headers.get(b"authorization"))
         if grant is None or grant.rights.isdisjoint(self._rights):
@@ -162,7 +162,7 @@ class FastPublish:
         task.add_done_callback(self._slow.discard)
 
     async def _answer_slowly(self, request: FastRequest, error: BaseException | None) -> None:
-        """Answer a failure, or try again with the topic as it is now: the refusal says that nothing was written."""
+        """Respond with a failure, or retry with the current topic if the refusal says that nothing was written."""
         messages, numbered, epoch = request.decoded
         try:
             if error is not None and not isinstance(error, LakelogError):

@@ -1,7 +1,7 @@
-"""The fetch route in its three forms: JSON, an Arrow stream, stored batches as frames; with a long poll.
+"""The fetch route in three forms: JSON, an Arrow stream, and stored batches as frames; with a long poll.
 
-Frames are passed on whole and undecoded; the other two are cut to exactly the messages asked for, and bounded by what
-they are when expanded.
+Frames are sent whole and undecoded. The other two forms contain exactly the requested messages, limited by their
+expanded size.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, FetchFrame, write_
 
 MAX_OFFSET = 1 << 62
 MAX_ANSWER_BYTES = limits.MAX_FETCH_BYTES
-"""Of messages when expanded, in an answer that expands them: a stored batch may be a hundredth of that."""
+"""The largest expanded size of the messages in a response; a stored batch may be a hundredth of its expanded size."""
 
 _QUERY = frozenset({"offset", "time", "last", "limit", "max_bytes", "wait_ms"})
 _encode = msgspec.json.Encoder().encode
 
 Built = tuple[bytes, int]
-"""An answer's body, and where to read on."""
+"""The body of a response, and the next offset to read."""
 Piece = tuple[pa.RecordBatch, int, datetime]
-"""Messages, the offset of the first, and when they were appended."""
+"""Messages, the offset of the first, and the time of the append."""
 
 
 class Fetching:
@@ -69,7 +69,7 @@ class Fetching:
         if fetched.batches or not wanted.wait_seconds or self._drain.begun:
             return fetched
         call.waited = True
-        # The place is fixed now: `latest` must not move on while it waits.
+        # The position is resolved now, because `latest` must not move while the call waits.
         later = self._engine.fetcher.fetch(call.scope, topic, partition, AtOffset(fetched.start), wanted)
         return await unless_ended(call, self._drain, later) or fetched
 
@@ -115,7 +115,7 @@ def _places(fetched: Fetched, until: int) -> tuple[Header, ...]:
 
 
 def _pieces(fetched: Fetched) -> Iterator[Piece]:
-    """The messages asked for, until they are too much for one answer; at least one."""
+    """Return the requested messages that fit into one response; at least one."""
     room = MAX_ANSWER_BYTES
     for batch in fetched.batches:
         first, end = max(batch.base, fetched.start), min(batch.end, fetched.until)

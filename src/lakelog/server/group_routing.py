@@ -1,8 +1,8 @@
-"""Soft homes: which server process a group's calls are best served by, and the way there.
+"""Soft homes: the server process that serves the calls of a group best, and forwarding to it.
 
-Two servers that decide for one partition only get in each other's way, so that each (group, topic) has a home among the
-live servers, and whoever gets a call for it passes it on, whole. That is a matter of speed alone: a server that cannot
-reach the home serves the call itself, and what was already done there is found out when the decision is committed.
+Two servers that decide for one partition conflict with each other. Each (group, topic) therefore has a home among the
+live servers, and a server that gets a call for it forwards the call. This only affects speed: a server that cannot
+reach the home serves the call itself, and the commit detects what the home has already done.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lakelog.server.metrics import Metrics
 from lakelog.storage.groups import GroupCatalog, ServerInfo
 
 FORWARDED = b"x-lakelog-forwarded"
-"""Names the home for which the call is meant: its id, which only servers can know. Stops a second hop."""
+"""A header with the id of the home that the call is meant for, which only servers know. It prevents a second hop."""
 CLIENT = b"x-lakelog-client"
 SEEN_EVERY_SECONDS = 2.0
 MEMORY_SECONDS = 6.0
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 15.0
 SHUN_SECONDS = 2.0
-"""A home that failed is not tried again for so long."""
+"""How long a home that failed is not tried again."""
 IDLE_SECONDS = 30.0
 MAX_IDLE = 64
 _MAX_ANSWER_BYTES = 256 << 20
 _REMEMBERED = 10_000
-# Of the connection, not of the call; and the length, which is stated anew.
+# Headers of the connection, not of the call; the length is set again.
 _HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"x-request-id"}
 _OWN = {CLIENT, FORWARDED, *_HOP}
 _PASSED_BACK = (b"content-type", b"retry-after", b"www-authenticate")
@@ -47,7 +47,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class GroupRouting:
-    """Knows the live servers, tells them of this one, and passes calls on."""
+    """Knows the live servers, announces this one, and forwards calls."""
 
     def __init__(self, catalog: GroupCatalog, address: str, drain: Drain, metrics: Metrics) -> None:
         self._catalog = catalog
@@ -75,7 +75,7 @@ class GroupRouting:
         self._idle.clear()
 
     def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
-        """The home of these calls, if it is another server that can be asked. Members' calls have no topic."""
+        """Return the home of these calls, if it is another reachable server. Calls of members have no topic."""
         servers = self._servers
         if len(servers) < 2 or FORWARDED in call.headers or self._drain.begun:
             return None
@@ -93,7 +93,7 @@ class GroupRouting:
         return home
 
     async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Response | None:
-        """The home's answer; None if it did not give one, and the call is to be served here."""
+        """Return the home's response; None if it did not respond, and this server must serve the call."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 connection = await self._connection(home.address)
@@ -109,7 +109,7 @@ class GroupRouting:
                 answer, keep = await _answer(reader)
             finished = keep
         except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
-            # Whether it was done there or not: done again here, it is seen for what it is.
+            # The home may have handled the call; handling it again here is recognised as a repeat.
             self._shun(home, error)
             return None
         finally:
@@ -122,7 +122,7 @@ class GroupRouting:
         return answer if call.passed_on else None
 
     def client_host(self, call: Call) -> str | None:
-        """Who called the server that passed this call on; None if it was not passed on by one of ours."""
+        """Return the caller of the server that forwarded this call; None if no server forwarded it."""
         if call.headers.get(FORWARDED) != self._me.server_id.encode():
             return None
         return call.headers.get(CLIENT, b"").decode("latin-1")
@@ -133,7 +133,7 @@ class GroupRouting:
                 await asyncio.wait_for(self._drain.wait(), SEEN_EVERY_SECONDS)
             if not self._drain.begun:
                 await self._beat()
-        # At once, and not when all is over: the others should stop passing calls on while this server still serves.
+        # Immediately, so that the other servers stop forwarding calls while this server still serves.
         with contextlib.suppress(LakelogError):
             await self._catalog.server_gone(self._me.server_id)
 
@@ -180,13 +180,13 @@ class GroupRouting:
 
 
 def home_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> ServerInfo:
-    """By rendezvous hashing: when a server comes or goes, only what it wins or had moves."""
+    """Return the home by rendezvous hashing: when a server joins or leaves, only its own groups move."""
     text = "{}\0{}\0{}\0".format(*key)
     return max(servers, key=lambda each: blake2b((text + each.server_id).encode(), digest_size=8).digest())
 
 
 def advertised_host(host: str, given: str | None) -> str:
-    """Where other servers reach this one: as configured, else where it listens, else the machine's own address."""
+    """Return the address for other servers: the configured one, the listening one, or that of the machine."""
     if given:
         return given
     with contextlib.suppress(ValueError):
@@ -198,7 +198,7 @@ def advertised_host(host: str, given: str | None) -> str:
 
 def _own_address() -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: this only asks which address would be used.
+        # Nothing is sent: this only finds the address that would be used.
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
     return socket.gethostname()
@@ -222,7 +222,7 @@ def _request(call: Call, body: bytes, home: ServerInfo) -> bytes:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[Response, bool]:
-    """An answer of a server of ours, and whether the connection stays open."""
+    """Return the response of a server, and whether the connection stays open."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head[:-4].split(b"\r\n")
     _, code, *_ = first.split(b" ", 2)

@@ -1,4 +1,4 @@
-"""The handlers of all operations, put together over one engine. It handles nothing itself."""
+"""Creates the handlers of all operations over one engine. It handles nothing itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None) -> dict[str, Handler]:
-    """Return handlers by the name of their operation; all but those about the server itself."""
+    """Return the handlers by the name of their operation, except those about the server itself."""
     verbs = bind(engine)
     return {
         **{each.name: Dispatch(each, verbs, drain, routing) for each in OPERATIONS if verbs.has(each)},

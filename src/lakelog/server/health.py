@@ -1,4 +1,4 @@
-"""Health and readiness, and the refusal to serve on a database that would lose acknowledged messages."""
+"""Health and readiness, and the refusal to serve from a database that could lose acknowledged messages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 PING_SECONDS = 2.0
 REMEMBER_SECONDS = 0.5
-"""Readiness may be asked by anybody: it costs PostgreSQL one look in this time at most."""
+"""How long a readiness check is cached: anyone may call it, so it must not load PostgreSQL."""
 
 
 async def check_durability(engine: Engine, allow_not_durable: bool) -> list[str]:
-    """The settings of all cells that endanger acknowledged messages; `NotDurable` unless they are allowed."""
+    """Return the settings that endanger acknowledged messages in any cell; raise `NotDurable` unless allowed."""
     weak = [
         f"cell {cell}: {setting}"
         for cell, store in sorted(engine.cells.items())
@@ -41,7 +41,7 @@ async def check_durability(engine: Engine, allow_not_durable: bool) -> list[str]
 
 
 class HealthSource:
-    """What health and readiness answer. `weak` is what `check_durability` found and was told to allow."""
+    """Handles health and readiness. `weak` is the result of `check_durability`."""
 
     def __init__(self, engine: Engine, drain: Drain, weak: Sequence[str] = ()) -> None:
         self._engine = engine
@@ -87,7 +87,7 @@ class HealthSource:
             )
             failed = [each for each in found if each]
             self._unready.found({cause: None for _, cause in failed})
-            # Anyone may ask: addresses and names of databases are for the log.
+            # Anyone may call it, so addresses and names of databases go only to the log.
             reasons = [reason for reason, _ in failed]
             self._looked = (time.monotonic(), reasons)
             return reasons
@@ -115,9 +115,9 @@ class _Unready:
 
 
 async def _ping(name: str, call: Coroutine[object, object, object]) -> tuple[str, str] | None:
-    """Return why that part does not answer: for callers, and for the log. None if it does."""
+    """Return why a part does not respond, for callers and for the log; None if it responds."""
     ping = asyncio.ensure_future(call)
-    # Not `wait_for`, which would wait until a connection that does not respond is closed: that takes another 10 s.
+    # Not `wait_for`, which would wait up to 10 s more until an unresponsive connection is closed.
     await asyncio.wait([ping], timeout=PING_SECONDS)
     if not ping.done():
         ping.cancel()

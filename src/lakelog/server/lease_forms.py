@@ -1,4 +1,4 @@
-"""Leases as bodies in their three forms: JSON, an Arrow stream, stored payloads behind a head. It leases nothing."""
+"""Encodes leases in three forms: JSON, an Arrow stream, and stored payloads after a head. It leases nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, wr
 from lakelog.wire.problems import problem_of
 
 WHOLE_SHARE = 4
-"""A stored batch is sent whole if at least one in so many of its messages is wanted: that spares the decoding."""
+"""A stored batch is sent whole if at least one in this many of its messages is leased, which avoids decoding it."""
 LEASES = pa.schema(
     [
         *FETCH,
@@ -33,7 +33,7 @@ LEASES = pa.schema(
 )
 """The columns of the Arrow form: those of a fetch, and the lease of each message."""
 ANSWERED = "lakelog.answered"
-"""In the metadata of the Arrow form's schema: the outcomes of the call's answers, as JSON."""
+"""A key in the metadata of the Arrow schema: the outcomes of the call's answers, as JSON."""
 
 _OK = shapes.AnswerResult(ok=True)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ Form = Callable[[Consumed], bytes]
 
 
 def stored_bytes(consumed: Consumed) -> int:
-    """How much is in hand: the payloads, as they are stored."""
+    """Return the memory of the stored payloads."""
     return sum(len(piece.batch.payload) for leased in consumed.leases for piece in leased.pieces)
 
 
@@ -53,7 +53,7 @@ def message_count(consumed: Consumed) -> int:
 
 
 def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime]]:
-    """Offset, row of `COLUMNS` and time of each message, in the order in which to run them."""
+    """Yield offset, row of `COLUMNS` and time of each message, in the order in which to run them."""
     found = {
         offset: (row, piece.batch.appended_at)
         for piece in leased.pieces
@@ -65,7 +65,7 @@ def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime
 
 
 def result_shape(result: Answered | LakelogError) -> shapes.AnswerResult:
-    """The outcome of one answer."""
+    """Return the outcome of one answer."""
     if isinstance(result, LakelogError):
         return shapes.AnswerResult(error=problem_of(result))
     if result.expires_ms is None and not result.dead and result.max_attempts is None:
@@ -129,7 +129,7 @@ def as_leases(consumed: Consumed) -> bytes:
 
 
 def nothing(media_type: str) -> bytes:
-    """The body of an answer without a lease, for a caller whose topic need not be known."""
+    """Return the body of a response without a lease, for which the topic need not be known."""
     if media_type == MEDIA_TYPE:
         return write_leases(LeasesHead(incarnation=0, leases=[]), ())
     if media_type == ARROW_MEDIA_TYPE:
@@ -157,7 +157,7 @@ def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
 
 
 def _wanted(piece: Piece) -> pa.RecordBatch:
-    """The rows that are meant, and no others."""
+    """Return only the leased rows."""
     base, offsets = piece.batch.base, piece.offsets
     batch = piece.decoded
     if offsets[-1] - offsets[0] + 1 == len(offsets):

@@ -1,6 +1,6 @@
 """Renders the log on stderr: one JSON object per line for programs, or one plain line for people.
 
-What other libraries log is rendered in the same way. Nothing here decides what is logged.
+Lines of other libraries are rendered in the same way. The module does not decide what is logged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 _SANE = re.compile(rb"[A-Za-z0-9._~-]{1,128}")
 
-# Without local variables: they hold callers' tokens and messages.
+# Without local variables, because they contain tokens and messages.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 _COLOURS = {"warning": "\033[33m", "error": "\033[31m", "critical": "\033[31m"}
 
@@ -52,7 +52,7 @@ def configure_logging(level: str, log_format: str, *, worker: int | None = None)
 
 
 def _shape(line: Line, worker: int | None) -> Line:
-    """The fields of a line, in the order in which they are printed."""
+    """Return the fields of a line, in the order in which they are printed."""
     record: logging.LogRecord = line["_record"]
     time_utc = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     return {
@@ -68,7 +68,7 @@ def _shape(line: Line, worker: int | None) -> Line:
 
 
 class _Console:
-    """`20:14:05 warning PostgreSQL at …`: the sentence says everything, so that the fields are left out."""
+    """Return a line such as `20:14:05 warning PostgreSQL at …`, without the fields, which the sentence repeats."""
 
     def __init__(self, colours: bool) -> None:
         self._colours = colours
@@ -79,14 +79,14 @@ class _Console:
         if self._colours and line["level"] in _COLOURS:
             level = f"{_COLOURS[line['level']]}{level}\033[0m"
         worker = f"[worker {line['worker']}] " if "worker" in line else ""
-        # A message may quote a caller, who must not write to the operator's terminal.
+        # A message may quote a caller, who must not control the operator's terminal.
         message = "".join(each if each.isprintable() else " " for each in str(line["message"]))
         trace = f"\n{line['exception']}" if "exception" in line else ""
         return f"{time.strftime('%H:%M:%S', time.localtime(at))} {level} {worker}{message}{trace}"
 
 
 class RequestIds:
-    """The caller's own id if it is sane, or a new one: a random prefix per process and a number."""
+    """Return the caller's request id if it is valid, or a new one: a random prefix per process and a number."""
 
     def __init__(self) -> None:
         self._prefix = secrets.token_hex(6).encode()

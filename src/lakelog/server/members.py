@@ -1,4 +1,4 @@
-"""The routes of members: join, heartbeat, leave. Who gets which partitions is for the engine to say."""
+"""The routes of members: join, heartbeat, leave. The engine assigns partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MemberRoutes:
         return await self._routing.forward(call, body, home)
 
     def _client_host(self, call: Call) -> str:
-        """The peer's address. No header that a caller could send is believed."""
+        """Return the peer's address. Headers are not trusted."""
         if self._routing is not None and (told := self._routing.client_host(call)) is not None:
             return told
         peer = call.asgi.get("client")
@@ -55,5 +55,5 @@ class MemberRoutes:
 
 
 def described_host(host: str, client: str | None) -> str:
-    """A member's address, and what kind of program it says that it is."""
+    """Return a member's address, and the kind of its program."""
     return f"{host} ({client})".strip() if client else host

@@ -1,4 +1,7 @@
-"""JSON to messages and back: what `value`, `value_base64`, `key` and `key_base64` mean. It stores nothing."""
+"""Converts JSON to messages and back: the meaning of `value`, `value_base64`, `key` and `key_base64`.
+
+It stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,11 @@ Decoded = tuple[list[Message], Numbered | None, int | None]
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """The shape of a body; every way in which it can be malformed is an `InvalidRequest` that says why."""
+    """Return the decoded body; raise `InvalidRequest` with the reason if it is malformed."""
     try:
         shape = decoder.decode(body)
         if not body.isascii():
-            # Values are passed on as they came, and msgspec does not look into what it passes on.
+            # Values are passed on unchanged, and msgspec does not validate them.
             body.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"The body is not UTF-8: {error.reason} at byte {error.start}.") from error
@@ -56,7 +59,7 @@ def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def decode_publish(body: bytes) -> Decoded:
-    """The messages of a JSON publish, their producer's number, and the epoch that the caller knows."""
+    """Return the messages of a JSON publish, the producer's sequence, and the epoch that the caller knows."""
     shape: Publish = decode_json(_PUBLISH, body)
     if len(shape.messages) == 1:
         messages = [message_of(shape.messages[0])]
@@ -73,7 +76,7 @@ def decode_publish(body: bytes) -> Decoded:
 
 
 def message_of(shape: MessageShape) -> Message:
-    """One message as it will be stored."""
+    """Return one message in its stored form."""
     content_type = shape.content_type
     value: bytes | None
     if shape.value_base64 is not UNSET:
@@ -104,7 +107,7 @@ def message_of(shape: MessageShape) -> Message:
 
 
 def to_utc(name: str, time: datetime) -> datetime:
-    """The time in UTC; one that UTC cannot hold is refused."""
+    """Return the time in UTC; raise an error if UTC cannot represent it."""
     try:
         return time.astimezone(UTC)
     except OverflowError as error:
@@ -114,14 +117,14 @@ def to_utc(name: str, time: datetime) -> datetime:
 def fetched_shapes(
     rows: Iterable[tuple[Any, ...]], incarnation: int, partition: int, first: int, appended_at: datetime
 ) -> Iterator[FetchedShape]:
-    """Rows of `COLUMNS`, from the offset `first` on, as a JSON fetch shows them."""
+    """Return rows of `COLUMNS`, starting at the offset `first`, as a JSON fetch shows them."""
     for offset, row in enumerate(rows, start=first):
         identity = message_id(incarnation, partition, offset)
         yield shown_as(FetchedShape, row, identity, offset, appended_at=appended_at)
 
 
 def shown_as(shape: Callable[..., Shape], row: tuple[Any, ...], identity: str, offset: int, **more: Any) -> Shape:
-    """One row of `COLUMNS` as JSON shows it, in a shape that has at least the fields of `ShownShape`."""
+    """Return one row of `COLUMNS` for JSON, in a type that has at least the fields of `ShownShape`."""
     key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
     text = _text(key)
     shown = _shown(value, content_type)
@@ -167,7 +170,7 @@ def is_json(content_type: str | None) -> bool:
 
 
 def _shown(value: bytes | None, content_type: str | None) -> Raw | str | None:
-    """What stands in `value`; None if the bytes have to go into `value_base64`."""
+    """Return the content of `value`; None if the bytes belong in `value_base64`."""
     if value is None:
         return _NULL
     if content_type is None:

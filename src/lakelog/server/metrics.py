@@ -1,7 +1,7 @@
-"""The server's metrics, for Prometheus. One registry per app; no label whose values a caller could choose.
+"""The server's metrics for Prometheus. One registry per app, and no label whose values a caller could choose.
 
 With several workers, prometheus-client adds them up through the files in PROMETHEUS_MULTIPROC_DIR, which the supervisor
-sets; whichever worker is asked then answers for all.
+sets, so that any worker can respond for all.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ METRICS: dict[str, str] = {
     "lakelog_fetch_bytes_total": "Bytes of the answers to fetch calls.",
     "lakelog_fetch_seconds": "Time to answer a fetch call that did not have to wait for messages.",
     "lakelog_leased_messages_total": "Messages leased, each time that they were.",
-    "lakelog_answers_total": "What owners said about their leases, by verb and outcome.",
+    "lakelog_answers_total": "Answers to leases, by verb and outcome.",
     "lakelog_consume_seconds": "Time to answer a consume call that did not have to wait for messages.",
     "lakelog_forwarded_calls_total": "Calls passed on to the home of their group, by outcome.",
     "lakelog_http_requests_total": "Calls answered, by route and status.",
     "lakelog_http_in_flight": "Calls being served.",
-    "lakelog_memory_used_bytes": "Bodies, waiting messages and answers in hand.",
+    "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
     "lakelog_memory_limit_bytes": "How much of them is allowed before calls are answered with 429.",
 }
 
-# A second series for each counter, which tells when it began, and which nobody asked for.
+# Disable the second series for each counter, which holds its creation time.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """What is counted with every call is a plain number here, and handed to prometheus-client once a second: a counter
-    of its own costs as much as reading the body does."""
+    """Counts calls in plain numbers, and passes them to prometheus-client once a second.
+
+    A counter of prometheus-client costs as much as reading the body.
+    """
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -86,7 +88,7 @@ class Metrics:
         self._requests[operation, str(status)] += 1
 
     def sample(self, *, in_flight: int, memory_used: int, memory_limit: int) -> None:
-        """Hands over what was counted, and what is as it is now."""
+        """Pass the counts and the current values to prometheus-client."""
         for name, total in self._counters.items():
             total.inc(getattr(self, name))
             setattr(self, name, 0)

@@ -1,4 +1,4 @@
-"""Which of several media types to answer with, from the Accept header (RFC 9110, without parameters other than q)."""
+"""Chooses the media type of a response from the Accept header (RFC 9110, without parameters other than q)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakelog.server.calls import HttpError
 
 
 def choose(accept: bytes | None, offered: Collection[str]) -> str:
-    """The offered type that the caller likes most, the first one among equals; a 406 if it takes none."""
+    """Return the offered type that the caller prefers, the first among equals; raise 406 if it accepts none."""
     if accept is None:
         return next(iter(offered))
     ranges = [_range(part) for part in accept.decode("latin-1").split(",") if part.strip()]
@@ -31,12 +31,12 @@ def _range(part: str) -> tuple[str, float]:
                 quality = min(1.0, max(0.0, float(parameter[2:])))
             except ValueError:
                 quality = 0.0
-    # A quality that is not a number compares as no quality at all.
+    # A quality that is not a number counts as zero.
     return name, quality if quality == quality else 0.0
 
 
 def _liked(media_type: str, ranges: list[tuple[str, float]]) -> float:
-    """The quality that the most exact of the matching ranges gives."""
+    """Return the quality of the most specific matching range."""
     for pattern in (media_type, media_type.partition("/")[0] + "/*", "*/*"):
         for name, quality in ranges:
             if name == pattern:

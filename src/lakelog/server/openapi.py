@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the structs of their bodies."""
+"""The OpenAPI 3.1 document, generated from the table of operations and the structs of their bodies."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _FETCH_HEADERS = {
 }
 _PROBLEM = {
     "type": "object",
-    "description": "What went wrong (RFC 9457). Further fields name its subject.",
+    "description": "A problem (RFC 9457). Further fields name its subject.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "code": {"type": "string", "enum": sorted({kind.code for kind in all_errors()})},
-        "detail": {"type": "string", "description": "What happened, and what to do next."},
+        "detail": {"type": "string", "description": "A description of the problem and what to do next."},
         "retryable": {"type": "boolean"},
         "request_id": {"type": "string"},
     },
@@ -115,7 +115,7 @@ def _query(row: Row) -> Iterable[Parameter]:
 
 
 def _parameter_of(name: str, schema: dict[str, Any], is_required: bool) -> Parameter:
-    """Return the parameter of a field. One that may be left out is not null in a query."""
+    """Return the parameter of a field. In a query, an optional field is never null."""
     if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:
         del schema["default"]
         others = [each for each in schema.pop("anyOf") if each != {"type": "null"}]
@@ -190,7 +190,7 @@ def _schemas(operations: Iterable[Row]) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(used.values(), ref_template=_REFERENCE)
     for schema in schemas.values():
         _mark_base64(schema.get("properties", {}))
-    # What a struct cannot say of itself: one of the two is needed.
+    # A struct cannot express that one of the two is required.
     schemas["MessageShape"]["anyOf"] = [{"required": ["value"]}, {"required": ["value_base64"]}]
     return schemas
 

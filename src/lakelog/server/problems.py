@@ -1,4 +1,4 @@
-"""Errors to answers: problem+json with the request's id, Retry-After where trying again helps."""
+"""Converts errors to responses: problem+json with the request id, and Retry-After if a retry can help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNEXPECTED = "Something went wrong in the server, and its log says what; give t
 
 
 def error_response(error: Exception, request_id: bytes) -> Response:
-    """The answer to a call that raised `error`. Of an unexpected one, the text tells nothing about the inside."""
+    """Return the response to a call that raised `error`. The text of an unexpected error reveals nothing internal."""
     headers: tuple[Header, ...] = ()
     if isinstance(error, HttpError):
         problem = {**problem_of(error.error), "status": error.status}

@@ -1,6 +1,6 @@
-"""HTTP/1.1 on a connection: uvicorn's protocol, with a limit for heads, our problems, and one write for an answer.
+"""HTTP/1.1 on a connection: uvicorn's protocol with a limit for heads, and one write per response.
 
-It parses and writes; what an answer says is decided by the app.
+It parses and writes; the app decides the content of responses.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 class JoiningTransport:
-    """A transport that can hold one write back and send it together with the next one.
+    """A transport that can hold back one write and send it together with the next one.
 
-    uvloop makes a system call of each write, and a client that receives the head of an answer alone wakes up twice.
+    uvloop makes a system call for each write, and a client that receives the head of a response alone wakes up twice.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -39,7 +39,7 @@ class JoiningTransport:
         self.is_closing = transport.is_closing
 
     def hold(self) -> None:
-        """Hold the next write back until the one after it."""
+        """Hold back the next write until the one after it."""
         self._hold_next = True
 
     def write(self, data: bytes) -> None:
@@ -55,7 +55,7 @@ class JoiningTransport:
 
 
 def _own_failure(error: BaseException | None) -> BaseException | None:
-    """What failed in the server while it read a request, such as memory: nothing that its caller could mend."""
+    """A failure of the server while it read a request, such as a lack of memory, that the caller cannot fix."""
     if not isinstance(error, httptools.HttpParserCallbackError):
         return None
     cause = error.__context__
@@ -63,16 +63,16 @@ def _own_failure(error: BaseException | None) -> BaseException | None:
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 with a limit for the head of a request, and problems for what is not HTTP at all.
+    """HTTP/1.1 with a limit for the head of a request, and problem responses for malformed requests.
 
-    A small publish does not become an ASGI call: its head is kept until the body is there, for the fast path to take
-    both. If the fast path does not take them, or the body does not come with the head, uvicorn gets them after all.
+    A small publish does not become an ASGI call: its head is kept until the body arrives, and the fast path takes both.
+    If the fast path refuses them, or the body does not arrive with the head, uvicorn gets them.
     """
 
     _in_head = False
     _head_bytes = 0
     _topic: str | None = None
-    """Of a small publish whose head is kept."""
+    """The kept head of a small publish."""
     _named: Mapping[bytes, bytes]
     _body = b""
 
@@ -88,10 +88,10 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._topic is not None and not self.transport.is_closing():
             self._pass_on()
-        # The parser keeps an unfinished head in memory, however long it gets.
+        # The parser keeps an unfinished head in memory, whatever its length.
         self._head_bytes = self._head_bytes + len(data) if was_in_head and self._in_head else 0
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"The head of the request is over {MAX_HEAD_BYTES} bytes.")
+            self.send_400_response(f"The head of the request exceeds {MAX_HEAD_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -122,7 +122,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _is_plain(self) -> bool:
-        """Return whether this is a POST with a small JSON body, on a connection where nothing waits."""
+        """Return whether this is a POST with a small JSON body, on a connection without waiting requests."""
         cycle, parser = self.cycle, self.parser
         self._named = dict(self.headers)
         return (
@@ -135,7 +135,7 @@ class Protocol(HttpToolsProtocol):
         )
 
     def _pass_on(self) -> None:
-        """Give uvicorn the head that was kept, and what there is of the body."""
+        """Give uvicorn the kept head and the part of the body that has arrived."""
         self._begin_call()
         if self._body:
             super().on_body(self._body)
@@ -151,7 +151,7 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_answer(self, request: FastRequest, answer: Response) -> None:
-        """Write the answer to a publish of the fast path, as uvicorn would."""
+        """Write the response to a publish of the fast path, as uvicorn would."""
         request.response_complete = True
         if request.disconnected or self.transport.is_closing():
             return
@@ -166,7 +166,7 @@ class Protocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        # uvicorn calls it for whatever ended the parser, also where it was not the request.
+        # uvicorn calls it for any failure of the parser, even if the request did not cause it.
         if failure := _own_failure(sys.exc_info()[1]):
             reason = f"{type(failure).__name__}: {first_line(failure)}"
             message = f"A request could not be read, and its connection is closed: {reason}"

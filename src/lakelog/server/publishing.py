@@ -1,4 +1,7 @@
-"""The publish route in its three forms: JSON, an Arrow stream, frames. What it means is for the engine to say."""
+"""The publish route in three forms: JSON, an Arrow stream, and frames.
+
+The engine decides what happens to the messages.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from lakelog.wire.shapes import FrameResult, FramesAnswer, PublishAnswer, Publis
 
 MAX_FRAMES = 10_000
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
-"""Said of all messages of a call, these are said of the call: 503 with Retry-After is what every client understands."""
+"""If all messages of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -78,7 +81,7 @@ class Publishing:
         return Response(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
 
     def answer(self, receipts: Sequence[Receipt | LakelogError]) -> Response:
-        """Return the answer to a publish of messages, and count them."""
+        """Return the response to a publish of messages, and count them."""
         if len(receipts) == 1 and isinstance(receipt := receipts[0], Receipt) and not receipt.duplicate:
             self._metrics.published += 1
             result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)
@@ -90,7 +93,7 @@ class Publishing:
 
 
 def validated_frames(body: bytes) -> list[tuple[PublishFrame, bytes]]:
-    """The frames of a body and their payloads, each of them safe to store as it is."""
+    """Return the frames of a body and their payloads, validated so that they can be stored unchanged."""
     found = read_publish(body)
     if not found:
         raise InvalidBatch("The body is empty; send at least one frame.")
@@ -122,7 +125,7 @@ def _frame(frame: PublishFrame, data: bytes) -> Frame:
 
 
 def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | LakelogError, int]]) -> int:
-    """Counts what became of the messages; returns how many were refused."""
+    """Count the outcomes of the messages, and return the number of refused ones."""
     published = duplicates = refused = 0
     for receipt, count in receipts:
         if isinstance(receipt, LakelogError):

@@ -1,7 +1,7 @@
-"""The pushed stream: leased messages as lines of JSON or as events, as fast as their owner answers for them.
+"""The pushed stream: leased messages as lines of JSON or as events, as fast as their owner answers.
 
-What was leased and not sent when the caller hangs up is given back; what was sent stays leased until it is answered
-for, or its lease is over.
+If the caller disconnects, messages that were leased but not sent are released. Messages that were sent stay leased
+until they are answered or their lease ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS, LOOK_LAST_SECONDS = 1.0, 8.0
-"""How long a stream that is full waits for answers before it asks the engine; doubled each time in vain."""
+"""How long a full stream waits for answers before it checks with the engine; doubled each time."""
 
 _NAMES = frozenset(Push.__struct_fields__) - {"retries"}
 _encode = msgspec.json.Encoder().encode
@@ -59,7 +59,7 @@ class Pushing:
     async def push(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), _LINES)
         ask = _ask(call)
-        # Before the answer begins, so that a refusal has its own status.
+        # Before the response begins, so that a refusal has its own status.
         first = await self._engine.leases.consume(call.scope, ask)
         pieces = self._pieces(call, ask, first, media_type)
         return StreamedResponse(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
@@ -100,7 +100,7 @@ class Pushing:
         return piece
 
     async def _next(self, call: Call, ask: ConsumeAsk, hands: Hands, last: Consumed) -> Consumed | None:
-        """What is leased next, without a lease when it is time for a heartbeat; None when the server drains."""
+        """Return the next lease, nothing when a heartbeat is due, or None when the server drains."""
 
         async def late(consumed: Consumed) -> None:
             await give_back(self._engine, call.scope, ask, consumed)
@@ -172,7 +172,7 @@ def _lines(consumed: Consumed, line: Line) -> bytes:
 
 
 def _line(encoded: bytes) -> bytes:
-    # Values are passed on as they were published, perhaps with line ends between their parts.
+    # Values are passed on as they were published, possibly with line breaks.
     if b"\n" in encoded or b"\r" in encoded:
         return msgspec.json.format(encoded, indent=-1)
     return encoded

@@ -1,4 +1,4 @@
-"""The query of a call: known names only, numbers and times within their bounds."""
+"""Parses the query of a call: known names only, numbers and times within their bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIME = msgspec.json.Decoder(Annotated[datetime, Meta(tz=True)])
 
 
 def known_query(call: Call, names: Set[str]) -> QueryParams:
-    """The query's parameters; a name that is not known, or comes twice, is a mistake that the caller should hear of."""
+    """Return the parameters of the query; raise an error for an unknown or repeated name."""
     text: bytes = call.asgi.get("query_string", b"")
     query = QueryParams(text.decode("latin-1"))
     for name in query:

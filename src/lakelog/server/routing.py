@@ -1,4 +1,4 @@
-"""The check of the table of operations at the start of the server, and the search in it."""
+"""Checks the table of operations when the server starts, and finds the operation of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Operation[Any, Any]
 
 
 def check_operations(operations: Iterable[Row], handled: Iterable[str]) -> None:
-    """Refuse a table in which an operation has no rights or no handler, or a handler no operation."""
+    """Raise an error if an operation has no rights or no handler, or if a handler has no operation."""
     operations, handled = list(operations), set(handled)
     for operation in operations:
         if operation.rights is None:
@@ -37,12 +37,12 @@ class Router:
         by_name = {operation.name: operation for operation in operations}
         self._publish, self._fetch = by_name["publish"], by_name["fetch"]
         self._answers = by_name["answers"]
-        # Paths without parameters are looked up; consume and ack are among them.
+        # Paths without parameters are looked up directly; consume and ack are among them.
         self._fixed = {(each.method, each.path): each for each in operations if "{" not in each.path}
         self._compiled = [(compile_path(each.path)[0], each) for each in operations]
 
     def find(self, method: str, path: str) -> tuple[Row, dict[str, str]]:
-        """Return the operation and the fields in the path; refuse with 404 or 405 if there is no such operation."""
+        """Return the operation and the fields in the path; raise 404 or 405 if there is no such operation."""
         fixed = self._fixed.get((method, path))
         if fixed is not None:
             return fixed, {}
@@ -59,7 +59,7 @@ class Router:
 
     def _search(self, method: str, path: str) -> tuple[Row, dict[str, str]]:
         matches = [(row, match.groupdict()) for pattern, row in self._compiled if (match := pattern.fullmatch(path))]
-        # The most literal path is meant: `redrive` is not the id of a dead letter.
+        # The most literal path wins: `redrive` is not the id of a dead letter.
         least = min((len(parameters) for _, parameters in matches), default=0)
         meant = [(row, parameters) for row, parameters in matches if len(parameters) == least]
         for row, parameters in meant:

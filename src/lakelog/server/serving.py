@@ -1,8 +1,8 @@
-"""Runs the app on uvicorn: listening, the limits of the connection, and the way out at SIGTERM.
+"""Runs the app on uvicorn: listening, connection limits, and shutdown at SIGTERM.
 
-At SIGTERM readiness turns 503 and answers close their connections; soon after, no connection is taken any more; running
-calls finish and long polls answer with what they have; then the engine finishes its commits and is closed; all of it
-within `drain_seconds`. Several processes are the supervisor's work.
+At SIGTERM, readiness returns 503 and responses close their connections. Soon after, the server accepts no new
+connections. Running calls finish, and long polls return what they have. Then the engine finishes its commits and
+closes. All of this takes at most `drain_seconds`. The supervisor manages several processes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from lakelog.server.starting import log_not_durable, log_start
 from lakelog.server.supervisor import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, supervise
 
 OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
-"""Opens stores, starts the engine and whatever runs beside it; closes all of it at the end.
+"""Opens stores and starts the engine and its maintenance; closes everything at the end.
 
-With several workers it is called in each of them: a function of a module, so that it can be named in another process.
+With several workers, each calls it: it must be a function of a module, so that it can be pickled.
 """
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 LAME_DUCK_SECONDS = 2.0
-"""How long, at most, idle connections and load balancers get to notice that the server is going."""
+"""The longest time that idle connections and load balancers get to notice the shutdown."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,9 +72,9 @@ async def serve(
     *,
     supervised: bool = False,
 ) -> None:
-    """Serve in this process and loop until a signal. Refuse to start where messages would not be safe.
+    """Serve in this process and event loop until a signal. Refuse to start if messages would not be durable.
 
-    A `supervised` process leaves the lines about start and stop to its supervisor.
+    A `supervised` process leaves the log lines about start and stop to its supervisor.
     """
     check_exposure(settings.host, settings.authenticate)
     stack = AsyncExitStack()
@@ -83,7 +83,7 @@ async def serve(
         sockets = [listener or listen(settings)[0]]
         address = None
         if settings.forward:
-            # Workers share the port: for other servers, each has one of its own.
+            # Workers share the port, but each has its own port for other servers.
             own = _own_listener(sockets[0])
             sockets.append(own)
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
@@ -104,9 +104,9 @@ async def serve(
 
 
 class _NoPandas:
-    """Arrow looks for pandas at its first list: where it is installed, the first publish would wait while it loads.
+    """Load pandas now if it is installed, because Arrow would load it during the first publish.
 
-    Arrow looks once, and whoever imports pandas later gets it.
+    Arrow checks only once. A later import of pandas still works.
     """
 
     @staticmethod
@@ -124,19 +124,19 @@ class _NoPandas:
 
 
 def _calm_the_collector() -> None:
-    """What is loaded by now stays, and calls make few cycles: looking at everything every 700 objects costs a tenth."""
+    """Freeze loaded objects and collect garbage less often, which saves a tenth of the CPU time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def listen(settings: ServerSettings) -> list[socket.socket]:
-    """A listening socket for each worker, on one port: the kernel spreads connections over them."""
+    """Return a listening socket for each worker on one port; the kernel spreads connections over them."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # Alone first: sockets that share a port would also share it with another server that was left running.
+        # Bind once without sharing first: sharing sockets would also share the port with another running server.
         with socket.create_server(address[:2], family=family) as probe:
             address = probe.getsockname()
         return [_socket(family, address, shared=settings.workers > 1) for _ in range(settings.workers)]
@@ -171,7 +171,7 @@ def _socket(family: int, address: tuple[str, int], *, shared: bool) -> socket.so
 
 
 def _own_listener(shared: socket.socket) -> socket.socket:
-    """A socket on a free port of the same interface: it reaches no further than the one that was asked for."""
+    """Return a socket on a free port of the same interface, so that it is not more widely reachable."""
     return _socket(shared.family, (shared.getsockname()[0], 0), shared=False)
 
 
@@ -204,7 +204,7 @@ def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with our way out. It ends by returning, not by the signal that it was sent."""
+    """A uvicorn server with our shutdown. It ends by returning, not by the signal."""
 
     def __init__(self, config: uvicorn.Config, drain: Drain, settings: ServerSettings, supervised: bool) -> None:
         super().__init__(config)

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ServerSettings(BaseSettings):
-    """All that an operator chooses. Every field has an environment variable: `LAKELOG_PORT` for `port`."""
+    """The settings of an operator. Every field has an environment variable: `LAKELOG_PORT` for `port`."""
 
     model_config = SettingsConfigDict(env_prefix="LAKELOG_", frozen=True, extra="ignore")
 
@@ -34,7 +34,7 @@ class ServerSettings(BaseSettings):
         default=False, description="Serve although PostgreSQL could lose acknowledged messages. For tests only."
     )
     memory_bytes: int = Field(
-        default=256 << 20, ge=16 << 20, description="Bodies, waiting messages and answers in hand, per process."
+        default=256 << 20, ge=16 << 20, description="Memory for bodies, waiting messages and responses, per process."
     )
     object_store: str | None = Field(
         default=None,
@@ -43,5 +43,5 @@ class ServerSettings(BaseSettings):
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What to log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The lowest level of log lines.")
     log_format: Literal["json", "console"] = Field(default="json", description="One JSON object a line, or for people.")

@@ -1,4 +1,4 @@
-"""The lines that a server logs when it starts: what it serves, where, and what is dangerous about it."""
+"""The lines that a server logs when it starts: its address, its databases, and dangerous settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_start(settings: ServerSettings, listener: socket.socket) -> None:
-    """Log one line with the version, the address and what the server works on. Never a password."""
+    """Log one line with the version, the address and the databases, without passwords."""
     url = _url(listener)
     database = _place(settings.database_url)
     cells = {name: _place(each) for name, each in settings.cells.items()}
@@ -48,7 +48,7 @@ def log_not_durable(weak: Sequence[str]) -> None:
 
 
 def log_no_authentication() -> None:
-    """Log that the server asks for no tokens."""
+    """Log that the server requires no tokens."""
     message = "No authentication: anyone on this machine can read, publish and manage."
     log_event(_log, logging.WARNING, "no_authentication", message)
 

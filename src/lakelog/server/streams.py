@@ -1,6 +1,6 @@
-"""What pushed streams have given out and nobody answered for yet: kept per process, told by the answers that pass here.
+"""The unanswered messages of pushed streams, kept per process and updated by the answers that pass through it.
 
-Answers may go to another process, so that a stream that stands still also asks the engine, whose word counts.
+Answers may go to another process, so a stalled stream also checks with the engine, which is authoritative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakelog.model.ranges import from_ranges
 
 
 class Subscriber(NamedTuple):
-    """Who a stream is for, and who answers."""
+    """The group, topic and owner of a stream."""
 
     environment_id: int
     topic: str
@@ -26,7 +26,7 @@ class Subscriber(NamedTuple):
 
 
 class Hands:
-    """What one stream has given out. `freed` is set when that becomes less."""
+    """The unanswered messages of one stream. `freed` is set when their number falls."""
 
     def __init__(self) -> None:
         self.freed = asyncio.Event()
@@ -78,7 +78,7 @@ class Hands:
 
 
 class Streams:
-    """The streams of this process, by whom they are for."""
+    """The streams of this process, by group, topic and owner."""
 
     def __init__(self) -> None:
         self._open: dict[Subscriber, set[Hands]] = {}

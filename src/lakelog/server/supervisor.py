@@ -1,7 +1,7 @@
-"""Several worker processes on one port: starts them, starts dead ones again, passes SIGTERM on, and takes them with it.
+"""Several worker processes on one port: the supervisor starts them, restarts dead ones, and forwards SIGTERM.
 
-It holds the listening sockets, one per worker, so that connections which arrive while a worker is down wait for the
-next. What a worker does is not its concern.
+It holds the listening sockets, one per worker, so that connections that arrive while a worker is down wait for the next
+one. It does not know what a worker does.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lakelog.reporting import counted, log_event
 from lakelog.server.metrics import MULTIPROCESS
 
 EXIT_CONFIGURATION = 78
-"""A worker that ends with this would fail again: the supervisor gives up."""
+"""Exit code of a worker that would fail again: the supervisor gives up."""
 EXIT_UNAVAILABLE = 69
-"""A worker that ends with this could not reach its database, and is started again."""
+"""Exit code of a worker that could not reach its database; it is started again."""
 STEADY_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 10.0
@@ -39,7 +39,7 @@ _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
 Work = Callable[[int, socket.socket], None]
-"""The whole of a worker process, given its number and its listening socket."""
+"""The main function of a worker process, given its number and its listening socket."""
 
 
 def supervise(work: Work, sockets: Sequence[socket.socket], *, grace_seconds: float) -> int:
@@ -89,7 +89,7 @@ def _end(workers: Sequence[_Worker], grace_seconds: float) -> None:
 
 
 class _Worker:
-    """A place for one process, which is filled again when it ends."""
+    """A slot for one process, which is started again when it ends."""
 
     def __init__(self, number: int, work: Work, listener: socket.socket) -> None:
         self.process: SpawnProcess | None = None
@@ -108,7 +108,7 @@ class _Worker:
         is_first = not self._started_at
         self._started_at = time.monotonic()
         self.process.start()
-        # The supervisor's first line says how many workers there are.
+        # The supervisor's first line already has the number of workers.
         log_event(
             _log,
             logging.DEBUG if is_first else logging.INFO,
@@ -122,7 +122,7 @@ class _Worker:
         return self.process is not None and self.process.sentinel in ready
 
     def ended(self) -> int | None:
-        """Notes when to start the next one; the exit code of this one."""
+        """Schedule the next start, and return the exit code of the ended process."""
         assert self.process is not None
         self.process.join()
         code = self.process.exitcode
@@ -152,7 +152,7 @@ def _run(work: Work, number: int, listener: socket.socket, parent: int) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ends this process when its parent is gone, however that came: a worker nobody can stop would keep the port."""
+    """End this process when its parent is gone: an orphaned worker would keep the port."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -161,7 +161,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that can be read once SIGTERM or SIGINT came."""
+    """Return a descriptor that becomes readable at SIGTERM or SIGINT."""
     reader, writer = os.pipe()
 
     def handle(sig: int, frame: FrameType | None) -> None:
@@ -179,7 +179,7 @@ def _signals() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _metrics_folder() -> Iterator[None]:
-    """Where the workers' metrics meet, so that any of them can answer for all."""
+    """Create the folder for the workers' metrics, so that any worker can respond for all."""
     folder = tempfile.mkdtemp(prefix="lakelog-metrics-")
     os.environ[MULTIPROCESS] = folder
     try:

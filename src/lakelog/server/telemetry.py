@@ -1,7 +1,7 @@
-"""A server span for each publish and fetch, in the trace that the caller's `traceparent` names.
+"""A server span for each publish and fetch, in the trace of the caller's `traceparent`.
 
-Only the OpenTelemetry API is used: who wants traces configures a provider before the server starts. Without one there
-is nothing to do, and nothing is done.
+Only the OpenTelemetry API is used: to collect traces, configure a provider before the server starts. Without a
+provider, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONTEXT_HEADERS = (b"traceparent", b"tracestate")
 
 
 class Telemetry:
-    """Makes spans, if somebody collects them."""
+    """Creates spans if a provider is configured."""
 
     def __init__(self) -> None:
         provider = trace.get_tracer_provider()
@@ -41,7 +41,7 @@ class Telemetry:
             context=_PROPAGATOR.extract(carrier),
             kind=SpanKind.SERVER,
             attributes=attributes,
-            # A refusal is an answer like any other: the span tells it by its status.
+            # A refusal is a normal response; the span has its status.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:

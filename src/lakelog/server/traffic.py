@@ -1,4 +1,4 @@
-"""All calls of this process, on either path: how many are in flight, their ids, what is counted and logged of them."""
+"""All calls of this process on both paths: their number, their ids, and what is counted and logged about them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lakelog.server.metrics import Metrics
 from lakelog.server.problems import error_response
 
 MAX_IN_FLIGHT = 10_000
-"""Calls at once, long polls included: each holds some memory that the budget does not see."""
+"""The largest number of concurrent calls, including long polls: each uses some memory outside of the budget."""
 
 _log = logging.getLogger(__name__)
 
 
 class Traffic:
-    """One per app."""
+    """The traffic of one app."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
@@ -33,17 +33,17 @@ class Traffic:
         }
 
     def has_room(self) -> bool:
-        """Return whether one more call may be served."""
+        """Return whether one more call can be accepted."""
         return self.in_flight < MAX_IN_FLIGHT
 
     def answered(self, operation: str, status: int, started: float | None) -> None:
-        """Count a call that was answered. `started` is None for one that had to wait for messages."""
+        """Count a finished call. `started` is None for a call that waited for messages."""
         self.metrics.answered(operation, status)
         if started is not None and operation in self._timed:
             self._timed[operation].observe(time.perf_counter() - started)
 
     def failed(self, error: Exception, operation: str, request_id: bytes) -> Response:
-        """Return the answer to a call that failed, and log a failure that is the server's own."""
+        """Return the response to a call that failed, and log a failure of the server itself."""
         answer = error_response(error, request_id)
         if answer.status < 500:
             return answer
@@ -54,6 +54,6 @@ class Traffic:
                 _log, logging.ERROR, "call_failed", message, error, operation=operation, status=500, request_id=request
             )
         elif error.subject.get("unreachable") != "database":
-            # The database's own lines tell of its outages.
+            # Outages of the database have their own log lines.
             self._failures.failed(f"{operation}: {error.detail}", kind=f"{operation} {error.code}")
         return answer

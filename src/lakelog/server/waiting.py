@@ -1,4 +1,4 @@
-"""Long polls: what they wait for, and the two things that end them early. What is waited for is the caller's matter."""
+"""Long polls, and the two events that end them early: a drain and a disconnect. The caller decides what to wait for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ async def unless_ended(
     work: Coroutine[Any, Any, Found],
     late: Callable[[Found], Awaitable[None]] | None = None,
 ) -> Found | None:
-    """What `work` finds; None when the server drains first; `Disconnected` when the caller hangs up.
+    """Return the result of `work`; None if the server drains first. Raise `Disconnected` if the caller disconnects.
 
-    `late` gets what was found and can no longer be told to the caller: work that is cancelled may come to its end.
+    `late` gets a result that can no longer be sent to the caller, because cancelled work may still finish.
     """
     poll = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(call.gone())

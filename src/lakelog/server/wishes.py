@@ -1,4 +1,4 @@
-"""What callers say about groups and offsets, from JSON shapes to the engine's values and back."""
+"""Converts what callers send about groups and offsets to the engine's values, and back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NOTHING = GroupWish()
 
 
 def wish_of(shape: WishShape, kind: str | None = None) -> GroupWish:
-    """What a caller of consume or join says about the group."""
+    """Return the group settings of a consume or join."""
     stated = settings_wish(shape, kind)
     start = start_of(shape.start_from)
     return stated if start is None else replace(stated, start=start)
 
 
 def settings_wish(shape: SettingsShape, kind: str | None = None) -> GroupWish:
-    """The same without a start."""
+    """Return the group settings without a start position."""
     said = (shape.order, shape.filter, shape.retries, shape.dead_letter, shape.assignor, shape.window, kind)
     if said == (None,) * len(said):
         return _NOTHING
@@ -47,7 +47,7 @@ def settings_wish(shape: SettingsShape, kind: str | None = None) -> GroupWish:
 
 
 def start_of(given: str | int | None) -> Start | None:
-    """Where to begin: `earliest`, `latest`, `none`, an offset or a time."""
+    """Return the start position: `earliest`, `latest`, `none`, an offset or a time."""
     if given is None:
         return None
     if isinstance(given, int):
@@ -61,7 +61,7 @@ def start_of(given: str | int | None) -> Start | None:
 
 
 def ranges_of(offset: int | None, offsets: Sequence[int | list[int]] | None) -> list[tuple[int, int]]:
-    """The offsets that a caller names, as the engine's ranges: ascending, the ends not included."""
+    """Return the offsets that a caller names as ascending ranges, without their ends."""
     if offsets is None:
         return [] if offset is None else [(offset, offset + 1)]
     if offset is not None:
@@ -72,7 +72,7 @@ def ranges_of(offset: int | None, offsets: Sequence[int | list[int]] | None) -> 
 
 
 def reason_of(text: str) -> str:
-    """As much of a reason as is kept: a nack must not fail because of what it says."""
+    """Return as much of a reason as is stored: a nack must not fail because of its reason."""
     if len(text) <= MAX_REASON_BYTES and text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "").encode()[:MAX_REASON_BYTES].decode(errors="ignore")
