@@ -43,5 +43,7 @@ class ServerSettings(BaseSettings):
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The lowest level of log lines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The lowest level of log lines."
+    )
     log_format: Literal["json", "console"] = Field(default="json", description="One JSON object a line, or for people.")
