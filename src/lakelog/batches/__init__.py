@@ -1,6 +1,6 @@
-"""The hot batch format: messages to bytes and back, as Arrow batches. It stores, sends and assigns nothing.
+"""The hot batch format: converts messages to bytes and back, as Arrow batches. It stores, sends and assigns nothing.
 
-`encode` and `decode` are for our own data; whatever a caller sent goes through `validate` or `read_stream`.
+`encode` and `decode` are for trusted data from the store. Data from callers goes through `validate` or `read_stream`.
 """
 
 from lakelog.batches.decoding import columns, decode, decode_columns, rows, to_messages, with_positions

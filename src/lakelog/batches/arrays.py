@@ -1,7 +1,7 @@
-"""Python and numpy values to Arrow arrays and back, without loading pandas.
+"""Converts Python and numpy values to Arrow arrays and back, without loading pandas.
 
 `pa.array`, `pa.scalar`, `to_numpy` and calls of `pyarrow.compute` with a Python value import pandas where it is
-installed. That takes 0.5 s of CPU time, and a worker's first message or a program's first publish would wait for it.
+installed. The import takes 0.5 s of CPU time, and the first message of a worker or the first publish would wait for it.
 Code that runs in clients and in the engine uses these functions instead.
 """
 
@@ -25,7 +25,7 @@ _from_buffers = pa.Array.from_buffers
 
 
 def numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of an array, sharing its memory; times as microseconds, and any number in place of a null."""
+    """Return the numbers of an array without a copy: times as microseconds, nulls as arbitrary numbers."""
     kind = _width(array.type)
     if array.null_count == len(array):
         return np.zeros(len(array), kind)
@@ -33,7 +33,7 @@ def numbers(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def from_numbers(values: npt.ArrayLike, kind: pa.DataType) -> pa.Array:
-    """Return the numbers as an array without nulls; of a type of times, microseconds."""
+    """Return the numbers as an array without nulls. For types of times, the numbers are microseconds."""
     column = np.ascontiguousarray(values, _width(kind))
     return _from_buffers(kind, len(column), [None, pa.py_buffer(column)], 0)
 
@@ -56,7 +56,7 @@ def filled_numbers(array: pa.Array, missing: int) -> npt.NDArray[Any]:
 
 
 def from_list(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return bytes, texts, aware times or mappings of headers as an array of the given type; None becomes null."""
+    """Return bytes, texts, aware times or header mappings as an array of the given type. None becomes null."""
     missing = values.count(None)
     bits = _validity(values) if missing else None
     if kind == HEADERS:
@@ -72,7 +72,7 @@ def from_list(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def repeated_text(text: str, count: int) -> pa.Array:
-    """Return the text as each of `count` rows."""
+    """Return an array with the text in each of `count` rows."""
     raw = text.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
     return _from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)], 0)

@@ -1,7 +1,7 @@
-"""Bytes to messages: a stored payload to an Arrow batch, and a batch to what Python code wants of it.
+"""Decodes a stored payload to an Arrow batch, and a batch to Python values.
 
-For payloads from our own store only. Nothing here checks the Arrow data itself, and Arrow crashes the process on
-malformed data: what callers send goes through `validate`.
+For payloads from the store only. Nothing here checks the Arrow data, and Arrow crashes the process on malformed data:
+data from callers goes through `validate`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SINGLE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 _FEW_BYTES = 128 << 10
-"""Up to here, decompressing takes less time than waking Arrow's threads and waiting for them, on a busy machine."""
+"""Up to this size, decompressing in this thread is faster than using Arrow's threads on a busy machine."""
 
 
 def decode(payload: Payload) -> pa.RecordBatch:
-    """The batch of a payload, with the columns that it has."""
+    """Return the batch of a payload, with the columns that it has."""
     buffer, mask = open_payload(payload)
     batch = buffer.slice(PREFIX.size)
     if batch.size > _FEW_BYTES:
         return pa.ipc.read_record_batch(batch, schema_of(mask))
-    # Only the reader of streams decompresses in this thread; the other one hands each column to Arrow's threads.
+    # Only the stream reader decompresses in this thread; the other one uses Arrow's threads for each column.
     stream = pa.py_buffer(b"".join((_schema_message(mask), batch)))
     return pa.ipc.open_stream(stream, options=_SINGLE_THREAD).read_next_batch()
 
 
 def decode_columns(payload: Payload, names: Sequence[str]) -> pa.RecordBatch | None:
-    """Those of these columns that the payload has; the others are not decompressed. None if it has none of them."""
+    """Return those of the columns that the payload has, and decompress no others. None if it has none of them."""
     buffer, mask = open_payload(payload)
     schema = schema_of(mask)
     fields = [number for number in map(schema.get_field_index, names) if number >= 0]
@@ -59,26 +59,26 @@ def _schema_message(mask: int) -> bytes:
 
 
 def open_payload(payload: Payload) -> tuple[pa.Buffer, int]:
-    """The payload as a buffer, and its column mask; refused if of another format."""
+    """Return the payload as a buffer, and its column mask. Raise `UnsupportedFormat` for another format."""
     buffer = pa.py_buffer(payload)
     if buffer.size <= PREFIX.size:
         raise InvalidBatch(f"A payload has more than {PREFIX.size} bytes, not {buffer.size}.")
     format_number, mask = PREFIX.unpack_from(buffer)
     if format_number != FORMAT:
-        raise UnsupportedFormat(f"Batch format {format_number} is not known; upgrade Lakelog.", format=format_number)
+        raise UnsupportedFormat(f"Batch format {format_number} is unknown. Upgrade Lakelog.", format=format_number)
     if buffer.address % 8:
-        # A slice of a larger body. Readers of Arrow memory expect numbers where the processor wants them.
+        # A slice of a larger body may be misaligned, and Arrow expects aligned numbers.
         buffer = pa.py_buffer(bytes(payload))
     return buffer, mask
 
 
 def columns(batch: pa.RecordBatch) -> dict[str, list[Any]]:
-    """The batch's columns as Python lists: bytes, text, numbers, aware times, dicts of headers; None for null."""
+    """Return the columns as Python lists: bytes, text, numbers, aware times, dicts of headers; None for null."""
     return {name: _values(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
 
 
 def rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """One tuple a message with the columns asked for, and no other is converted; None for one that is absent."""
+    """Return one tuple per message with the named columns. A column that is absent is None."""
     count, schema = batch.num_rows, batch.schema
     numbers = [schema.get_field_index(name) for name in names]
     lists = [_values(batch.column(n)) if n >= 0 else repeat(None, count) for n in numbers]
@@ -86,7 +86,7 @@ def rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...
 
 
 def to_messages(batch: pa.RecordBatch) -> list[Message]:
-    """The messages that `from_messages` was given, but for their `partition`."""
+    """Return the messages that `from_messages` got, without their `partition`."""
     names = [name for name in batch.schema.names if name in Message.__dataclass_fields__]
     return [Message(**dict(zip(names, row, strict=True))) for row in rows(batch, names)]
 
@@ -94,7 +94,7 @@ def to_messages(batch: pa.RecordBatch) -> list[Message]:
 def with_positions(
     batch: pa.RecordBatch, partition: int, base_offset: int, appended_at: datetime | int
 ) -> pa.RecordBatch:
-    """The batch as readers get it (`schema.FETCH`). `base_offset` is that of its first row, which a slice moves."""
+    """Return the batch as readers get it (`schema.FETCH`). `base_offset` is the offset of its first row."""
     count = batch.num_rows
     if isinstance(appended_at, datetime):
         appended_at = (appended_at - _EPOCH) // _MICROSECOND
@@ -116,7 +116,7 @@ def _values(array: pa.Array) -> list[Any]:
 
 
 def _times(array: pa.Array) -> list[datetime | None]:
-    # Arrow makes a scalar and looks up a zone for each: 20 times slower.
+    # Arrow would create a scalar and look up a time zone for each value, which is 20 times slower.
     naive = numbers(array).astype("M8[us]").astype(object)
     if not array.null_count:
         return [time.replace(tzinfo=UTC) for time in naive]
@@ -125,7 +125,7 @@ def _times(array: pa.Array) -> list[datetime | None]:
 
 
 def _headers(array: pa.Array) -> list[dict[str, str] | None]:
-    # Names and texts of all rows at once, then cut; `to_pylist` of a map makes a scalar for each entry.
+    # Converts names and texts of all rows at once, then splits them: `to_pylist` of a map creates a scalar per entry.
     names, texts = array.keys.to_pylist(), array.items.to_pylist()
     ends = array.offsets.to_pylist()
     valid = array.is_valid().to_pylist() if array.null_count else repeat(True)

@@ -1,10 +1,10 @@
-"""Messages to bytes: Python messages or columns to an Arrow batch, and a batch to the payload that is stored.
+"""Encodes Python messages or columns to an Arrow batch, and a batch to the payload that is stored.
 
-A payload is `<II` (format number, column mask) and one Arrow IPC record batch message without its schema. Columns
-that are null throughout are left out, so that a single small message stays small. The prefix has 8 bytes because
-Arrow copies metadata that does not begin at a multiple of 8.
+A payload is `<II` (format number, column mask) and one Arrow IPC record batch message without its schema. Columns with
+only nulls are left out, so that a single small message stays small. The prefix has 8 bytes because Arrow copies
+metadata that does not begin at a multiple of 8.
 
-Limits are not checked here: what callers send goes through `validate` first.
+Limits are not checked here: data from callers goes through `validate` first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakelog.model.message import Message
 
 PREFIX = struct.Struct("<II")
 
-# Below this, zstd costs more time than its bytes are worth.
+# Below this size, zstd costs more time than the saved bytes are worth.
 COMPRESS_FROM = 50
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
@@ -40,7 +40,7 @@ Column: TypeAlias = Sequence[Any] | pa.Array | pa.ChunkedArray
 
 
 def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
-    """The messages as a batch of the columns that they use. Their `partition` is the caller's concern."""
+    """Return the messages as a batch of the columns that they use. Ignores `partition`, which the caller handles."""
     if not messages:
         raise InvalidBatch("A batch has at least one message.")
     try:
@@ -55,12 +55,12 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def encode_messages(messages: Sequence[Message]) -> bytes:
-    """The payload of the messages."""
+    """Return the payload of the messages."""
     return encode_small(messages) or encode(from_messages(messages))
 
 
 def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
-    """Lists or Arrow arrays by column name, as a batch. `value` is required; headers are mappings."""
+    """Return a batch of lists or Arrow arrays by column name. `value` is required; headers are mappings."""
     unknown = next((name for name in columns if name not in BITS), None)
     if unknown is not None or "value" not in columns:
         wrong = "Column 'value' is missing" if unknown is None else f"There is no column {unknown!r}"
@@ -74,7 +74,7 @@ def from_columns(columns: Mapping[str, Column]) -> pa.RecordBatch:
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """The payload of a batch that this room made."""
+    """Return the payload of a batch that this package created."""
     schema = batch.schema
     mask = mask_of(tuple(schema.names))
     if not schema.equals(schema_of(mask)):
@@ -85,13 +85,13 @@ def encode(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     pa.ipc.RecordBatchStreamWriter(sink, schema, options=_COMPRESSED).write_batch(batch)
     stream = sink.getvalue()
-    # Only the stream writer can compress. Its schema message goes first and has no body: cut it off.
+    # Only the stream writer can compress. Its first message is the schema, which has no body and is cut off.
     (metadata_length,) = struct.unpack_from("<i", stream, 4)
     return b"".join((prefix, stream.slice(8 + metadata_length)))
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of all messages, in order; columns that one has and another has not are filled with nulls."""
+    """Return one batch of all messages, in order. Columns that a batch lacks are filled with nulls."""
     if len(batches) == 1:
         return batches[0]
     mask = 0
@@ -103,20 +103,20 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def filled(batch: pa.RecordBatch, names: Iterable[str]) -> list[pa.Array]:
-    """The named columns of the batch; those that it does not have are null."""
+    """Return the named columns of the batch. Columns that it lacks are null."""
     count = batch.num_rows
     present = dict(zip(batch.schema.names, batch.columns, strict=True))
     return [present[name] if name in present else _nulls(name, count) for name in names]
 
 
-# Fetching asks for a dozen of these per batch, mostly of few different lengths.
+# A fetch needs a dozen of these per batch, mostly of a few different lengths.
 @lru_cache(maxsize=256)
 def _nulls(name: str, count: int) -> pa.Array:
     return pa.nulls(count, TYPES[name])
 
 
 def any_set(column: Sequence[object]) -> bool:
-    """Whether any is not None. `count` compares identities in C, and most columns are null from first to last."""
+    """Return whether any value is not None. `count` is fast, and most columns have only nulls."""
     return column.count(None) != len(column)
 
 
@@ -148,7 +148,7 @@ def _array(name: str, column: Column) -> pa.Array:
 
 
 def _from_one(message: Message) -> pa.RecordBatch:
-    """One message, built from buffers: `pa.array` alone costs 6 to 9 µs a column."""
+    """Build the batch of one message from buffers: `pa.array` alone costs 6 to 9 µs per column."""
     mask, arrays = 0, []
     for make, bit, field in zip(_MAKERS, _MAKER_BITS, _MESSAGE_FIELDS(message), strict=True):
         if field is not None and (array := make(field)) is not None:
@@ -177,7 +177,7 @@ def _one_headers(headers: Mapping[str, str]) -> pa.Array | None:
     return from_list([headers], HEADERS) if headers else None
 
 
-# In the order of the format, which the masks rely on.
+# In the order of the format, which the masks depend on.
 _MESSAGE_COLUMNS = tuple(column.name for column in COLUMNS if column.name in Message.__dataclass_fields__)
 _GETTERS = {name: attrgetter(name) for name in _MESSAGE_COLUMNS}
 _MESSAGE_FIELDS = attrgetter(*_MESSAGE_COLUMNS)

@@ -1,4 +1,4 @@
-"""Hashes that recognise a message and an idempotency key. They place nothing: that is `partitioning`."""
+"""Hashes that identify a message and an idempotency key. `partitioning` chooses partitions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ABSENT = _LENGTH.pack(-1)
 
 
 def body_hash(message: Message) -> bytes:
-    """16 bytes that tell whether two publishes under one idempotency key are the same message.
+    """Return 16 bytes that tell whether two publishes with one idempotency key are the same message.
 
-    Over key, value, headers in any order, content type and correlation id, each led by its length, so that no two
-    fields can run together. Times and routing are left out: a retry may differ in them.
+    The hash covers key, value, headers in any order, content type and correlation id, each with its length in front so
+    that fields cannot run together. Times and routing are left out because a retry may differ in them.
     """
     parts: list[bytes] = []
     for field in (message.key, message.value, message.content_type, message.correlation_id):
@@ -27,7 +27,7 @@ def body_hash(message: Message) -> bytes:
 
 
 def key_hash(text: str) -> bytes:
-    """16 bytes under which an idempotency key is remembered."""
+    """Return the 16 bytes under which an idempotency key is stored."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -1,7 +1,7 @@
-"""Reads the metadata of Arrow IPC messages without Arrow, to know what they would cost before Arrow touches them.
+"""Reads the metadata of Arrow IPC messages without Arrow, to know their size before Arrow reads them.
 
-For hostile input: every position is checked against the bytes that are there. It looks at lengths, counts and
-declared sizes only; whether the data is valid is for Arrow to say, in `validation`.
+For hostile input: every position is checked against the available bytes. Only lengths, counts and declared sizes are
+read; Arrow checks the data in `validation`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_METADATA_BYTES = 64 << 10
 MAX_BUFFERS = 64
 
 _CONTINUATION = 0xFFFFFFFF
-# V4 could hide the compression in custom metadata, where Arrow still looks for it.
+# V4 could hide the compression in custom metadata, where Arrow still reads it.
 _VERSION_5 = 4
 _CODECS = {0: "lz4", 1: "zstd"}
 
@@ -29,7 +29,7 @@ _FRAME, _BUFFER = struct.Struct("<Ii"), struct.Struct("<qq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpcMessage:
-    """One message of a stream: what it is, where it ends, and for a batch its row count and declared size."""
+    """One message of a stream: its kind, where it ends, and for a batch its row count and declared size."""
 
     kind: int
     end: int
@@ -39,7 +39,7 @@ class IpcMessage:
 
 
 def ipc_messages(data: memoryview) -> Iterator[IpcMessage]:
-    """The messages in these bytes, one after the other, up to the end-of-stream mark or the last byte."""
+    """Yield the messages in these bytes, up to the end-of-stream mark or the last byte."""
     at = 0
     while at < len(data):
         try:
@@ -57,14 +57,16 @@ def _part(data: memoryview, at: int) -> IpcMessage | None:
     start = at + _FRAME.size
     if marker != _CONTINUATION:
         raise InvalidBatch(
-            "The body is not an Arrow IPC stream; write it with an IPC stream writer, not the file format."
+            "The body is not an Arrow IPC stream. Write it with an IPC stream writer, not in the file format."
         )
     if size == 0:
         if start != len(data):
             raise _malformed("bytes follow its end")
         return None
     if not 0 < size <= min(MAX_METADATA_BYTES, len(data) - start):
-        raise _malformed(f"the metadata's length {size} is not between 1 and what is there, or {MAX_METADATA_BYTES}")
+        raise _malformed(
+            f"the metadata length {size} is below 1, above {MAX_METADATA_BYTES} or beyond the end of the data"
+        )
     return _message(data[start : start + size], data[start + size :], start + size)
 
 
@@ -74,7 +76,7 @@ def _message(metadata: memoryview, rest: memoryview, body_at: int) -> IpcMessage
         raise _malformed("the metadata version is not V5")
     kind, length = message.number(1, _I8), message.number(3, _I64)
     if not 0 <= length <= len(rest):
-        raise _malformed(f"its body length {length} is not what is there")
+        raise _malformed(f"the body length {length} does not match the data")
     end = body_at + length
     header = message.table(2)
     if kind == SCHEMA:
@@ -84,7 +86,7 @@ def _message(metadata: memoryview, rest: memoryview, body_at: int) -> IpcMessage
             raise _malformed("a schema has no body")
         return IpcMessage(kind=kind, end=end)
     if kind != BATCH:
-        raise InvalidBatch("The Arrow stream holds dictionaries or tensors; send plain columns.")
+        raise InvalidBatch("The Arrow stream has dictionaries or tensors. Send plain columns.")
     count = header.number(0, _I64)
     if count < 0:
         raise _malformed(f"a batch has {count} rows")
@@ -92,12 +94,12 @@ def _message(metadata: memoryview, rest: memoryview, body_at: int) -> IpcMessage
 
 
 def _expanded(batch: _Table, body: memoryview) -> int:
-    """The bytes that all buffers take once decompressed, as they declare it; Arrow allocates just that."""
+    """Return the declared size of all buffers after decompression, which Arrow allocates."""
     compressed = _is_compressed(batch)
     total = 0
     for offset, length in batch.buffers(2):
         if offset < 0 or length < 0 or offset + length > len(body):
-            raise _malformed("a buffer lies outside of the body")
+            raise _malformed("a buffer is outside the body")
         if compressed and length:
             (declared,) = _I64.unpack_from(body[offset : offset + length])
             if declared < -1:
@@ -119,7 +121,7 @@ def _is_compressed(batch: _Table) -> bool:
 
 
 class _Table:
-    """A FlatBuffers table: fields by number, through a list of their places."""
+    """A FlatBuffers table: fields by number, found through a table of their positions."""
 
     __slots__ = ("_at", "_data", "_places", "_size")
 
@@ -129,7 +131,7 @@ class _Table:
         self._size = _read(_U16, data, self._places)
 
     def field(self, number: int) -> int:
-        """Where the field is, or 0 where the table has none."""
+        """Return the position of the field, or 0 if the table does not have it."""
         slot = 4 + 2 * number
         if slot + 2 > self._size:
             return 0
@@ -143,11 +145,11 @@ class _Table:
     def table(self, number: int) -> _Table:
         at = self.field(number)
         if not at:
-            raise _malformed("its metadata lacks a part")
+            raise _malformed("a part of the metadata is missing")
         return _Table(self._data, _follow(self._data, at))
 
     def buffers(self, number: int) -> list[tuple[int, int]]:
-        """A list of (offset, length), refused before it is read where it is longer than any batch of ours."""
+        """Return a list of (offset, length). A list that is too long for any batch is refused before it is read."""
         at = self.field(number)
         if not at:
             return []
@@ -163,9 +165,9 @@ def _follow(data: memoryview, at: int) -> int:
 
 
 def _read(kind: struct.Struct, data: memoryview, at: int) -> int:
-    # struct counts a negative place from the end.
+    # struct counts a negative position from the end.
     if at < 0:
-        raise _malformed("its metadata points before its start")
+        raise _malformed("the metadata points before its start")
     number: int = kind.unpack_from(data, at)[0]
     return number
 

@@ -1,6 +1,6 @@
 """The limits of a message, checked for a whole batch at once.
 
-The batch has to be valid Arrow data already; see `validation`.
+The batch must already be valid Arrow data; see `validation`.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _MAX_BYTES = {
     "correlation_id": MAX_IDEMPOTENCY_KEY_BYTES,
     "idempotency_key": MAX_IDEMPOTENCY_KEY_BYTES,
 }
-# Years 1 to 9999: a time that Python cannot hold would break every reader of the message.
+# Years 1 to 9999: a time that Python cannot represent would break every reader of the message.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def check_count(count: int) -> None:
-    """Refuse an empty batch and one of too many messages."""
+    """Refuse a batch without messages or with too many."""
     if count < 1:
-        raise InvalidBatch("There is no message in it; send at least one.")
+        raise InvalidBatch("The batch has no messages. Send at least one.")
     if count > MAX_BATCH_MESSAGES:
         raise TooLarge(
-            f"{count} messages in one batch; send at most {MAX_BATCH_MESSAGES}.", count=count, limit=MAX_BATCH_MESSAGES
+            f"The batch has {count} messages. Send at most {MAX_BATCH_MESSAGES}.", count=count, limit=MAX_BATCH_MESSAGES
         )
 
 
 def check_limits(batch: pa.RecordBatch) -> None:
-    """Refuse a batch in which any message is over a limit, naming the column and the row."""
+    """Refuse a batch in which a message exceeds a limit. The error names the column and the row."""
     check_count(batch.num_rows)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in _MAX_BYTES:
@@ -78,7 +78,7 @@ def _check_headers(headers: pa.MapArray) -> None:
         row = int(counts.argmax())
         raise TooLarge(f"Row {row} has {counts[row]} headers; the limit is {MAX_HEADERS}.", row=row, limit=MAX_HEADERS)
     if names.null_count or texts.null_count:
-        raise InvalidBatch("A header's name or text is null; leave such headers out.", column="headers")
+        raise InvalidBatch("The name or text of a header is null. Leave such headers out.", column="headers")
     _check_sizes("headers", _offsets(names), MAX_HEADER_BYTES)
     _check_sizes("headers", _offsets(texts), MAX_HEADER_BYTES)
     if most > 1:
@@ -86,24 +86,26 @@ def _check_headers(headers: pa.MapArray) -> None:
 
 
 def _check_names(names: pa.StringArray, counts: npt.NDArray[np.int32]) -> None:
-    """Refuse a name that occurs twice in one message: readers get a mapping, and one text would vanish."""
+    """Refuse a header name that occurs twice in one message: readers get a mapping and would lose one text."""
     rows = np.repeat(np.arange(len(counts)), counts)
     encoded = names.dictionary_encode()
     pairs = rows * len(encoded.dictionary) + numbers(encoded.indices)
     if len(np.unique(pairs)) != len(pairs):
-        raise InvalidBatch("A message has two headers of one name; join them into one.", column="headers")
+        raise InvalidBatch("A message has two headers with the same name. Join them into one.", column="headers")
 
 
 def _check_times(name: str, column: pa.Array) -> None:
     ends = pc.min_max(column.cast(pa.int64())).as_py()
     if ends["min"] is not None and not _FIRST_TIME <= ends["min"] <= ends["max"] <= _LAST_TIME:
-        raise InvalidBatch(f"Column {name!r} has a time outside of the years 1 to 9999.", column=name)
+        raise InvalidBatch(f"Column {name!r} has a time outside the years 1 to 9999.", column=name)
 
 
 def _check_partitions(column: pa.Array) -> None:
     lowest = pc.min(column).as_py()
     if lowest is not None and lowest < 0:
-        raise InvalidBatch("Column 'partition' has a number below 0; null lets the key decide.", column="partition")
+        raise InvalidBatch(
+            "Column 'partition' has a number below 0. Use null to let the key choose.", column="partition"
+        )
 
 
 def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:

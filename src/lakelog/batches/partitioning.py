@@ -1,6 +1,6 @@
-"""Which partition a key belongs to, as Kafka's default partitioner decides it, and cutting a batch by partition.
+"""Chooses the partition of a key like Kafka's default partitioner, and splits a batch by partition.
 
-Spreading messages without a key is the caller's decision: they are marked with -1.
+Messages without a key are marked with -1; the caller distributes them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lakelog.model.partitioner import MASK, POSITIVE, SEED, M, murmur2, partitio
 
 Partitions = npt.NDArray[np.int32]
 
-# Below this, about 40 calls of numpy cost more than hashing key by key.
+# Below this number of keys, about 40 numpy calls cost more than hashing key by key.
 _FEW_KEYS = 24
 
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
-    """The partition of each key at once; -1 for null."""
+    """Return the partition of each key; -1 for null."""
     if len(keys) < _FEW_KEYS:
         each = (-1 if key is None else partition_of(key, count) for key in keys.to_pylist())
         return np.fromiter(each, np.int32, len(keys))
@@ -32,12 +32,12 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> Partitions:
 
 
 def hash_each(keys: Sequence[bytes | None]) -> list[int]:
-    """As `key_hashes`, for a few keys."""
+    """Return the same as `key_hashes`, for a few keys."""
     return [0 if key is None else (murmur2(key) & MASK) or 1 for key in keys]
 
 
 def key_hashes(batch: pa.RecordBatch) -> list[int]:
-    """A 32-bit hash of each message's key, never 0; 0 for a message without a key."""
+    """Return a 32-bit hash of each message's key. 0 means that the message has no key."""
     index = batch.schema.get_field_index("key")
     if index < 0:
         return [0] * batch.num_rows
@@ -53,9 +53,9 @@ def key_hashes(batch: pa.RecordBatch) -> list[int]:
 
 
 def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The batch cut by partition, each part in its first order; parts come in the order of their partitions.
+    """Split the batch by partition. Parts are sorted by partition and keep the order of their messages.
 
-    `partitions` has one of 0 to `count` - 1 for each message.
+    `partitions` has a number from 0 to `count` - 1 for each message.
     """
     if len(partitions) == 0:
         return []
@@ -64,7 +64,7 @@ def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tup
         raise ValueError(f"split needs {batch.num_rows} partitions of 0 to {count - 1}")
     if lowest == highest:
         return [(lowest, batch)]
-    # One take, then slices that share its memory: a take per partition was slower the more partitions there are.
+    # One take, then slices that share its memory: one take per partition is slower with many partitions.
     order = np.argsort(partitions.astype(np.uint16), kind="stable")
     ordered = batch.take(from_numbers(order, pa.int64()))
     sizes = np.bincount(partitions, minlength=count)
@@ -74,13 +74,13 @@ def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tup
 
 
 def _hashes(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """murmur2 of every key: one pass per 4-byte word over all keys that have it, not one per key."""
+    """Return murmur2 of every key, with one pass per 4-byte word over all keys that have it."""
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32, count=len(keys) + 1, offset=4 * keys.offset)
     starts, lengths = ends[:-1].astype(np.int64), np.diff(ends)
     order = None
     if lengths.min() != lengths.max():
-        # Longest first, so that the keys that still have a word are always the first ones.
+        # Longest first, so that the keys that still have a word are always first.
         order = np.argsort(-(lengths >> 2), kind="stable")
         starts, lengths = starts[order], lengths[order]
     words = _words(data, int(ends[0]), int(ends[-1]))
@@ -94,7 +94,7 @@ def _hashes(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
 
 
 def _words(data: pa.Buffer | None, start: int, end: int) -> npt.NDArray[np.uint32]:
-    """The little-endian word that begins at each byte; a copy, so that the last ones may look past the end."""
+    """Return the little-endian word at each byte. Works on a padded copy, so that the last words may pass the end."""
     padded = np.zeros(end - start + 4, np.uint8)
     if data is not None and end > start:
         padded[:-4] = np.frombuffer(data, np.uint8, count=end - start, offset=start)

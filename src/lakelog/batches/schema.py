@@ -1,6 +1,6 @@
 """The columns of a hot batch, their numbers, and the columns that a reader sees.
 
-A column's number is part of the format: it is the bit of the payload's column mask. Columns are only ever added at
+The number of a column is part of the format: it is the bit in the column mask of a payload. Columns are only added at
 the end. This module converts nothing.
 """
 
@@ -30,7 +30,7 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("target_group", pa.string()),
     pa.field("lineage", pa.string()),
     pa.field("idempotency_key", pa.string()),
-    # Reserved: nothing writes these yet, but their numbers are taken.
+    # Reserved: nothing writes these columns yet.
     pa.field("schema_id", pa.int32()),
     pa.field("encryption_key_id", pa.string()),
     pa.field("origin", pa.string()),
@@ -39,7 +39,7 @@ NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 TYPES: dict[str, pa.DataType] = {column.name: column.type for column in COLUMNS}
 BITS: dict[str, int] = {name: 1 << number for number, name in enumerate(NAMES)}
 
-# What a caller may send. All other columns are the server's.
+# Columns that a caller may send. The server sets all other columns.
 PUBLIC: tuple[str, ...] = (
     "key",
     "value",
@@ -52,7 +52,7 @@ PUBLIC: tuple[str, ...] = (
 )
 PUBLIC_MASK = sum(BITS[name] for name in PUBLIC)
 
-# What a reader sees: where the message is, when it was appended, and all of the above.
+# Columns that a reader gets: the position of the message, when it was appended, and all of the above.
 FETCH = pa.schema(
     [
         pa.field("partition", pa.int32()),
@@ -65,13 +65,13 @@ FETCH = pa.schema(
 
 @lru_cache(maxsize=1024)
 def schema_of(mask: int) -> pa.Schema:
-    """The columns that a mask names. The value is always among them: without a column, a batch has no length."""
+    """Return the columns of a mask. It always includes the value: without a column, a batch has no length."""
     if mask >> len(COLUMNS) or not mask & BITS["value"]:
-        raise UnsupportedFormat(f"Column mask {mask:#x} is not known to this version; upgrade Lakelog.", mask=mask)
+        raise UnsupportedFormat(f"Column mask {mask:#x} is unknown to this version. Upgrade Lakelog.", mask=mask)
     return pa.schema([column for number, column in enumerate(COLUMNS) if mask >> number & 1])
 
 
 @lru_cache(maxsize=1024)
 def mask_of(names: tuple[str, ...]) -> int:
-    """The mask of these columns; a name that is none of ours adds nothing."""
+    """Return the mask of these columns. Unknown names are ignored."""
     return sum(BITS.get(name, 0) for name in names)

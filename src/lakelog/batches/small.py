@@ -1,10 +1,10 @@
-"""Small batches without Arrow: for a few messages, the calls into Arrow cost more than the work that they do.
+"""Encodes and decodes small batches without Arrow: for a few messages, calls into Arrow cost more than their work.
 
-`encode_small` writes the bytes that `encode(from_messages(…))` writes, and `decode_small` reads them. Both return None
-for what they leave to Arrow: compressed batches, and columns or values of other types.
+`encode_small` writes the same bytes as `encode(from_messages(…))`, and `decode_small` reads them. Both return None for
+batches that need Arrow: compressed batches, and columns or values of other types.
 
-The metadata of a record batch depends on its columns only, but for the counts and lengths in it: they are written into
-a copy of the metadata that Arrow made of one message with the same columns.
+Except for counts and lengths, the metadata of a record batch depends only on its columns. Counts and lengths are
+written into a copy of the metadata that Arrow created for one message with the same columns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lakelog.batches.schema import BITS, COLUMNS, FORMAT, HEADERS, TIME, TYPES, 
 from lakelog.model.message import Message
 
 FEW = 32
-"""Up to this many messages, this is faster than Arrow."""
+"""Maximum number of messages for which this is faster than Arrow."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PREFIX = struct.Struct("<II")
 _HEAD_BYTES = 16
-"""The prefix, Arrow's continuation mark and the length of the metadata, which follows."""
+"""The prefix, Arrow's continuation mark, and the length of the metadata after it."""
 _U16, _U32 = struct.Struct("<H").unpack_from, struct.Struct("<I").unpack_from
 _I32, _I64 = struct.Struct("<i").unpack_from, struct.Struct("<q").unpack_from
 _PADDING = [bytes(-size % 8) for size in range(8)]
@@ -42,7 +42,7 @@ _FIELDS = attrgetter(*_NAMES)
 
 
 class _Places(NamedTuple):
-    """Where the numbers of a batch stand in its metadata."""
+    """Positions of the numbers of a batch in its metadata."""
 
     body_length: int
     rows: int
@@ -52,7 +52,7 @@ class _Places(NamedTuple):
 
 
 def _places(data: Any) -> _Places:
-    """Follow the tables of the metadata, which are FlatBuffers: `framing` reads them with checks, for hostile input."""
+    """Find the positions in the FlatBuffers metadata, without the checks for hostile input that `framing` does."""
     message = _HEAD_BYTES + _U32(data, _HEAD_BYTES)[0]
     fields = message - _I32(data, message)[0]
     batch = message + _U16(data, fields + 8)[0]
@@ -71,7 +71,7 @@ def _places(data: Any) -> _Places:
 
 
 def decoded_bytes(payload: bytes | memoryview) -> int:
-    """Return how many bytes the columns of a payload from our own store take when they are not compressed."""
+    """Return the uncompressed size of the columns of a payload from the store."""
     places = _places(payload)
     spans = _spans(payload, places)
     if not places.is_compressed:
@@ -80,14 +80,14 @@ def decoded_bytes(payload: bytes | memoryview) -> int:
     total = 0
     for at, size in zip(spans[::2], spans[1::2], strict=True):
         if size:
-            # Before the data stands its length before compression; -1 if it did not become shorter.
+            # The data begins with its uncompressed length, or -1 if it is not compressed.
             (length,) = _I64(payload, body + at)
             total += length if length >= 0 else size - 8
     return total
 
 
 def _spans(payload: bytes | memoryview, places: _Places) -> tuple[int, ...]:
-    """Per buffer its place in the body and its length."""
+    """Return the position in the body and the length of each buffer."""
     buffers = places.buffers
     return struct.unpack_from(f"<{2 * _U32(payload, buffers - 4)[0]}q", payload, buffers)
 
@@ -96,7 +96,7 @@ def _spans(payload: bytes | memoryview, places: _Places) -> tuple[int, ...]:
 
 
 def encode_small(messages: Sequence[Message]) -> bytes | None:
-    """Return the payload of the messages, or None if Arrow has to make it, or to say what is wrong with them."""
+    """Return the payload of the messages, or None if Arrow must encode them or report what is wrong with them."""
     count = len(messages)
     if not 0 < count <= FEW:
         return None
@@ -118,16 +118,16 @@ def encode_small(messages: Sequence[Message]) -> bytes | None:
 
 
 class _Writer:
-    """The body of a batch, column by column, and what its metadata says of it."""
+    """Writes the body of a batch column by column, and collects the numbers for its metadata."""
 
     __slots__ = ("buffers", "length", "nodes", "parts")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.nodes: list[int] = []
-        """Per column its rows, and how many of them are null."""
+        """Per column, the number of rows and of nulls."""
         self.buffers: list[int] = []
-        """Per buffer its place in the body and its length."""
+        """Per buffer, its position in the body and its length."""
         self.length = 0
 
     def put(self, data: bytes) -> None:
@@ -140,7 +140,7 @@ class _Writer:
         self.length += size
 
     def valid(self, column: Sequence[object]) -> int:
-        """Write which rows are not null, unless all are; return how many are null."""
+        """Write which rows are not null, unless no row is null. Return the number of nulls."""
         count, nulls = len(column), column.count(None)
         self.nodes += (count, nulls)
         if nulls:
@@ -151,7 +151,7 @@ class _Writer:
         return nulls
 
     def ends(self, column: Sequence[Sized]) -> None:
-        """Write where each row ends, and the first one begins."""
+        """Write the start of the first row and the end of each row."""
         count = len(column)
         pack = _ENDS[count].pack if count <= FEW else struct.Struct(f"<{count + 1}i").pack
         self.put(pack(*accumulate(map(len, column), initial=0)))
@@ -194,7 +194,7 @@ _WRITERS = tuple((_WRITER_OF[TYPES[name]], BITS[name]) for name in _NAMES)
 
 @lru_cache(maxsize=256)
 def _template(mask: int) -> tuple[bytes, _Places]:
-    """The prefix and metadata of a batch with these columns, and where its numbers go."""
+    """Return the prefix and metadata of a batch with these columns, and the positions of its numbers."""
     schema = schema_of(mask)
     batch = pa.RecordBatch.from_arrays([pa.nulls(1, column.type) for column in schema], schema=schema)
     raw = _PREFIX.pack(FORMAT, mask) + batch.serialize().to_pybytes()
@@ -206,7 +206,7 @@ def _template(mask: int) -> tuple[bytes, _Places]:
 
 
 def decode_small(payload: bytes | memoryview) -> dict[str, list[Any]] | None:
-    """Return the columns of a payload from our own store, or None if Arrow has to read it.
+    """Return the columns of a payload from the store, or None if Arrow must read it.
 
     Times are microseconds since 1970, headers are dicts; null is None.
     """
@@ -234,7 +234,7 @@ class _Reader:
         self._buffer = 0
 
     def next(self) -> tuple[int, int]:
-        """Where the next buffer begins, and its length."""
+        """Return the position and the length of the next buffer."""
         at = self._buffer
         self._buffer = at + 2
         return self._body + self._spans[at], self._spans[at + 1]
@@ -280,7 +280,7 @@ _READER_OF: dict[pa.DataType, Callable[[_Reader, int], list[Any]]] = {
 
 @lru_cache(maxsize=256)
 def _readers(mask: int) -> tuple[tuple[str, Callable[[_Reader, int], list[Any]]], ...] | None:
-    """The columns of a mask and how to read them; None if Arrow has to, or the mask is of another version."""
+    """Return the columns of a mask and their readers; None if Arrow must read them or the mask is unknown."""
     columns = [column for number, column in enumerate(COLUMNS) if mask >> number & 1]
     if mask >> len(COLUMNS) or not all(column.type in _READER_OF for column in columns):
         return None

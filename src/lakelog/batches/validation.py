@@ -1,8 +1,8 @@
-"""Arrow data from callers: read it, or refuse it, whatever its bytes are.
+"""Reads Arrow data from callers, or refuses it, for any bytes.
 
-The order matters. First the metadata is read without Arrow and what it declares is bounded, for a few KiB can declare
-gigabytes. Then Arrow reads it and validates it in full, for Arrow crashes the process on malformed data that is used
-before. Only then are columns and limits looked at.
+The order matters. First the metadata is read without Arrow, and the declared sizes are checked, because a few KiB can
+declare gigabytes. Then Arrow reads and fully validates the data, because Arrow crashes the process when it uses
+malformed data. Columns and limits are checked last.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lakelog.batches.schema import HEADERS, NAMES, PUBLIC, PUBLIC_MASK, TIME, TY
 from lakelog.errors import InvalidBatch, TooLarge, first_line, lack_of_memory
 from lakelog.model.limits import MAX_BODY_BYTES, MAX_EXPANDED_BYTES, MAX_EXPANSION
 
-# A tiny batch of equal messages compresses better than MAX_EXPANSION and harms nobody.
+# A tiny batch of equal messages may exceed MAX_EXPANSION and does no harm.
 FREE_EXPANSION_BYTES = 64 << 10
-# Each batch of a stream costs some work, also one without rows.
+# Each batch of a stream costs some work, even one without rows.
 MAX_STREAM_BATCHES = 1_024
 
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError, MemoryError)
@@ -30,13 +30,13 @@ _SINGLE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def validate(payload: Payload, *, max_expanded: int = MAX_EXPANDED_BYTES) -> pa.RecordBatch:
-    """The batch of a payload that a caller made. What passes may be stored as it is and given to `decode`."""
+    """Return the batch of a payload from a caller. An accepted payload may be stored unchanged."""
     buffer, mask = open_payload(payload)
     _check_body_size(buffer.size)
     schema = schema_of(mask)
     if mask & ~PUBLIC_MASK:
         taken = next(name for name in schema.names if name not in PUBLIC)
-        raise InvalidBatch(f"Column {taken!r} is set by the server; send only {', '.join(PUBLIC)}.", column=taken)
+        raise InvalidBatch(f"Column {taken!r} is set by the server. Send only {', '.join(PUBLIC)}.", column=taken)
     message = buffer.slice(PREFIX.size)
     found = list(ipc_messages(memoryview(message)))
     if len(found) != 1 or found[0].kind != BATCH or found[0].end != message.size:
@@ -53,9 +53,9 @@ def validate(payload: Payload, *, max_expanded: int = MAX_EXPANDED_BYTES) -> pa.
 
 
 def read_stream(body: Payload, *, max_expanded: int = MAX_EXPANDED_BYTES) -> list[pa.RecordBatch]:
-    """The batches of an Arrow IPC stream, in this format's types; a `partition` column, if any, comes last.
+    """Return the batches of an Arrow IPC stream in the types of this format. A `partition` column comes last.
 
-    A batch without rows is left out. Columns that are null throughout are left out, but for the value.
+    Batches without rows are left out, as are columns with only nulls, except the value.
     """
     buffer = pa.py_buffer(body)
     _check_body_size(buffer.size)
@@ -77,27 +77,27 @@ def _stream_parts(data: memoryview) -> list[IpcMessage]:
     found: list[IpcMessage] = []
     for part in ipc_messages(data):
         if (part.kind == SCHEMA) != (not found):
-            raise InvalidBatch("An Arrow IPC stream is one schema and then its batches; send one stream in a body.")
+            raise InvalidBatch("An Arrow IPC stream has one schema, then its batches. Send one stream per body.")
         found.append(part)
         if len(found) > MAX_STREAM_BATCHES + 1:
-            raise TooLarge(f"More than {MAX_STREAM_BATCHES} batches in one stream; write fewer and larger ones.")
+            raise TooLarge(f"The stream has more than {MAX_STREAM_BATCHES} batches. Write fewer, larger batches.")
     if not found:
-        raise InvalidBatch("The body is empty; send an Arrow IPC stream.")
+        raise InvalidBatch("The body is empty. Send an Arrow IPC stream.")
     return found
 
 
 def _check_body_size(size: int) -> None:
     if size > MAX_BODY_BYTES:
-        raise TooLarge(f"The body has {size} bytes; the limit is {MAX_BODY_BYTES}. Send less at once.", size=size)
+        raise TooLarge(f"The body has {size} bytes; the limit is {MAX_BODY_BYTES}. Send smaller bodies.", size=size)
 
 
 def _check_expansion(found: list[IpcMessage], max_expanded: int) -> None:
     expanded, encoded = sum(part.expanded for part in found), sum(part.encoded for part in found)
     if expanded > max_expanded:
-        raise TooLarge(f"Decompressed it has {expanded} bytes; the limit is {max_expanded}.", size=expanded)
+        raise TooLarge(f"The decompressed body has {expanded} bytes; the limit is {max_expanded}.", size=expanded)
     if expanded > max(FREE_EXPANSION_BYTES, MAX_EXPANSION * encoded):
         raise TooLarge(
-            f"It decompresses from {encoded} to {expanded} bytes; the limit is {MAX_EXPANSION} times. "
+            f"The body expands from {encoded} to {expanded} bytes; the limit is a factor of {MAX_EXPANSION}. "
             "Send it with less compression.",
             size=expanded,
         )
@@ -121,7 +121,7 @@ def _check_columns(schema: pa.Schema) -> None:
                 f"Column {field.name!r} is {str(field.type)[:120]}; send it as {described}.", column=field.name
             )
     if "value" not in seen:
-        raise InvalidBatch("Column 'value' is missing; it is the only one that is required.", column="value")
+        raise InvalidBatch("The required column 'value' is missing.", column="value")
 
 
 def _converted(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values and rules. No I/O; the standard library and msgspec only."""
+"""Frozen values and rules, one class per concept. No I/O; imports only the standard library and msgspec."""

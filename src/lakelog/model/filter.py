@@ -1,11 +1,11 @@
-r"""Filters: which messages are meant, in a small language that runs no code.
+r"""Filters select messages in a small language that runs no code.
 
     headers.source = 'checkout' and value.total > 100 and key in ('a', 'b') and not error like '%timeout%'
 
-One grammar serves the filter of a group, `--where` and redrive. A name that a message does not have is null. Comparing
-null, or things of different types, is false and never an error. `value` is read as JSON, at most once per message and
-only if the filter names it; a value that is not JSON has no fields, and is a text to `value like '%x%'`.
-In `like`, % stands for any characters and _ for one; `\%`, `\_` and `\\` stand for themselves.
+The filter of a group, `--where` and redrive use the same grammar. A name that a message does not have is null.
+Comparing null, or values of different types, is false and never an error. `value` is parsed as JSON, at most once per
+message and only if the filter names it. A value that is not JSON has no fields, and `value like '%x%'` treats it as
+text. In `like`, % matches any characters and _ matches one; `\%`, `\_` and `\\` match themselves.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _UNREAD = object()
 
 @dataclass(slots=True, kw_only=True)
 class FilterInput:
-    """What a filter looks at: a message, and for a dead letter what became of it.
+    """The input of a filter: a message, and for a dead letter its history.
 
-    Not frozen, because one is made for every message and freezing triples what that costs.
+    Not frozen, because one is created per message and freezing triples the cost.
     """
 
     key: bytes | None = None
@@ -43,7 +43,7 @@ class FilterInput:
     _document: object = field(default=_UNREAD, init=False, repr=False, compare=False)
 
     def document(self) -> object:
-        """The value as JSON; else as text; else, as bytes, it equals nothing."""
+        """Return the value as JSON, else as text, else as bytes, which equal nothing."""
         if self._document is _UNREAD:
             self._document = _read(self.value)
         return self._document
@@ -55,13 +55,13 @@ Getter = Callable[[FilterInput], object]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter that was understood. Filters with the same text, as `str` gives it, are the same."""
+    """A parsed filter. Filters with the same `str` are equal."""
 
     text: str
     matches: Test = field(repr=False, compare=False)
-    """Whether the filter lets the message of a subject through."""
+    """Returns whether the filter selects the message."""
     fields: frozenset[str] = field(repr=False, compare=False)
-    """Fields of a subject that it looks at: the others need not be filled."""
+    """Fields of the input that the filter reads. The other fields may be empty."""
 
     def __str__(self) -> str:
         return self.text
@@ -72,7 +72,7 @@ class Filter:
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Filter:
-    """The filter, or `InvalidFilter` that says where it cannot be read and what is accepted there."""
+    """Parse a filter. Raise `InvalidFilter` with the position of the error and what is accepted there."""
     tree = parse_tree(text)
     return Filter(text=str(tree), matches=_test(tree), fields=frozenset(_fields(tree)))
 
@@ -96,7 +96,7 @@ def _test(term: Term) -> Test:
 
 
 def _joined(tests: list[Test], *, until: bool) -> Test:
-    """One after another until one answers `until`."""
+    """Return a test that runs the tests in order until one returns `until`."""
     if len(tests) == 2:
         first, second = tests
         if until:
@@ -112,7 +112,7 @@ def _joined(tests: list[Test], *, until: bool) -> Test:
     return joined
 
 
-# Python compares across types (True == 1, and "a" < 1 raises); only things of one kind are compared here.
+# Python compares across types (True == 1, and "a" < 1 raises). Only values of one kind are compared here.
 _KINDS: dict[type, str] = {str: "text", int: "number", float: "number", bool: "truth"}
 _OPERATORS: dict[str, Callable[[object, object], bool]] = {
     "=": operator.eq,
@@ -138,7 +138,7 @@ def _comparison(term: Comparison) -> Test:
 
 
 def _text_comparison(term: Comparison, get: Getter, text: str) -> Test:
-    """The usual case, which need not ask for the kind of the constant."""
+    """Return a test for the usual case, in which the kind of the constant is known."""
     compare = _OPERATORS[term.operator]
     if term.operator != "=":
         return lambda subject: type(one := get(subject)) is str and compare(one, text)
@@ -166,7 +166,7 @@ def _like(term: Like) -> Test:
 
 
 def _fits(pattern: str) -> Callable[[str], bool]:
-    """Each stretch between two % is taken at its first place and never tried again: no pattern takes long."""
+    """Match each part between two % at its first occurrence, without backtracking: no pattern takes long."""
     stretches: list[list[str]] = [[]]
     for sign in re.findall(r"\\[\\%_]|.", pattern, re.DOTALL):
         if sign == "%":
@@ -236,7 +236,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _text(found: bytes | None) -> object:
-    """As text, or as the bytes that they are: those are there, but equal no text."""
+    """Return bytes as text, or unchanged if they are not text. Bytes are not null but equal no text."""
     if found is None:
         return None
     try:

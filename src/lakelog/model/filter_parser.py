@@ -1,4 +1,4 @@
-"""Reads the text of a filter into a tree. What the tree means for a message stands in `lakelog.model.filter`.
+"""Parses the text of a filter into a tree, which `lakelog.model.filter` evaluates.
 
     filter     = conjunction ("or" conjunction)*
     conjunction = term ("and" term)*
@@ -11,7 +11,7 @@
     name       = "key" | "headers" part | "value" part* | "error" | "deliveries" | …
     part       = "." word | "." quoted word | "[" text "]" | "[" index "]"
 
-Text, depth and number of comparisons are bounded, and nothing in a filter is ever run as code.
+Length, depth and number of comparisons are bounded, and a filter never runs code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_DEPTH = 50
 MAX_TERMS = 200
 
 FIELDS = ("key", "error", "deliveries", "failures", "offset", "partition", "content_type", "correlation_id")
-"""Names that stand alone; `headers` and `value` take what follows them."""
+"""Names without parts. `headers` and `value` have parts."""
 COMPARISONS = ("=", "!=", "<>", "<", "<=", ">", ">=")
 
 _KEYWORDS = {"and", "or", "not", "in", "like", "is", "null", "true", "false"}
@@ -64,12 +64,12 @@ _OPERAND = f"a 'text', a number, true, false, null, or a name: {_NAMES}"
 
 
 def parse_tree(text: str) -> Term:
-    """The tree, or `InvalidFilter` with the place and what is accepted there."""
+    """Return the tree, or raise `InvalidFilter` with the position and what is accepted there."""
     if len(text) > MAX_LENGTH:
         raise InvalidFilter(f"A filter has at most {MAX_LENGTH} characters, not {len(text)}.", position=MAX_LENGTH + 1)
     tree = _Parser(text).whole()
     if len(str(tree)) > MAX_LENGTH:
-        # Written out in full it must be readable again: that is how it is stored.
+        # The filter is stored in its full form, which must be accepted when it is parsed again.
         raise InvalidFilter(f"A filter has at most {MAX_LENGTH} characters when written out in full.", position=1)
     return tree
 
@@ -151,7 +151,7 @@ class _Parser:
         while self._took(","):
             choices.append(self._constant())
         self._expect(")")
-        # By their text: Python takes 1 and true for the same.
+        # Compared by text, because Python treats 1 and True as equal.
         return In(operand, tuple({str(choice): choice for choice in choices}.values()))
 
     def _operand(self) -> Operand:
@@ -213,7 +213,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _took(self, text: str) -> bool:
-        """Whether the next token is this sign or keyword, which is then behind us."""
+        """Consume the next token if it is this sign or keyword, and return whether it was."""
         token = self._next
         is_it = token.kind in ("word", "sign") and token.text.lower() == text
         self._at += is_it

@@ -1,6 +1,6 @@
-"""The tree of a filter: what `lakelog.model.filter_parser` reads and `lakelog.model.filter` compiles.
+"""The tree of a filter, which `lakelog.model.filter_parser` creates and `lakelog.model.filter` compiles.
 
-Every tree prints itself in one way, so that filters that differ in blanks, brackets or `<>` only are the same.
+Every tree has one printed form, so that filters that differ only in spaces, brackets or `<>` are equal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 WORD = r"[^\W\d][\w-]*"
-"""A name that needs no quotes. There is no arithmetic, so a hyphen can only belong to a name."""
+"""A name that needs no quotes. There is no arithmetic, so a hyphen is always part of a name."""
 
 Literal = str | int | float | bool | None
 
@@ -28,7 +28,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """`path` is what follows `headers` (one text) or `value` (object fields and array indexes)."""
+    """A name. `path` has the parts after `headers` (one text) or `value` (object fields and array indexes)."""
 
     field: str
     path: tuple[str | int, ...] = ()

@@ -1,4 +1,4 @@
-"""The choices of a group that have names. Apart from the rest, because the command line needs them to show its help."""
+"""The enumerations of group settings. A separate module, because the command line needs them for its help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class GroupKind(StrEnum):
-    """Fixed when the group is created."""
+    """Kind of a group, fixed when the group is created."""
 
     LEASE = "lease"
     """Per-message leases, acks and retries."""
@@ -15,12 +15,12 @@ class GroupKind(StrEnum):
 
 
 class Order(StrEnum):
-    """Which messages of a group are handled one after another.
+    """The messages of a group that are handled one after another.
 
     Attributes:
         KEY: Messages with the same key.
         PARTITION: All messages of a partition.
-        NONE: None.
+        NONE: No messages; all may be handled at the same time.
     """
 
     KEY = "key"
@@ -29,7 +29,7 @@ class Order(StrEnum):
 
 
 class Assignor(StrEnum):
-    """How partitions are shared out among members."""
+    """The policy that distributes partitions among members."""
 
     RANGE = "range"
     ROUND_ROBIN = "round-robin"

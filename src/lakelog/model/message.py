@@ -1,4 +1,4 @@
-"""A message as it is published, and the ids that name it afterwards."""
+"""A message before it is published, and the ids of partitions and messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITION_BITS = 16
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A message on its way into the log, as `on_error` of a producer gets it. Do not change it.
+    """A message that is being published. `on_error` of a producer gets it and must not change it.
 
     Attributes:
         value: The encoded value, or None.
@@ -23,16 +23,16 @@ class Message:
         headers: Text by name, or None.
         content_type: The content type of the value, or None.
         correlation_id: A text that readers see beside the value, or None.
-        created_at: When it was made.
-        expires_at: When it is of no more use, or None.
-        expires_ms: The same in milliseconds after its commit, by the database's clock, or None.
+        created_at: When the message was created, or None.
+        expires_at: When the message expires, or None.
+        expires_ms: When the message expires, in milliseconds after its commit on the database's clock, or None.
         partition: The chosen partition, or None if the key chooses it.
-        idempotency_key: A text that names the message for the topic, or None.
-        target_group: The only group that gets it, for a redriven message, or None.
-        lineage: The id of the message that it was redriven from, or None.
+        idempotency_key: A text that identifies the message in its topic, or None.
+        target_group: The only group that gets a redriven message, or None.
+        lineage: The id of the message that was redriven, or None.
     """
 
-    # Not frozen, unlike other values: one is made for every request, and freezing triples what that costs.
+    # Not frozen, unlike other values: one is created per request, and freezing triples the cost.
 
     value: bytes | None
     key: bytes | None = None
@@ -58,7 +58,7 @@ class Message:
 
 
 def fault_of(message: Message) -> LakelogError | None:
-    """What is wrong with the message by itself, if anything: said before it shares a batch with good ones."""
+    """Return the error of an invalid message, or None. Checked before the message joins a batch with others."""
     if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
         return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
     if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:
@@ -67,7 +67,7 @@ def fault_of(message: Message) -> LakelogError | None:
 
 
 def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> LakelogError | None:
-    """The same for what a message says besides its key and value."""
+    """Return the error of invalid headers or texts of a message, or None."""
     try:
         if headers:
             if len(headers) > limits.MAX_HEADERS:
@@ -79,8 +79,8 @@ def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> Lak
             if text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES:
                 return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
     except UnicodeEncodeError as error:
-        # Found only by the encoder, it would fail the commit of others.
-        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}); send bytes as the value.")
+        # If only the encoder found it, it would fail the commit of other messages.
+        return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}). Send bytes as the value.")
     except (AttributeError, TypeError):
         return _fault_of_types(headers, texts)
     return None
@@ -97,24 +97,24 @@ def _fault_of_types(headers: object, texts: Sequence[object]) -> LakelogError:
 
 
 def partition_id(incarnation: int, partition: int) -> int:
-    """The one number that keys everything a partition owns: a recreated topic can never meet the old one's rows."""
+    """Return the number that keys everything a partition owns. A recreated topic never shares rows with the old one."""
     return incarnation << PARTITION_BITS | partition
 
 
 def partition_of_id(pid: int) -> int:
-    """Which partition of its topic that is."""
+    """Return the number of the partition within its topic."""
     return pid & ((1 << PARTITION_BITS) - 1)
 
 
 def message_id(incarnation: int, partition: int, offset: int) -> str:
-    """The message's id: it says where the message is, so that finding it needs no index."""
+    """Return the id of a message. It contains the position, so that finding the message needs no index."""
     return f"{incarnation}-{partition}-{offset}"
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:
-    """Incarnation, partition and offset of a message id."""
+    """Return the incarnation, partition and offset of a message id."""
     parts = text.split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise InvalidRequest(f"{text[:120]!r} is not a message id; one looks like 12-3-4567.")
+        raise InvalidRequest(f"{text[:120]!r} is not a message id. A message id looks like 12-3-4567.")
     incarnation, partition, offset = (int(part) for part in parts)
     return incarnation, partition, offset

@@ -1,4 +1,4 @@
-"""Names of projects, environments, topics and groups."""
+"""The rules for names of projects, environments, topics and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition of a key, as Kafka's default partitioner chooses it. `lakelog.batches` hashes many keys at once."""
+"""Chooses the partition of a key like Kafka's default partitioner. `lakelog.batches` hashes many keys at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGN = 0x80000000
 
 @lru_cache(maxsize=1 << 14)
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, signed as in Java. Cached, because keys come again and it is slow."""
+    """Return Kafka's 32-bit murmur2, signed as in Java. Cached, because it is slow and keys repeat."""
     length = len(data)
     h = SEED ^ length
     whole = length & ~3

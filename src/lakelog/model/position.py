@@ -1,4 +1,4 @@
-"""Where reading begins: at an offset, at a time, or at either end."""
+"""Positions at which reading starts, and the receipt of a published message."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The place of a published message.
+    """The position of a published message.
 
     Attributes:
-        id: The id of the message, which no other message ever has.
+        id: The unique id of the message.
         partition: The number of the partition.
         offset: The offset in the partition.
-        duplicate: Whether the idempotency key was used before; then the receipt is that of the first message.
+        duplicate: Whether the idempotency key was used before. The receipt is then that of the first message.
     """
 
     id: str
@@ -25,6 +25,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
+    """The message at this offset."""
+
     offset: int
 
 
@@ -42,7 +44,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """`back` messages before the high watermark; 0: only what is yet to come."""
+    """`back` messages before the high watermark. 0 means only messages that are appended later."""
 
     back: int = 0
 

@@ -1,4 +1,4 @@
-"""How many a second, as people write it."""
+"""Rates per second, as written by users."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def rate_of(text: str) -> float:
-    """Of `100/s`, `30/m` (or `30/min`), `500/h`, or a bare number, which is a second's; more than zero."""
+    """Return the rate per second of `100/s`, `30/m` (or `30/min`), `500/h` or a plain number; more than zero."""
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
     if rate <= 0:
-        raise InvalidRequest(f"{text!r} is not a rate; write it as 100/s or 30/m.")
+        raise InvalidRequest(f"{text!r} is not a rate. Write it as 100/s or 30/m.")
     return rate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A new value, new headers, or both. None leaves a part as it was, and the key always stays.
+    """A new value, new headers, or both. None keeps the current value or headers. The key never changes.
 
     `content_type` describes the new value.
     """

@@ -1,4 +1,4 @@
-"""Tokens: who may do what in one environment. Only a hash of a token is ever stored."""
+"""Tokens and their rights in one environment. Only the hash of a token is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX = "lkl_"
 
 
 class Right(StrEnum):
-    """What a token allows. None implies another."""
+    """A right of a token. No right implies another."""
 
     READ = "read"
     PUBLISH = "publish"
@@ -21,7 +21,7 @@ class Right(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of a token, apart from its secret."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class Token:
 
 
 def new_secret() -> str:
-    """A secret with 256 random bits: shown once, so a plain hash of it is safe to keep."""
+    """Return a secret with 256 random bits. It is shown once, and its plain hash is safe to store."""
     return PREFIX + secrets.token_urlsafe(32)
 
 

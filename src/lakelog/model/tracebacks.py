@@ -1,4 +1,4 @@
-"""The traceback that a dead letter keeps: how long it may be, and what is left out of a longer one."""
+"""The traceback of a dead letter: its maximum length, and how a longer one is shortened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cut_traceback(text: str) -> str:
     mark = b"\n  [... %d bytes left out ...]\n" % (len(raw) - MAX_TRACEBACK_BYTES)
     room = MAX_TRACEBACK_BYTES - len(head) - len(mark)
     tail = raw[-room:]
-    # Not the rest of a line, unless the last line is that long.
+    # Begin at the start of a line, unless the last line is too long.
     if (line_end := tail.find(b"\n", 0, room // 2)) >= 0:
         tail = tail[line_end + 1 :]
     return b"".join([head.rstrip(b"\n"), mark, tail]).decode(errors="ignore")

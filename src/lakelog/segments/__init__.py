@@ -1,6 +1,6 @@
-"""The sealed segment: a stretch of one partition as a Parquet file. Written once, read in parts, verified whole.
+"""The sealed segment: a range of one partition as a Parquet file. Written once, read in parts, verified as a whole.
 
-It decides nothing about which offsets go into which file, and registers nothing.
+This package does not choose the offsets of a file and registers nothing.
 """
 
 from lakelog.segments.hashing import ContentHash

@@ -1,8 +1,8 @@
-"""The content hash: of the messages themselves, whatever file they are in and however they were cut into batches.
+"""The content hash of messages, independent of the file format and of how they are split into batches.
 
-Each column is one or more streams of bytes: lengths or marks of null, then the bytes of what is not null. A stream's
-bytes follow from the rows alone, so the hash can be fed with any batches; nothing is held back and no row is
-touched in Python. The hash tells damage and mix-ups; against forgery, who may write to the store matters.
+Each column is one or more streams of bytes: lengths or null marks, then the bytes of the values that are not null. The
+bytes of a stream depend only on the rows, so the hash accepts any batches, buffers nothing and touches no row in
+Python. The hash detects damage and mix-ups. It does not protect against forgery by a writer of the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGEST = 32
 
 
 class ContentHash:
-    """Feed it batches of `SCHEMA` in order; `hexdigest` may be asked for at any time."""
+    """Hashes batches of `SCHEMA` in order. `hexdigest` may be called at any time."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -35,7 +35,7 @@ class ContentHash:
     def hexdigest(self) -> str:
         whole = blake2b(self._rows.to_bytes(8, "little"), digest_size=_DIGEST)
         for field, stream in zip(SCHEMA, self._columns, strict=True):
-            # A column that was never used adds nothing: columns that later versions add must not change old hashes.
+            # An unused column adds nothing, so that columns of later versions do not change old hashes.
             if stream.used:
                 whole.update(field.name.encode())
                 whole.update(stream.digest())
@@ -43,7 +43,7 @@ class ContentHash:
 
 
 class _Column:
-    """The streams of one column. Most columns are null from first to last: nulls are only counted until then."""
+    """The streams of one column. Leading nulls are only counted, because most columns have only nulls."""
 
     null_mark: ClassVar[bytes]
 
@@ -66,7 +66,7 @@ class _Column:
         return self._marks.digest()
 
     def _add(self, array: pa.Array, kept: pa.Array) -> None:
-        """Adds the marks of all rows, and what is not null: `kept`."""
+        """Add the marks of all rows, and the values that are not null (`kept`)."""
         raise NotImplementedError
 
     def _hash_nulls(self) -> None:
@@ -75,7 +75,7 @@ class _Column:
 
 
 class _FixedWidthColumn(_Column):
-    """Numbers, times, and bytes of one length: a mark per row, then the values."""
+    """Numbers, times and bytes of fixed length: a mark per row, then the values."""
 
     null_mark = b"\x00"
 

@@ -1,4 +1,4 @@
-"""Where the file of a segment lies in the object store. Names are unique: no two attempts ever share one."""
+"""The path of a segment file in the object store. Names are unique: two attempts never share a name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPath:
-    """What a path says about its segment."""
+    """The parts of a segment path."""
 
     environment_id: int
     incarnation: int
@@ -24,13 +24,13 @@ class SegmentPath:
 def segment_path(
     environment_id: int, incarnation: int, partition: int, first: int, end: int, unique: str | None = None
 ) -> str:
-    """A path for a new file; `unique` has 16 hex digits, random unless given."""
+    """Return the path for a new file. `unique` has 16 hex digits, random by default."""
     unique = unique or secrets.token_hex(8)
     return f"e{environment_id}/t{incarnation}/p{partition:05d}/{first:020d}-{end:020d}-{unique}.parquet"
 
 
 def parse_segment_path(path: str) -> SegmentPath | None:
-    """What the path says, or None if it is no segment's."""
+    """Return the parts of the path, or None if it is not a segment path."""
     match = _PATH.fullmatch(path)
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""Reads the file of a segment in parts: the footer once, then only the row groups that are asked for.
+"""Reads the file of a segment in parts: the footer once, then only the requested row groups.
 
-Every page is checked against its checksum, and the offsets against what the footer promises: damage is an error and
-never wrong messages. Where a file is to be had from is the caller's concern.
+Every page is checked against its checksum, and the offsets against the footer: damage raises an error and never returns
+wrong messages. The caller provides the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OFFSET, _APPENDED_AT = SCHEMA.get_field_index("offset"), SCHEMA.get_field_index
 class SegmentFile:
     """An open segment. One thread at a time may use it.
 
-    With `segment`, the file has to be that one's: a file that took another's place is damage too.
+    If `segment` is given, the file must match it: another file in its place is damage, too.
     """
 
     def __init__(self, file: BinaryIO | pa.NativeFile, segment: Segment | None = None) -> None:
@@ -55,9 +55,9 @@ class SegmentFile:
     def read(
         self, first: int | None = None, end: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Exactly the messages from `first` up to, not including, `end`: a batch per row group that is touched.
+        """Yield exactly the messages from `first` up to, not including, `end`, one batch per row group.
 
-        `columns` are those wanted, of `SCHEMA`'s; all, unless said.
+        `columns` selects columns of `SCHEMA`; the default is all.
         """
         first = self.first if first is None else first
         end = self.end if end is None else end
@@ -73,13 +73,13 @@ class SegmentFile:
             first = stop
 
     def group_at(self, offset: int) -> tuple[int, int]:
-        """The first offset, and the one behind the last, of the row group that holds the offset."""
+        """Return the first offset and the end of the row group that holds the offset."""
         number = bisect_right(self._starts, offset) - 1
         is_last = number + 1 == len(self._starts)
         return self._starts[number], self.end if is_last else self._starts[number + 1]
 
     def offset_at_time(self, time: datetime) -> int:
-        """The first offset that was appended at `time` or later; `end` if none was."""
+        """Return the first offset that was appended at `time` or later, or `end`."""
         wanted = (time - _EPOCH) // _MICROSECOND
         footer = self._parquet.metadata
         for number, start in enumerate(self._starts):
@@ -118,8 +118,8 @@ class SegmentFile:
         number = about.get(FORMAT_KEY, "")
         if number != str(FORMAT):
             if number.isdigit():
-                raise UnsupportedFormat(f"Segment format {number} is not known; upgrade Lakelog.", format=int(number))
-            raise self._damaged("it is no segment")
+                raise UnsupportedFormat(f"Segment format {number} is unknown. Upgrade Lakelog.", format=int(number))
+            raise self._damaged("it is not a segment")
         if not self._parquet.schema_arrow.equals(SCHEMA):
             raise self._damaged("it has other columns")
 
@@ -134,7 +134,7 @@ class SegmentFile:
 
     @contextmanager
     def _damage_is_named(self) -> Iterator[None]:
-        # What the object store raises passes through Arrow as it is; the rest is Arrow's own view of the bytes.
+        # Errors of the object store pass through Arrow unchanged. The others come from Arrow itself.
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError, IndexError) as exc:
@@ -146,5 +146,5 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     if len(batches) != 1:
         batches = [pa.concat_batches(batches)]
     batch = batches[0]
-    # Without Parquet's field ids, so that batches from here and from elsewhere are alike.
+    # Without Parquet's field ids, so that batches from segments and from other sources have the same schema.
     return batch.replace_schema_metadata(None)

@@ -1,7 +1,7 @@
 """The columns of a segment, and their Parquet field ids.
 
-The ids are part of the format: Iceberg and others know a column by its id. Positions have 1 to 9, the columns of
-`batches` 10 and up in their order, what is inside a column 100 and up. Columns are only ever added at the end.
+The ids are part of the format: Iceberg identifies a column by its id. Positions have ids from 1 to 9, the columns of
+`batches` from 10 on in their order, and nested fields from 100 on. Columns are only added at the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POSITIONS = tuple(field.name for field in _POSITIONS)
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with exactly the columns of `SCHEMA`: put in order, cast, and null where it has none."""
+    """Return the batch with exactly the columns of `SCHEMA`: in order, cast, and null if missing."""
     if batch.schema.equals(SCHEMA):
         return batch
     order = _order(batch.schema)
@@ -53,17 +53,17 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select(order)
     missing = next((name for name in POSITIONS if name not in batch.schema.names), None)
     if missing is not None:
-        raise InvalidBatch(f"A batch for a segment has the column {missing!r}.", column=missing)
+        raise InvalidBatch(f"The batch lacks the column {missing!r}, which a segment requires.", column=missing)
     try:
         return pa.RecordBatch.from_arrays([_column(batch, field) for field in SCHEMA], schema=SCHEMA)
     except (pa.ArrowException, ValueError) as exc:
         raise InvalidBatch(f"The batch does not have the columns of a segment: {exc}") from exc
 
 
-# Comparing types costs more than all else that is done with a small batch, and few schemas ever come.
+# Cached: comparing types costs more than everything else for a small batch, and there are few different schemas.
 @lru_cache(maxsize=64)
 def _order(schema: pa.Schema) -> list[int] | None:
-    """The numbers of our columns in such a batch, if all are there and of our types."""
+    """Return the positions of the columns in such a batch, if all are present with the right types."""
     numbers = [schema.get_field_index(field.name) for field in SCHEMA]
     same = all(n >= 0 and schema.field(n).equals(field) for n, field in zip(numbers, SCHEMA, strict=True))
     return numbers if same else None

@@ -1,4 +1,4 @@
-"""From a segment back to hot batches: stretches that share their append time and epoch. It encodes nothing."""
+"""Splits a segment into hot batches: runs of messages with the same append time and epoch. It encodes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SegmentBatch(NamedTuple):
-    """Messages with consecutive offsets from `base`; `batch` can be given to `batches.encode` as it is."""
+    """Messages with consecutive offsets from `base`. `batch` can be passed to `batches.encode`."""
 
     base: int
     count: int  # type: ignore[assignment]
@@ -25,7 +25,7 @@ class SegmentBatch(NamedTuple):
 
 
 def split_batches(batch: pa.RecordBatch) -> list[SegmentBatch]:
-    """The longest stretches of equal (appended_at, epoch) in a batch of `SCHEMA` with dense offsets."""
+    """Return the longest runs of equal (appended_at, epoch) in a batch of `SCHEMA` with dense offsets."""
     count = batch.num_rows
     if count == 0:
         return []

@@ -1,4 +1,4 @@
-"""A segment in the object store: opened to be read in parts, or verified by reading all of it. It mends nothing."""
+"""Opens a segment in the object store for reading in parts, or verifies it by reading all of it. Repairs nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakelog.segments.schema import conform
 
 
 def opened(store: ObjectStore, segment: Segment) -> SegmentFile:
-    """The segment's file. One that is shorter than what was sealed is damaged: asking again would not help."""
+    """Open the file of a segment. A file that is shorter than the sealed one is damaged: a retry would not help."""
     file = store.open_file(segment.path, segment.bytes)
     try:
         return SegmentFile(file, segment)
@@ -27,17 +27,17 @@ def opened(store: ObjectStore, segment: Segment) -> SegmentFile:
 
 
 def verify(store: ObjectStore, segment: Segment) -> None:
-    """Returns if the store gives back exactly what was sealed; else `SegmentDamaged`.
+    """Raise `SegmentDamaged` unless the store returns exactly the sealed bytes.
 
-    A file that is not there is `ObjectNotFound`, a store that does not answer `ObjectStoreUnavailable`: neither says
-    anything about the messages.
+    A missing file raises `ObjectNotFound`, and a store that does not respond raises `ObjectStoreUnavailable`; neither
+    says anything about the messages.
     """
     data = store.get(segment.path)
     if len(data) != segment.bytes:
         raise _damaged(segment, f"it has {len(data)} bytes instead of {segment.bytes}")
-    # Before Arrow touches them: it may crash the process on bytes that nobody wrote.
+    # Checked before Arrow reads the bytes: it may crash the process on damaged data.
     if hashlib.sha256(data).hexdigest() != segment.file_hash:
-        raise _damaged(segment, "its bytes are not those that were sealed")
+        raise _damaged(segment, "its bytes differ from the sealed ones")
     file = SegmentFile(pa.BufferReader(data), segment)
     content, ends = ContentHash(), []
     for batch in file.read():
@@ -47,9 +47,9 @@ def verify(store: ObjectStore, segment: Segment) -> None:
         ends += [batch.column("appended_at")[0].as_py(), batch.column("appended_at")[-1].as_py()]
         epoch = batch.column("epoch")[-1].as_py()
     if content.hexdigest() != segment.content_hash:
-        raise _damaged(segment, "its messages are not those that were sealed")
+        raise _damaged(segment, "its messages differ from the sealed ones")
     if (ends[0], ends[-1], epoch) != (segment.first_at, segment.last_at, segment.epoch):
-        raise _damaged(segment, f"it goes from {ends[0]} to {ends[-1]} and ends in epoch {epoch}")
+        raise _damaged(segment, f"it holds offsets {ends[0]} to {ends[-1]} and ends in epoch {epoch}")
 
 
 def _damaged(segment: Segment, why: str) -> SegmentDamaged:

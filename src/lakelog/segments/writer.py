@@ -1,6 +1,6 @@
-"""Writes the file of a segment: dense offsets of one partition in, a sealed Parquet file out, hashed on the way.
+"""Writes messages with dense offsets of one partition to a sealed Parquet file, and hashes them.
 
-Where the file goes next, and who may know of it, is the caller's concern.
+The caller uploads and registers the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelog.model.segment import SealedSegment
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
 
-# Small enough that one message is one small read, large enough that columns compress well.
+# Small enough for a cheap read of one message, large enough for good compression of columns.
 GROUP_ROWS = 20_000
 GROUP_BYTES = 4 << 20
 
@@ -31,7 +31,7 @@ CONTENT_KEY = "lakelog.content_hash"
 _OFFSET, _APPENDED_AT, _EPOCH = POSITIONS[1:]
 _HEAVY = ("key", "value", "headers")
 _INCOMPLETE = "In a segment each message has its partition, offset, append time and epoch."
-# Few different values each; for keys and values a dictionary is work for nothing.
+# These columns have few different values. A dictionary does not pay off for keys and values.
 _DICTIONARY = [
     "partition",
     "appended_at",
@@ -50,7 +50,7 @@ _DICTIONARY = [
 class SegmentWriter:
     """`with SegmentWriter(path, 3) as writer: writer.write(batch); sealed = writer.close()`.
 
-    Left without `close`, the file has no footer, and nobody can take it for a segment.
+    Without `close`, the file has no footer and cannot be read as a segment.
     """
 
     def __init__(self, sink: str | Path | BinaryIO, partition: int) -> None:
@@ -66,7 +66,7 @@ class SegmentWriter:
         self._epoch = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds messages: columns of `SCHEMA` by name, the positions among them; others that lack are null."""
+        """Add messages as columns of `SCHEMA`. Positions are required; other missing columns are null."""
         if batch.num_rows == 0:
             return
         batch = conform(batch)
@@ -80,9 +80,9 @@ class SegmentWriter:
             self._waiting_bytes += weight
 
     def close(self) -> SealedSegment:
-        """Finishes the file. One without messages is refused."""
+        """Finish the file. Refuse a file without messages."""
         if self._first is None:
-            raise InvalidBatch("A segment has at least one message.")
+            raise InvalidBatch("A segment must have at least one message.")
         if self._waiting:
             self._flush()
         content_hash = self._content.hexdigest()
@@ -107,12 +107,12 @@ class SegmentWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._sink.finished:
-            # Arrow writes a footer whenever its writer goes away: it must not reach the file.
+            # Arrow writes a footer when its writer is deleted. It must not reach the file.
             self._sink.finish()
             self._parquet.close()
 
     def _follow(self, batch: pa.RecordBatch) -> None:
-        """The first look at a batch, for little; `_check` looks at all rows when a row group is written."""
+        """Check the ends of a batch. `_check` checks all rows when a row group is written."""
         offsets = batch.column(_OFFSET)
         start, last = offsets[0].as_py(), offsets[-1].as_py()
         if start is None or last is None:
@@ -132,7 +132,9 @@ class SegmentWriter:
         if not (np.diff(group.column(_OFFSET).to_numpy()) == 1).all():
             raise self._not_dense()
         if not (group.column("partition").to_numpy() == self._partition).all():
-            raise InvalidBatch(f"A segment has one partition, here {self._partition}.", partition=self._partition)
+            raise InvalidBatch(
+                f"A segment has one partition. This one has partition {self._partition}.", partition=self._partition
+            )
 
     def _not_dense(self) -> InvalidBatch:
         detail = f"Offsets in a segment go on without gaps: {self._next} comes next in partition {self._partition}."
@@ -147,7 +149,7 @@ class SegmentWriter:
 
 
 class _HashingSink:
-    """A file to write that hashes and counts what goes through it. Parquet never goes back."""
+    """A file that hashes and counts the bytes written to it. Parquet never seeks back."""
 
     def __init__(self, sink: str | Path | BinaryIO) -> None:
         self._own = isinstance(sink, str | Path)
@@ -173,7 +175,7 @@ class _HashingSink:
             self._file.flush()
 
     def finish(self) -> None:
-        """What is written from here on goes nowhere."""
+        """Discard everything that is written from now on."""
         self.flush()
         self.finished = True
         if self._own:
@@ -193,7 +195,7 @@ def _parquet_writer(sink: _HashingSink) -> pq.ParquetWriter:
         column_encoding={"offset": "DELTA_BINARY_PACKED"},
         write_statistics=["partition", "offset", "appended_at", "epoch"],
         write_page_index=True,
-        # A reader of a part of the file checks what it reads; the hashes are for whole files.
+        # A reader of a part of the file checks the pages that it reads. The hashes cover whole files.
         write_page_checksum=True,
         data_page_size=256 << 10,
         sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
@@ -202,9 +204,9 @@ def _parquet_writer(sink: _HashingSink) -> pq.ParquetWriter:
 
 
 def _parts(batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-    """The batch in parts of about a row group at most, each with its weight in bytes."""
+    """Split the batch into parts of at most about a row group, each with its size in bytes."""
     count = batch.num_rows
-    # All columns would be closer and cost ten times as much; the others are small, or null.
+    # Measuring all columns costs ten times as much, and the other columns are small or null.
     weight = max(1, count * 32 + sum(batch.column(name).nbytes for name in _HEAVY))
     step = max(1, min(GROUP_ROWS, count * GROUP_BYTES // weight))
     if count <= step:

@@ -1,7 +1,7 @@
-"""Frames: encoded batches in one HTTP body, passed on without being decoded in between.
+"""Frames: encoded batches in one HTTP body, which are forwarded without decoding.
 
-The body is a run of frames; each is a fixed header and a payload of `lakelog.batches`. Two kinds: what a producer
-sends, and what a fetch answers. Only lengths are read here; whether a payload is valid is for `lakelog.batches` to say.
+The body is a sequence of frames, each with a fixed header and a payload of `lakelog.batches`. Producers send one kind
+of frame, and fetches return the other. Only lengths are read here; `lakelog.batches` validates payloads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_PRODUCER = bytes(16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishFrame:
-    """A batch for one partition, numbered by its producer (`NO_PRODUCER`: not numbered)."""
+    """A batch for one partition, numbered by its producer unless the producer is `NO_PRODUCER`."""
 
     partition: int
     epoch: int
@@ -40,7 +40,7 @@ class PublishFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFrame:
-    """A stored batch with its place in the log."""
+    """A stored batch with its position in the log."""
 
     partition: int
     epoch: int

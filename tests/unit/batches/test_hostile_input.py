@@ -149,7 +149,7 @@ def test_a_bomb_is_refused_without_unpacking_it(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("Arrow was given the bomb")
 
     monkeypatch.setattr(pa.ipc, "open_stream", unpacked)
-    with pytest.raises(TooLarge, match="Decompressed"):
+    with pytest.raises(TooLarge, match="decompressed body"):
         read_stream(body)
     with pytest.raises(AssertionError):
         read_stream(stream([table(value=values.slice(0, 1))]))
@@ -158,18 +158,18 @@ def test_a_bomb_is_refused_without_unpacking_it(monkeypatch: pytest.MonkeyPatch)
 def test_many_small_bombs_in_one_stream_are_one_bomb() -> None:
     batch = from_columns({"value": [bytes(range(256)) * 2048] * 16})
     body = stream([batch] * 10, compression="zstd")
-    with pytest.raises(TooLarge, match="Decompressed"):
+    with pytest.raises(TooLarge, match="decompressed body"):
         read_stream(body)
 
 
 def test_an_expansion_of_more_than_the_limit_is_refused() -> None:
     values = [b"\0" * (1 << 20)] * 8
-    with pytest.raises(TooLarge, match="100 times"):
+    with pytest.raises(TooLarge, match="factor of 100"):
         read_stream(stream([table(value=pa.array(values))], compression="zstd"))
     payload = encode(from_columns({"value": [b"\0" * 100_000] * 60}))
-    with pytest.raises(TooLarge, match="100 times"):
+    with pytest.raises(TooLarge, match="factor of 100"):
         validate(payload)
-    with pytest.raises(TooLarge, match="Decompressed"):
+    with pytest.raises(TooLarge, match="decompressed body"):
         validate(PAYLOAD, max_expanded=1_000)
     same = encode(from_columns({"value": [b"same"] * 1_000}))
     assert validate(same).equals(decode(same))
@@ -188,7 +188,7 @@ def test_overlapping_buffers_count_each_time() -> None:
 
 def test_metadata_and_batches_without_end_are_refused() -> None:
     fields = pa.schema([pa.field("value", pa.binary(), metadata={"x": "y" * 70_000})])
-    with pytest.raises(InvalidBatch, match="metadata's length"):
+    with pytest.raises(InvalidBatch, match="metadata length"):
         read_stream(stream([pa.RecordBatch.from_arrays([pa.array([b"v"])], schema=fields)]))
     with pytest.raises(TooLarge, match="1024 batches"):
         read_stream(stream([table(value=pa.array([], pa.binary()))] * 2_000))

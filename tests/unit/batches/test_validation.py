@@ -172,7 +172,7 @@ def headers_of(rows: list[list[tuple[str | None, str | None]]], kind: pa.DataTyp
 def test_headers_that_are_no_mapping_of_text_are_refused() -> None:
     with pytest.raises(InvalidBatch, match="null"):
         read_stream(stream([headers_of([[("a", None)]])]))
-    with pytest.raises(InvalidBatch, match="two headers of one name"):
+    with pytest.raises(InvalidBatch, match="two headers with the same name"):
         read_stream(stream([headers_of([[("a", "1")], [("b", "1"), ("c", "2"), ("b", "3")]])]))
     [batch] = read_stream(stream([headers_of([[("a", "1"), ("b", "2")], [("b", "1"), ("a", "2")]])]))
     assert columns(batch)["headers"] == [{"a": "1", "b": "2"}, {"b": "1", "a": "2"}]

@@ -18,5 +18,5 @@ def test_a_rate_is_how_many_a_second(text: str, per_second: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "0/s", "-1", "100/", "100/d", "100/minute", "100 / s", "/s", "fast", "٣/s"])
 def test_what_is_no_rate_is_refused_with_what_is_one(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"write it as 100/s or 30/m"):
+    with pytest.raises(InvalidRequest, match=r"Write it as 100/s or 30/m"):
         rate_of(text)
