@@ -1,7 +1,7 @@
-"""The primitives in which the two colours differ, side by side: `AsyncName` for asyncio, `Name` for threads.
+"""The primitives in which async and sync code differ: `AsyncName` for asyncio, `Name` for threads.
 
 `scripts/unasync.py` turns the first into the second. The async forms belong to one event loop and need no lock, but
-take part in the same `with` statements, so that one source serves both.
+they support the same `with` statements, so that one source serves both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _READ_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketAddress:
-    """Where a server listens."""
+    """The address at which a server listens."""
 
     host: str
     port: int
@@ -41,14 +41,14 @@ class SocketAddress:
 
 
 class StreamEnded(Exception):
-    """The other side closed the connection, or sent what is too long."""
+    """The peer closed the connection, or sent too much."""
 
 
 # Waiting and waking ---------------------------------------------------------------------------------------------------
 
 
 class AsyncMutex:
-    """Nothing to exclude: code between two awaits runs alone."""
+    """A lock that does nothing: code between two awaits runs alone."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ Mutex = threading.Lock
 
 
 class AsyncCondition:
-    """Waits until somebody notifies. Wake-ups may be spurious: look again."""
+    """A condition that waits for a notification. Wake-ups may be spurious, so callers check again."""
 
     def __init__(self, mutex: AsyncMutex) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -102,7 +102,7 @@ def sleep(seconds: float) -> None:
 
 
 class AsyncBackgroundTask:
-    """Runs a coroutine function beside the caller."""
+    """Runs a coroutine function in the background."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(run(), name=name)
@@ -119,7 +119,7 @@ class AsyncBackgroundTask:
 
 
 class BackgroundTask:
-    """Runs a function in a thread of its own, which does not keep the process alive."""
+    """Runs a function in a thread that does not keep the process alive."""
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=run, name=name, daemon=True)
@@ -129,7 +129,7 @@ class BackgroundTask:
         self._thread.join(timeout)
 
     def cancel(self) -> None:
-        """A thread cannot be cancelled: whoever runs in it looks for the sign to end."""
+        """Do nothing: a thread cannot be cancelled. The function checks for the end itself."""
 
     @property
     def alive(self) -> bool:
@@ -156,7 +156,7 @@ _pool = _ThreadPool()
 
 
 class AsyncComputation:
-    """A computation that was begun in another thread."""
+    """A computation in another thread."""
 
     def __init__(self, work: Callable[..., R], *args: Any) -> None:
         self._future: asyncio.Future[Any] = asyncio.wrap_future(_pool.submit(work, *args))
@@ -166,7 +166,7 @@ class AsyncComputation:
 
 
 class Computation:
-    """A computation that was begun in another thread."""
+    """A computation in another thread."""
 
     def __init__(self, work: Callable[..., R], *args: Any) -> None:
         self._future: Future[Any] = _pool.submit(work, *args)
@@ -176,7 +176,7 @@ class Computation:
 
 
 async def async_offload(work: Callable[..., R], *args: Any) -> R:
-    """Runs the work where it does not hold up the event loop."""
+    """Run the work in another thread, so that it does not block the event loop."""
     return await asyncio.wrap_future(_pool.submit(work, *args))
 
 
@@ -188,7 +188,7 @@ def offload(work: Callable[..., R], *args: Any) -> R:
 
 
 class AsyncStream:
-    """A TCP connection. Each operation ends at the deadline that `within` set."""
+    """A TCP connection. Each operation ends at the deadline that `within` has set."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -223,7 +223,7 @@ class AsyncStream:
     async def read_exactly(self, size: int) -> bytes:
         try:
             if self._received >= size:
-                # Nothing to wait for: arming a timer costs more than the rest of a small read.
+                # The data has arrived: starting a timer costs more than the rest of a small read.
                 return await self._reader.readexactly(size)
             async with asyncio.timeout_at(self._deadline):
                 return await self._reader.readexactly(size)
@@ -232,13 +232,13 @@ class AsyncStream:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be used again: of this loop, and the other side has neither closed it nor spoken unasked."""
+        """Whether the connection can be used again: same loop, not closed, and nothing unread."""
         mine = self._loop is asyncio.get_running_loop()
         return mine and not self._writer.is_closing() and not self._reader.at_eof() and not self._received
 
     @property
     def _received(self) -> int:
-        """How many bytes have arrived and were not read; asyncio has no public word for it."""
+        """The number of bytes that have arrived and were not read. asyncio has no public name for it."""
         return len(self._reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class AsyncStream:
 
 
 class Stream:
-    """A TCP connection. Each operation ends at the deadline that `within` set."""
+    """A TCP connection. Each operation ends at the deadline that `within` has set."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -285,7 +285,7 @@ class Stream:
 
     def read_exactly(self, size: int) -> bytes:
         if len(self._buffer) < size:
-            # The rest goes straight into its place: bodies have megabytes.
+            # The rest is read into its final place: bodies have megabytes.
             whole = bytearray(size)
             at = len(self._buffer)
             whole[:at] = self._buffer
@@ -305,7 +305,7 @@ class Stream:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be used again: the other side has neither closed it nor spoken unasked."""
+        """Whether the connection can be used again: the peer has neither closed it nor sent more."""
         if self._buffer:
             return False
         try:
@@ -356,7 +356,7 @@ def _no_delay(sock: socket.socket | None) -> None:
 
 
 def async_wait_at_exit(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Nothing: when the process ends, the event loop has ended before."""
+    """Do nothing: the event loop ends before the process does."""
 
 
 def wait_at_exit(call: Callable[[], None]) -> None:
@@ -367,14 +367,14 @@ def wait_at_exit(call: Callable[[], None]) -> None:
 
 
 async def async_within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> R:
-    """Runs the work in the worker's loop, which is the caller's own."""
+    """Run the work in the worker's event loop, which is the caller's own."""
     if asyncio.get_running_loop() is loop:
         return await work
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
 
 def within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, R]) -> R:
-    """Runs the work in the worker's loop, which is another thread's."""
+    """Run the work in the worker's event loop, which is in another thread."""
     if asyncio._get_running_loop() is loop:
         work.close()
         raise InvalidRequest(

@@ -1,6 +1,6 @@
-"""Functions that callers give: whether they can be called as they will be, said when they are given.
+"""Checks functions of callers, when they are given: whether they can be called with the intended arguments.
 
-Which kind a function is decides where it runs: see `lakelog.client.worker.handlers`.
+The kind of a function decides where it runs: see `lakelog.client.worker.handlers`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def check_hook(name: str, function: object, arguments: Sequence[str]) -> None:
-    """Refuse what cannot be called with these arguments, or would run nothing when it is called."""
+    """Raise if the function cannot be called with these arguments, or if calling it would run nothing."""
     call = f"({', '.join(arguments)})"
     if not callable(function):
         raise InvalidRequest(f"`{name}` must be a function of {call}, not {function!r}.")
@@ -45,7 +45,7 @@ def check_hook(name: str, function: object, arguments: Sequence[str]) -> None:
 
 
 def check_function(name: str, function: object, arguments: Sequence[str]) -> None:
-    """The same for a function whose result is used at once, so that it must not be a coroutine function."""
+    """Check a function whose result is used at once, so that it must not be a coroutine function."""
     check_hook(name, function, arguments)
     if callable(function) and is_coroutine_function(function):
         raise InvalidRequest(f"`{name}` must be a plain function, and {name_of(function)} is `async def`.")

@@ -1,4 +1,4 @@
-"""Event loops in threads of their own."""
+"""Event loops in threads."""
 
 from __future__ import annotations
 

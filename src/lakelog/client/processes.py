@@ -13,13 +13,13 @@ log = logging.getLogger("lakelog")
 
 
 class ForkAware(Protocol):
-    """Forgets, in the child, what belongs to the parent."""
+    """An object that forgets, in the child, what belongs to the parent."""
 
     def reset_after_fork(self) -> None: ...
 
 
 class ExitAware(Protocol):
-    """Publishes or reports what is left, and lets go."""
+    """An object that publishes or reports what is left when the process ends."""
 
     def finish_at_exit(self) -> None: ...
 
@@ -35,7 +35,7 @@ def after_fork(thing: ForkAware) -> None:
 
 
 def before_exit(thing: ExitAware) -> None:
-    """Kept alive until `forget`: what it has accepted must not vanish with the last reference."""
+    """Keep the object alive until `forget`, so that messages it has accepted are not lost with the last reference."""
     _exiting[id(thing)] = thing
 
 

@@ -1,4 +1,4 @@
-"""Repeats calls: with growing pauses, within a limit of time, and only where repeating is safe."""
+"""Repeats calls: with growing pauses, within a limit of time, and only where a repeat is safe."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Found = TypeVar("Found")
 
 
 class AsyncFinishable(Protocol):
-    """A producer, as far as the end of its client is concerned."""
+    """An object that ends with its client, such as a producer."""
 
     async def finish(self, seconds: float) -> None: ...
 
 
 class AsyncCalls:
-    """A transport and how patiently it is used, until the client is closed."""
+    """A transport and its retry policy, until the client is closed."""
 
     def __init__(self, transport: AsyncTransport, policy: CallRetryPolicy, place: str = "") -> None:
         self._transport = transport
         self.place = place
-        """The URL, as it is shown: without any secret."""
+        """The URL for display, without any secret."""
         self._closed = False
         self.policy = policy
         self.producers: set[AsyncFinishable] = set()
@@ -48,7 +48,7 @@ class AsyncCalls:
             raise Closed("This client is closed. Call lakelog.connect() again.")
 
     async def close(self, seconds: float) -> None:
-        """Let producers publish what they took, for at most so many seconds, and close the transport."""
+        """Let producers publish what they took, for at most that many seconds, and close the transport."""
         deadline = time.monotonic() + seconds
         for producer in list(self.producers):
             await producer.finish(max(0.0, deadline - time.monotonic()))
@@ -56,7 +56,7 @@ class AsyncCalls:
         await self._transport.close()
 
     async def run(self, call: Callable[[float], Awaitable[Found]], *, safe: bool, wait_seconds: float = 0.0) -> Found:
-        """`call` gets the seconds it may take. `safe`: it may be repeated although it may have been written."""
+        """Run `call`, which gets the seconds it may take. `safe`: it may be repeated after an unknown outcome."""
         attempts = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
         rule = RetryRule(is_repeatable=safe)
         while True:
@@ -93,7 +93,7 @@ class AsyncCalls:
         return await self.run(lambda left: transport.call(operation, asked, left), safe=safe, wait_seconds=wait_seconds)
 
     async def pause(self, attempts: Attempts, error: LakelogError) -> bool:
-        """Wait until it is time for another try. Return False, at once, if there is no time for one."""
+        """Wait until the next attempt. Return False, at once, if there is no time for one."""
         seconds = attempts.pause(error)
         if seconds is None or self._closed:
             self._outage.given_up()

@@ -21,7 +21,7 @@ _IDLE_CONNECTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What a server answered; header names in small letters."""
+    """The response of a server. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -38,7 +38,7 @@ class AsyncConnections:
         processes.after_fork(self)
 
     async def request(self, head: str, body: bytes, seconds: float) -> HttpResponse:
-        """`Unavailable` if nothing was sent, `OutcomeUnknown` if the answer was lost. `head` is without its end."""
+        """Send a request. Raise `Unavailable` if nothing was sent, and `OutcomeUnknown` if the answer was lost."""
         stream = self._reusable() or await self._connect(seconds)
         kept = False
         try:
@@ -49,11 +49,11 @@ class AsyncConnections:
         except (OSError, EOFError, StreamEnded, ValueError) as exc:
             raise no_answer(self.address, exc, seconds) from exc
         finally:
-            # Also when cancelled: a connection with an answer on its way is of no use to the next call.
+            # Also when cancelled: the next call cannot use a connection that still receives this answer.
             if kept and len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(stream)
                 if self._closed:
-                    # While this call was on its way.
+                    # `close` was called during this call.
                     self.close()
             else:
                 stream.close()
@@ -87,7 +87,7 @@ class AsyncConnections:
 
 
 async def _read(stream: AsyncStream) -> tuple[HttpResponse, bool]:
-    """The answer, and whether the connection can be used again."""
+    """Return the response, and whether the connection can be used again."""
     status = 100
     while 100 <= status < 200:
         first, *lines = (await stream.read_until(b"\r\n\r\n")).decode("latin-1").split("\r\n")

@@ -1,4 +1,4 @@
-"""The client itself: topics by name, over one transport."""
+"""The client: topics by name, over one transport."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ class AsyncLakelog:
 
     @property
     def lake(self) -> AsyncLake:
-        """Whole ranges of messages, for readers of much at once such as Spark."""
+        """Whole ranges of messages, for bulk readers such as Spark."""
         return AsyncLake(self._calls)
 
     @property
     def writes(self) -> AsyncWrites:
-        """Many messages that become visible together, for writers of much at once such as Spark."""
+        """Many messages that become visible together, for bulk writers such as Spark."""
         return AsyncWrites(self._calls)
 
     def group(self, name: str) -> AsyncGroup:
@@ -144,7 +144,7 @@ class AsyncLakelog:
 
     @property
     def pipelines(self) -> AsyncPipelines:
-        """Runs of pipelines, such as tiering: which run, how far they are, and how they ended."""
+        """Runs of pipelines, such as tiering: which ones run, their progress, and how they ended."""
         return AsyncPipelines(self._calls)
 
     @property

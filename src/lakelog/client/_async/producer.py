@@ -1,7 +1,7 @@
-"""The producer: takes messages one by one, publishes them in batches, loses none that it took.
+"""The producer: takes messages one by one, publishes them in batches, and loses none that it took.
 
-Two stages run beside the caller: one seals and encodes a batch while the other sends the one before. A message that was
-taken is published, or reported: raised by the next `send`, `flush` or `close`, and given to `on_error`.
+Two stages run in the background: one seals and encodes a batch while the other sends the previous one. A message that
+was taken is published or reported: raised by the next `send`, `flush` or `close`, and passed to `on_error`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _AT_EXIT_SECONDS = 10.0
 _ASK = -1
-"""As the limit up to which `send` takes messages without further questions: it has to ask."""
+"""The value of the limit up to which `send` takes messages without a check: it must check."""
 _LOOP_ENDED = "its event loop ended before the producer was closed"
 
 
@@ -171,7 +171,7 @@ class AsyncProducer(Generic[T]):
             await self._end()
 
     async def finish(self, seconds: float) -> None:
-        """Publish what was taken, within that time, and end: the client is being closed. Failures are logged."""
+        """Publish what was taken, within that time, and end. The client is being closed, so failures are logged."""
         await self._finish(seconds)
         self._warn("the client was closed before the producer")
         await self._end()
@@ -190,11 +190,11 @@ class AsyncProducer(Generic[T]):
 
     @property
     def buffered(self) -> int:
-        """How many messages were taken, and neither published nor reported as failed yet."""
+        """The number of messages that were taken and are neither published nor reported as failed yet."""
         return self._sealed_count + len(self._open) - self._settled
 
     def reset_after_fork(self) -> None:
-        """The parent publishes what it took; the child begins empty, and as a producer of its own."""
+        """Forget the buffer in the child: the parent publishes it. The child continues as a new producer."""
         self._begin()
 
     def finish_at_exit(self) -> None:
@@ -234,7 +234,7 @@ class AsyncProducer(Generic[T]):
         self._learnt = True
 
     async def _may_take(self, size: int) -> None:
-        """Returns when a message of that size may be taken, with the mutex held."""
+        """Wait until a message of that size may be taken. Return with the mutex held."""
         while True:
             self._raise_failures()
             self._state.calls.check_open()
@@ -289,7 +289,7 @@ class AsyncProducer(Generic[T]):
 
     async def _encode(self, columns: ColumnBuffer) -> _SealedBatch:
         try:
-            # However old: were partitions added since, the sender is told so.
+            # At any age: if partitions were added since, the server refuses the batch.
             info = self._state.known or await self._state.info()
             parts = await async_offload(lambda: parts_of(columns.batch(), info, self._state.partitioner))
             return _SealedBatch(columns, parts)

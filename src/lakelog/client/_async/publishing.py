@@ -1,7 +1,8 @@
-"""Publishing into one topic so that every repeat is safe: single messages in lanes, batches as numbered pieces.
+"""Publishes into one topic so that every repeat is safe: single messages in sessions, batches as numbered parts.
 
-A try of unknown outcome is repeated with the same producer, sequence, partition and bytes until the answer is definite
-or the time is over. Only what certainly was not written is decided anew. Buffering is the producer's.
+An attempt with an unknown outcome is repeated with the same producer, sequence, partition and bytes until the answer is
+definite or the time is up. Only a message that was certainly not written gets a new partition. The producer does the
+buffering.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from lakelog.client.publishing.columns import PartitionBatch
 
 _FRESH_SECONDS = 30.0
-"""Changes that matter are noticed at once by refusals; this bounds the rest."""
+"""How long a description is used. Refusals report changes that matter at once."""
 
 
 class AsyncTopicState:
-    """What all objects for one topic share in a client: its description, idle lanes, and where keyless messages go."""
+    """What all objects for one topic share in a client: its description, idle sessions, and the keyless partitioner."""
 
     def __init__(self, name: str, calls: AsyncCalls, pool: WorkerPool) -> None:
         self.name = name
@@ -51,7 +52,7 @@ class AsyncTopicState:
 
     @property
     def known(self) -> TopicInfo | None:
-        """The description last heard of, however old."""
+        """The last description, at any age."""
         return self._info
 
     async def info(self, *, fresh: bool = False) -> TopicInfo:
@@ -64,7 +65,7 @@ class AsyncTopicState:
     def remember(self, info: TopicInfo | None) -> None:
         known = self._info
         if known is not None and (info is None or info.incarnation != known.incarnation):
-            # The lanes' sequences belong to partitions that are no more.
+            # The sessions' sequences belong to partitions that no longer exist.
             self.sessions.clear()
         self._info = info
         if info is not None and info.now is not None:
@@ -86,7 +87,7 @@ class AsyncTopicState:
 
 
 async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
-    """Publishes one message: by its idempotency key if it has one, else in a lane."""
+    """Publish one message: by its idempotency key if it has one, else in a session."""
     if message.idempotency_key is not None:
 
         async def once(left: float) -> Receipt:
@@ -97,7 +98,7 @@ async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
     try:
         receipt = await AsyncMessagePublish(state, message, session).run()
     except LakelogError as error:
-        # After an unknown outcome, as after a cancellation, nobody knows where the lane's count stands.
+        # After an unknown outcome or a cancellation, the session's next sequence is not known.
         if not may_be_written(error):
             state.sessions.give(session)
         raise
@@ -106,7 +107,7 @@ async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
 
 
 class AsyncMessagePublish:
-    """The tries to publish one message in a lane."""
+    """The attempts to publish one message in a session."""
 
     def __init__(self, state: AsyncTopicState, message: Message, session: ProducerSession) -> None:
         self._state = state
@@ -150,12 +151,12 @@ class AsyncMessagePublish:
         known = state.known
         if known is not None and parse_message_id(receipt.id)[0] != known.incarnation:
             state.remember(None)
-        # A repeat of ours is no duplicate of the caller's.
+        # The client's own repeat is not a duplicate of the caller's.
         return replace(receipt, duplicate=False) if receipt.duplicate else receipt
 
     def _may_repeat(self, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
-            # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
+            # Stores look for a repeat before they check the epoch, so this message is certainly not in the log.
             self._changed, self._rule.is_unknown = True, False
             return True
         if isinstance(error, SequenceRefused) and not self._rule.is_unknown and not self._renewed:
@@ -175,7 +176,7 @@ def only(results: Sequence[Receipt | LakelogError]) -> Receipt:
 
 
 class AsyncBatchPublish:
-    """The tries to publish the pieces of one batch, until each has its result."""
+    """The attempts to publish the parts of one batch, until each has its result."""
 
     def __init__(self, state: AsyncTopicState, session: ProducerSession, limit_seconds: float | None = None) -> None:
         self._state = state
@@ -184,7 +185,7 @@ class AsyncBatchPublish:
         self._renew = self._renewed = self._changed = False
 
     async def run(self, parts: Sequence[PartitionBatch]) -> list[PartitionBatch]:
-        """The pieces with their results, as they were cut in the end."""
+        """Publish the parts. Return them with their results; they may have been split again."""
         settled: list[PartitionBatch] = []
         pending = list(parts)
         while pending:
@@ -198,7 +199,7 @@ class AsyncBatchPublish:
         return settled
 
     async def _round(self, pending: Sequence[PartitionBatch]) -> LakelogError | None:
-        """One request with the first piece of each partition; the error to wait for, if any has to be repeated."""
+        """Send the first part of each partition in one request. Return an error to wait for if one must be repeated."""
         firsts = list({part.partition: part for part in reversed(pending)}.values())
         for part in firsts:
             part.number = part.number or (self._session.producer, self._session.sequence(part.partition))
@@ -227,11 +228,11 @@ class AsyncBatchPublish:
 
     def _may_repeat(self, part: PartitionBatch, error: LakelogError) -> bool:
         if isinstance(error, EpochChanged):
-            # Stores look for a retry before they look at the epoch: this one certainly is in the log nowhere.
+            # Stores look for a repeat before they check the epoch, so this part is certainly not in the log.
             self._changed, part.rule.is_unknown = True, False
             return True
         if isinstance(error, SequenceRefused) and not part.rule.is_unknown and not self._renewed:
-            # Perhaps the topic is another one now.
+            # The topic may have been created again.
             self._renew = self._changed = True
             return True
         if isinstance(error, NotFound):
@@ -239,13 +240,14 @@ class AsyncBatchPublish:
         return part.rule.allows(error)
 
     async def _again(self, parts: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
-        """Makes ready for the next try, or gives up what has no result yet."""
+        """Prepare the next attempt, or give up the parts without a result."""
         from lakelog.client.publishing.columns import moved
 
         pinned = [part for part in parts if part.rule.is_unknown or part.result is not None]
         free = [part for part in parts if not part.rule.is_unknown and part.result is None]
         if self._renew:
-            # What may have been written keeps its number; only what is cut anew counts as a new producer.
+            # Parts that may have been written keep their numbers. Only parts that are split again belong to the new
+            # producer.
             self._renew, self._renewed = False, True
             self._session.renew()
         if not await self._state.calls.pause(self._attempts, failure):
@@ -262,7 +264,7 @@ class AsyncBatchPublish:
 
 
 def session_is_sound(parts: Sequence[PartitionBatch]) -> bool:
-    """Whether the count of each partition is known."""
+    """Return whether the next sequence of each partition is known."""
     return not any(part.rule.is_unknown and isinstance(part.result, LakelogError) for part in parts)
 
 

@@ -1,7 +1,7 @@
-"""Reading a topic from all of its partitions: once to the end, or on and on as messages arrive.
+"""Reads a topic from all of its partitions: once to the end, or continuously as messages arrive.
 
-Messages of one partition come in order; those of several are merged as they arrive. Positions are the reader's:
-nothing is kept on a server.
+Messages of one partition come in order; those of several partitions are merged as they arrive. The reader keeps its
+positions; servers store nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ T = TypeVar("T")
 _PAGE = 5_000
 _WORKERS = 16
 _FOLLOW_SECONDS = 2.0
-"""How long a follower's fetch waits at most: so long may its thread outlive it."""
+"""The longest wait of a follower's fetch, and so how long its thread may outlive the follower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSource(Generic[T]):
-    """A topic as its readers need it."""
+    """What readers need of a topic."""
 
     state: AsyncTopicState
     codec: Codec[T]
 
 
 async def fetch_chunk(state: AsyncTopicState, partition: int, position: Position, wish: FetchWish) -> Chunk:
-    """One fetch; waits longer than servers do by asking again."""
+    """Fetch once. Repeat the call to wait longer than servers do."""
     calls, longest = state.calls, MAX_WAIT_MS / 1000
     left = wish.wait_seconds
     while True:
@@ -58,7 +58,7 @@ async def fetch_chunk(state: AsyncTopicState, partition: int, position: Position
 
 
 async def read_page(source: FetchSource[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
-    """A page from there on, or from the log start where retention was faster than the reader."""
+    """Return a page from an offset, or from the log start if retention has passed the offset."""
     from lakelog.client.reading.decoding import result_of
 
     wish = FetchWish(limit=_PAGE, wait_seconds=wait_seconds)
@@ -80,7 +80,7 @@ async def read_page(source: FetchSource[T], partition: int, position: Position, 
 
 
 async def read_to_end(source: FetchSource[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
-    """Every message up to the high watermarks of now."""
+    """Yield every message up to the present high watermarks."""
     info = await source.state.info(fresh=True)
     ends = {partition.partition: partition.high_watermark for partition in info.partition_list}
     waiting = deque((partition, start_of(start, partition)) for partition in ends)
@@ -100,7 +100,7 @@ async def read_to_end(source: FetchSource[T], start: Start) -> AsyncIterator[Rec
 
 
 class AsyncPrefetchedPage(Generic[T]):
-    """A page that is fetched while the one before it is read."""
+    """A page that is fetched while the previous one is read."""
 
     def __init__(self, source: FetchSource[T], partition: int, position: Position) -> None:
         self.partition = partition
@@ -128,7 +128,7 @@ class AsyncPrefetchedPage(Generic[T]):
 
 
 async def read_on(source: FetchSource[T], start: Start) -> AsyncIterator[ReceivedMessage[T]]:
-    """Every message, and then those to come."""
+    """Yield every message, and then new ones as they arrive."""
     follower = AsyncFollower(source, start)
     try:
         await follower.begin()
@@ -141,7 +141,7 @@ async def read_on(source: FetchSource[T], start: Start) -> AsyncIterator[Receive
 
 
 class AsyncFollower(Generic[T]):
-    """Asks all partitions at once, in a few tasks, and hands on what comes first."""
+    """Fetches all partitions at once, in a few tasks, and yields what arrives first."""
 
     def __init__(self, source: FetchSource[T], start: Start) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""A topic in the caller's hands: its settings. Publishing, reading and groups are in the modules `topic_*`."""
+"""The topic of a client: its settings. Publishing, reading and groups are in the modules `topic_*`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
         """
         limits = {"max_age": max_age, "max_count": max_count, "max_bytes": max_bytes}
         given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not _KEEP}
-        # Checked here, so that a mistake is refused in words that name the argument.
+        # Checked here, so that the error names the argument.
         if key_field is not None and key_field is not _KEEP:
             check_text("key_field", key_field)
         memory = None if idempotency_memory is None else check_memory(idempotency_memory)

@@ -1,6 +1,6 @@
-"""Publishing into a topic: one message, several, columns, or a producer in the background.
+"""Publishes into a topic: one message, several, columns, or a producer in the background.
 
-How a repeat of a lost answer is made safe is in `publishing`.
+`publishing` makes repeats after a lost answer safe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakelog.model.message import Message, message_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic_info import TopicInfo
 
-# Arrow takes longer to load than everything else together: only the verbs that need it import it.
+# Arrow takes longer to load than everything else together: only the methods that need it import it.
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class AsyncTopicPublishing(Generic[T]):
-    """A part of `AsyncTopic`."""
+    """The publishing methods of `AsyncTopic`."""
 
     _state: AsyncTopicState
     _builder: MessageBuilder[T]
@@ -122,7 +122,7 @@ class AsyncTopicPublishing(Generic[T]):
         plain = [index for index, message in enumerate(messages) if message.idempotency_key is None]
         for indexes in _chunks(messages, plain, MAX_BATCH_BYTES):
             results.update(zip(indexes, await self._publish_numbered([messages[i] for i in indexes]), strict=True))
-        # Bodies of these are JSON with base64.
+        # Their request bodies are JSON with base64.
         for indexes in _chunks(messages, keyed, MAX_BATCH_BYTES // 2):
             results.update(zip(indexes, await self._publish_keyed([messages[i] for i in indexes]), strict=True))
         ordered = [
@@ -242,14 +242,14 @@ class AsyncTopicPublishing(Generic[T]):
         return [results[index] for index in range(len(messages))]
 
     async def _dated(self, message: Message) -> Message:
-        """The message with the time at which it expires: the server stores batches as they are."""
+        """Return the message with an absolute expiry: servers store batches unchanged."""
         if message.expires_ms is None:
             return message
         expires_at = await self._state.time_after(timedelta(milliseconds=message.expires_ms))
         return replace(message, expires_at=expires_at, expires_ms=None)
 
     async def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        """By idempotency keys: what has no definite answer is repeated."""
+        """Publish by idempotency keys. Messages without a definite answer are sent again."""
         calls = self._state.calls
         attempts = Attempts(calls.policy)
         results: dict[int, Receipt | LakelogError] = {}
@@ -282,7 +282,7 @@ class AsyncTopicPublishing(Generic[T]):
 
 
 async def _parts(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
-    """None at the end, and after a part that cannot be published: parts before it are published already."""
+    """Return the next parts; None at the end, and after rows that cannot be published. Earlier parts are published."""
     try:
         parts: list[PartitionBatch] | None = await work.result()
         return parts
@@ -301,7 +301,7 @@ def _next_parts(
 
 
 def _chunks(messages: Sequence[Message], indexes: Sequence[int], max_bytes: int) -> Iterator[list[int]]:
-    """Cuts into what fits one request each."""
+    """Split the messages into chunks that fit into one request each."""
     chunk: list[int] = []
     size = 0
     for index in indexes:

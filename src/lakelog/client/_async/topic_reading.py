@@ -1,4 +1,4 @@
-"""Reading a topic: one partition from a position, or all partitions as a stream. Groups are in `topic_groups`."""
+"""Reads a topic: one partition from a position, or all partitions as a stream. Groups are in `topic_groups`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakelog.model.arguments import check_seconds, check_whole
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_PARTITIONS
 from lakelog.model.position import Position
 
-# Arrow takes longer to load than everything else together: only the verbs that need it import it.
+# Arrow takes longer to load than everything else together: only the methods that need it import it.
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AsyncTopicReading(Generic[T]):
-    """A part of `AsyncTopic`."""
+    """The reading methods of `AsyncTopic`."""
 
     _state: AsyncTopicState
     _builder: MessageBuilder[T]

@@ -1,4 +1,4 @@
-"""`connect` and `connect_async`: from a URL to a client. Nothing is opened before it is needed."""
+"""`connect` and `connect_async`: from a URL to a client. Connections are opened when they are first needed."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClientArguments:
-    """What the arguments and the environment say together."""
+    """The settings from the arguments and the environment."""
 
     found: Target
     project: str
     environment: str
 
     def for_keeper(self, settings: EmbeddedSettings | None = None) -> dict[str, Any]:
-        """What the process beside a worker has to know."""
+        """Return what the keeper process of a worker needs."""
         return {
             "url": self.found.url,
             "token": self.found.token,
@@ -162,7 +162,7 @@ def connect_async(
     from lakelog.client._async.lakelog import AsyncLakelog
 
     target = _target(url, token, project, environment)
-    # Arrow takes a third of a second to load. Loading it with the first message would stop the event loop.
+    # Arrow takes a third of a second to load. Loading it with the first message would block the event loop.
     import_module("lakelog.client.reading.decoding")
     import_module("lakelog.client.publishing.columns")
     found = target.found
@@ -209,7 +209,7 @@ def _async_embedded(host: EngineHost) -> AsyncTransport:
 
 
 def _embedded_keeper(host: EngineHost, settings: Mapping[str, Any]) -> Callable[[AsyncTransport], LeaseKeeper]:
-    """An engine in memory is in this process; over PostgreSQL, the process beside has an engine of its own."""
+    """Return the keeper: a thread for an engine in memory; over PostgreSQL, a process with an engine of its own."""
 
     def make(_: AsyncTransport) -> LeaseKeeper:
         if not settings["url"].startswith("memory:"):

@@ -25,7 +25,7 @@ _reported: set[Path] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFile:
-    """A file and its settings; no settings if the file must not be used."""
+    """A file and its settings. A file that must not be used has no settings."""
 
     path: Path
     settings: Mapping[str, str]
@@ -87,9 +87,9 @@ def _folders() -> Iterator[Path]:
 
 
 def _read(path: Path) -> str:
-    # Without O_NONBLOCK, a named pipe of that name would stop every command.
+    # Without O_NONBLOCK, a named pipe of that name would block every command.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        # The state of what was opened, not of what the name means by now.
+        # The state of the opened file: the name may refer to another file by now.
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
             raise _UnusableFile("it is not a file.")

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and its server, as errors of ours: what happened in a few words, and what to do."""
+"""Errors between a client and its server: a short reason, and what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reason_of(exc: BaseException) -> str:
     """Return why a connection failed, such as 'connection refused'."""
     if isinstance(exc, TimeoutError):
         return "it timed out"
-    # asyncio puts words of its own, or several failures, where threads get the text of the operating system.
+    # asyncio replaces the operating system's text, or joins several failures. Threads get the text itself.
     if not isinstance(exc, ssl.SSLError) and (number := _ERRNO.search(str(exc))):
         return os.strerror(int(number[1])).lower()
     text = str(getattr(exc, "strerror", None) or exc).rstrip(".")

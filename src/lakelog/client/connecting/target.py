@@ -1,6 +1,6 @@
 """Finds the server of a client: its URL and its token, from arguments, the environment or the file of `lakelog dev`.
 
-Each of them is taken from the first of these places that has it. Nothing here contacts a server.
+Each is taken from the first of these places that has it. Nothing here contacts a server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The URL without user, password and parameters, to be shown."""
+        """The URL without user, password and parameters, for display."""
         scheme, mark, rest = self.url.partition("://")
         return f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}"
 
@@ -90,7 +90,7 @@ def find_target(
 
 
 def find_setting(name: str, given: str | None, given_name: str) -> Setting | None:
-    """Return the setting: what is given, the environment variable of that name, or the line of the file."""
+    """Return the setting: the argument, the environment variable of that name, or the line of the file."""
     if given is not None:
         return Setting(text=given, source=given_name)
     if text := os.environ.get(name):

@@ -1,4 +1,4 @@
-"""What a URL given to `connect` means: HTTP servers, a PostgreSQL database, or memory. It opens nothing."""
+"""The meaning of a URL that is given to `connect`: HTTP servers, a PostgreSQL database, or memory. It opens nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakelog.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUrl:
-    """One HTTP server."""
+    """The URL of one HTTP server."""
 
     address: SocketAddress
     prefix: str
@@ -22,7 +22,7 @@ class ServerUrl:
 
 
 def servers_of(url: str) -> list[ServerUrl]:
-    """The servers of `http://a:8080,b:8080`, or of several whole URLs with commas in between."""
+    """Return the servers of `http://a:8080,b:8080`, or of several whole URLs separated by commas."""
     servers: list[ServerUrl] = []
     scheme, _, _ = url.partition("://")
     for part in filter(None, (part.strip() for part in url.split(","))):

@@ -1,6 +1,6 @@
-"""Values to bytes and back, and keys to bytes.
+"""Converts values to bytes and back, and keys to bytes.
 
-bytes go as they are, text as UTF-8, everything else as JSON; a typed topic is JSON throughout. Nothing is sent here.
+Bytes are sent unchanged, text as UTF-8, everything else as JSON. The values of a typed topic are always JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Encoded = tuple[bytes | None, str | None]
 
 
 def _plain(value: object) -> Any:
-    """What msgspec does not know by itself: pydantic models, wherever they stand."""
+    """Encode what msgspec does not know: pydantic models, at any depth."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         kind = type(value)
@@ -45,20 +45,20 @@ def _plain(value: object) -> Any:
 
 _to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 _from_json = msgspec.json.Decoder().decode
-# A name for it: a union written where it is used would be built again for every message.
+# A named union: one written where it is used would be built again for every message.
 _BYTES = (bytes, bytearray, memoryview)
 # Encoders write NaN and infinity as null. Compiled, because `in` costs three times as much for bytes.
 _has_null = re.compile(b"null").search
 _LEAVES = frozenset({str, int, bool, type(None)})
 _ENVELOPES = frozenset({Outgoing, Message})
-"""Values that callers publish by mistake, instead of what they hold."""
+"""Types of values that callers publish by mistake, instead of their content."""
 
 
 def encode_any(value: object) -> Encoded:
-    """The bytes of a value and their content type; None stays None, which is a message without a value."""
+    """Return the bytes of a value and their content type. None stays None: a message without a value."""
     kind = type(value)
     try:
-        # Dicts first: most values are, and each question costs a producer 1 % of its time.
+        # Dicts first: most values are dicts, and each check costs a producer 1 % of its time.
         if kind is not dict:
             if kind is bytes:
                 return value, None  # type: ignore[return-value]
@@ -129,7 +129,7 @@ def decode_any(raw: bytes | None, content_type: str | None) -> Any:
 
 
 class Codec(Generic[T]):
-    """How the values of one topic are encoded and decoded."""
+    """Encodes and decodes the values of one topic."""
 
     def __init__(self, kind: type[T] | None = None) -> None:
         self.kind = kind
@@ -175,13 +175,13 @@ class Codec(Generic[T]):
 
 
 def _beginning(raw: bytes | None) -> str:
-    """The first bytes of a value, for an error message."""
+    """Return the first bytes of a value, for an error message."""
     shown = (raw or b"")[:_SHOWN_BYTES]
     return f"{shown!r}…" if raw and len(raw) > _SHOWN_BYTES else repr(shown)
 
 
 def key_bytes(key: Key) -> bytes:
-    """A key as it is stored and hashed; a number is its decimal text."""
+    """Return a key as it is stored and hashed. A number becomes its decimal text."""
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):
@@ -192,13 +192,13 @@ def key_bytes(key: Key) -> bytes:
 
 
 def field_of(value: object, name: str) -> Key | None:
-    """The field that a topic's `key_field` names, of a JSON object or of an object with attributes."""
+    """Return the field that a topic's `key_field` names, of a JSON object or of an object with attributes."""
     found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return found
 
 
 class MessageBuilder(Generic[T]):
-    """Makes messages of one topic out of what a caller gives: validates, chooses the key, encodes, checks limits."""
+    """Builds messages of one topic: validates, chooses the key, encodes, checks limits."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class MessageBuilder(Generic[T]):
         self._on_publish = on_publish
 
     def check(self, value: T) -> None:
-        """Refuses what the topic's validator refuses."""
+        """Raise if the topic's validator refuses the value."""
         if self.validate is not None:
             verdict = self.validate(value)
             if verdict is not True:
@@ -226,7 +226,7 @@ class MessageBuilder(Generic[T]):
                 raise InvalidRequest(f"The value was refused before it was sent: {reason}.")
 
     def published(self, receipts: Iterable[Receipt]) -> None:
-        """Tells the topic's hook. The messages are in the log: what goes wrong in the hook is logged, not raised."""
+        """Call the topic's hook. The messages are in the log, so an error of the hook is logged and not raised."""
         if self._on_publish is not None:
             for receipt in receipts:
                 try:
@@ -265,7 +265,7 @@ class MessageBuilder(Generic[T]):
 
 
 def relative_expiry(expires: timedelta | datetime | None) -> int | None:
-    """The milliseconds of a relative expiry, at least one."""
+    """Return the milliseconds of a relative expiry, at least one."""
     if not isinstance(expires, timedelta):
         return None
     if (ms := expires // timedelta(milliseconds=1)) > limits.MAX_EXPIRES_MS:
@@ -274,7 +274,7 @@ def relative_expiry(expires: timedelta | datetime | None) -> int | None:
 
 
 def absolute_expiry(expires: timedelta | datetime | None) -> datetime | None:
-    """The time of an absolute expiry; None for a relative one, which the database's clock decides."""
+    """Return the time of an absolute expiry. Return None for a relative one, which depends on the database's clock."""
     if expires is None or isinstance(expires, timedelta):
         return None
     if not isinstance(expires, datetime):
@@ -283,7 +283,7 @@ def absolute_expiry(expires: timedelta | datetime | None) -> datetime | None:
 
 
 def check_values(values: object) -> None:
-    """Refuse what is one value, and not an iterable of them."""
+    """Raise if the argument is a single value instead of an iterable of values."""
     # A pydantic model is iterable too: over its fields.
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or hasattr(values, "model_dump"):
         raise InvalidRequest(

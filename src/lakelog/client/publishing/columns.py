@@ -1,6 +1,6 @@
 """From buffered columns to numbered batches per partition: the client's half of a bulk publish, without any I/O.
 
-Partitions are chosen here, for the whole batch at once, so that servers can pass payloads through undecoded.
+The client chooses the partitions, for the whole batch at once, so that servers store payloads without decoding them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Partitions = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class RareFields:
-    """What only few messages have, by the message's index in its batch."""
+    """Fields that few messages have, with the index of the message in its batch."""
 
     index: int
     headers: Mapping[str, str] | None
@@ -45,7 +45,7 @@ class RareFields:
 
 
 class ColumnBuffer:
-    """Messages in the making: only lists, so that adding one is cheap. Not for several threads at once."""
+    """Messages before they are encoded: plain lists, so that adding one is cheap. Not thread-safe."""
 
     __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "values")
 
@@ -77,7 +77,7 @@ class ColumnBuffer:
         return PublishRows(batch=from_columns(columns), chosen=chosen)
 
     def messages(self) -> list[Message]:
-        """The messages themselves, for whoever has to be told that they were not published."""
+        """Return the messages, for the report that they were not published."""
         rare = {extra.index: extra for extra in self.extras}
         return [
             Message(
@@ -111,7 +111,7 @@ class ColumnBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRows:
-    """A batch, and the partitions that the caller chose for its messages (-1: not chosen), if any."""
+    """A batch, and the partitions that the caller chose for its messages, if any (-1: not chosen)."""
 
     batch: pa.RecordBatch
     chosen: Partitions | None = None
@@ -119,19 +119,19 @@ class PublishRows:
 
 @dataclass(slots=True, eq=False)
 class PartitionBatch:
-    """The share of one partition in a request, and what is known about its publishing."""
+    """The part of a request for one partition, and its result."""
 
     partition: int
     epoch: int
     rows: PublishRows
     positions: npt.NDArray[np.int64] | None
-    """Which messages of the whole these are; None: all."""
+    """The indexes of these messages in the whole request; None: all messages."""
     payload: bytes
     number: tuple[bytes, int] | None = None
     rule: RetryRule = field(default_factory=RetryRule)
     """After an attempt that may have been written, the partition, the number and the bytes stay the same."""
     result: int | LakelogError | None = None
-    """The offset of the first message, or why it is not published."""
+    """The offset of the first message, or the reason why the part is not published."""
 
     @property
     def count(self) -> int:
@@ -142,7 +142,7 @@ class PartitionBatch:
 
 
 def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
-    """One encoded piece per partition, each in the order of the whole."""
+    """Return one encoded part per partition. Each keeps the order of the whole."""
     batch = rows.batch
     partitions = _partitions(rows, topic.partitions, partitioner)
     lowest, highest = int(partitions.min()), int(partitions.max())
@@ -157,7 +157,7 @@ def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitione
 
 
 def moved(parts: Sequence[PartitionBatch], topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
-    """The messages of these pieces, none of which was written, with their partitions chosen anew."""
+    """Choose the partitions of these parts again. None of the parts was written."""
     batch = concat([part.rows.batch for part in parts])
     chosen = None
     if any(part.rows.chosen is not None for part in parts):
@@ -183,7 +183,7 @@ def rows_of_messages(messages: Sequence[Message]) -> PublishRows:
 
 
 def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[PublishRows]:
-    """The table in parts that fit into one request each."""
+    """Split a table into parts that fit into one request each."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -247,9 +247,10 @@ def _part(partition: int, epoch: int, rows: PublishRows, positions: npt.NDArray[
 
 
 def encoded(batch: pa.RecordBatch) -> bytes:
-    """The payload, such that a server takes it."""
+    """Return the payload in a form that servers accept."""
     payload = encode(batch)
     if batch.nbytes > max(FREE_EXPANSION_BYTES, len(payload) * MAX_EXPANSION // 2):
-        # Servers refuse what expands more than MAX_EXPANSION times, and equal messages do: these go uncompressed.
+        # Servers refuse payloads that expand more than MAX_EXPANSION times. Equal messages do, so they are not
+        # compressed.
         return b"".join((PREFIX.pack(FORMAT, mask_of(tuple(batch.schema.names))), batch.serialize()))
     return payload

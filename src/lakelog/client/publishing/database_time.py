@@ -1,4 +1,4 @@
-"""The database's time as a client knows it. It decides nothing: the database compares expiries with its own clock."""
+"""The database's time as a client knows it. The database compares expiries with its own clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lakelog.errors import InvalidRequest
 
 
 class DatabaseTime:
-    """Learnt from descriptions of a topic, and counted on by a clock that is never set.
+    """The time from the last description of a topic, continued by the monotonic clock.
 
-    A relative expiry is added to it, so that a client whose own clock is wrong gives its messages the right time.
+    A relative expiry is added to it, so that a client with a wrong clock still sets the right time.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How much goes into one batch, and which partitions messages without a key go to. `columns` encodes the batches."""
+"""The size of a batch, and the partitions of messages without a key. `columns` encodes the batches."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_BATCH_BYTES = 6 << 20
-"""Before compression: what does not compress at all still fits into one body."""
+"""Before compression. Data that does not compress at all still fits into one body."""
 MESSAGE_OVERHEAD = 100
 KEYLESS_BLOCK = 1000
-"""Messages without a key go to the partitions in blocks of at least so many: small batches cost servers more."""
+"""The least number of consecutive messages without a key in one partition. Small batches cost servers more."""
 
 
 @dataclass(slots=True)
 class KeylessPartitioner:
-    """Where the next messages without a key go."""
+    """Chooses the partitions of messages without a key."""
 
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbelow(1 << 16)))
 

@@ -1,4 +1,4 @@
-"""Settings of a producer, and checks of the messages that it takes. The producer itself is in `_async/producer`."""
+"""The settings of a producer, and checks of its messages. The producer itself is in `_async/producer`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnError = Callable[[LakelogError, Sequence[Message]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How much a producer gathers, how long it lingers, and when it gives a batch up."""
+    """How much a producer buffers, how long it lingers, and when it gives up a batch."""
 
     max_batch: int = limits.MAX_BATCH_MESSAGES
     linger_seconds: float = 0.005
@@ -34,7 +34,7 @@ class ProducerSettings:
 
 
 def check_size(raw: bytes | None, key: bytes | None) -> None:
-    """Refuse a value or a key that is too large."""
+    """Raise if a value or a key is too large."""
     if raw is not None and len(raw) > limits.MAX_MESSAGE_BYTES:
         raise TooLarge(f"The value has {len(raw)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
     if key is not None and len(key) > limits.MAX_KEY_BYTES:

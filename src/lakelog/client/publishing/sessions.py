@@ -1,7 +1,7 @@
-"""Lanes: what makes a single publish safe to repeat without an idempotency key.
+"""Producer sessions, which make a single publish safe to repeat without an idempotency key.
 
-A lane is a random producer id with the next sequence of each partition. A call borrows an idle lane, so that at most
-one call at a time counts in it; whoever cannot say how its call ended does not give the lane back. It sends nothing.
+A session is a random producer id with the next sequence of each partition. A call borrows an idle session, so that one
+call at a time uses it. A call with an unknown outcome does not return its session. Nothing is sent here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from lakelog.client import processes
 
 IDLE_SECONDS = 3600.0
-"""Servers forget a producer after a day without use: a lane that lay idle for long is not worth the risk."""
+"""Servers forget a producer after a day without use, so a session that was idle for long is not used again."""
 
 
 class ProducerSession:
@@ -26,7 +26,7 @@ class ProducerSession:
         self.renew()
 
     def renew(self) -> None:
-        """Begins as a new producer: what the old one had sent can no longer be repeated in this lane."""
+        """Start again as a new producer. What the old one has sent can no longer be repeated in this session."""
         self.producer = secrets.token_bytes(16)
         self._next: dict[int, int] = {}
 
@@ -38,7 +38,7 @@ class ProducerSession:
 
 
 class SessionPool:
-    """The idle lanes of one topic. Newest first, so that few are in use; safe for several threads."""
+    """The idle sessions of one topic. The newest is used first, so that few are in use. Thread-safe."""
 
     def __init__(self) -> None:
         self._idle: deque[ProducerSession] = deque()
@@ -65,5 +65,5 @@ class SessionPool:
         self._idle.clear()
 
     def reset_after_fork(self) -> None:
-        # Parent and child must not count in the same lane.
+        # Parent and child must not use the same session.
         self._idle = deque()

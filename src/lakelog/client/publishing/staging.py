@@ -1,6 +1,6 @@
 """From columns to staged batches: the client's half of a large write, without any I/O.
 
-Rows are gathered first and cut by partition then, so that a batch is large also where a topic has many partitions.
+Rows are collected first and then split by partition, so that batches are large even if a topic has many partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakelog.model.topic_info import TopicInfo
 from lakelog.model.write import StagePiece
 
 GATHERED_BYTES = 24 << 20
-"""Before compression. Two or three times this is in memory at once."""
+"""Before compression. Memory holds two or three times this at once."""
 REQUEST_BYTES = MAX_BODY_BYTES - (256 << 10)
 COLUMNS = frozenset({*PUBLIC, "partition"} - {"idempotency_key"})
 
@@ -31,7 +31,7 @@ _NO_PARTITION = -1
 
 
 class StagingEncoder:
-    """Takes batches of one attempt, and gives encoded pieces in shares that fit into one request each."""
+    """Encodes the batches of one attempt, in shares that fit into one request each."""
 
     def __init__(self, topic: TopicInfo, *, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._topic = topic
@@ -43,7 +43,7 @@ class StagingEncoder:
         self.count = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[StagePiece]]:
-        """Keeps the batch; what is ready by now."""
+        """Add a batch. Yield the shares that are ready."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._size += batch.nbytes
@@ -51,7 +51,7 @@ class StagingEncoder:
             yield from self.rest()
 
     def rest(self) -> Iterator[list[StagePiece]]:
-        """Everything that was kept."""
+        """Yield the remaining shares."""
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered).combine_chunks()
@@ -93,7 +93,7 @@ class StagingEncoder:
 
 
 def _rows_of(table: pa.Table) -> tuple[pa.RecordBatch, Partitions | None]:
-    """The messages in the columns of a batch, and the partitions that rows name (-1: none), if any does."""
+    """Return the messages in the columns of a batch, and the partitions that rows name, if any (-1: none)."""
     unknown = [name for name in table.schema.names if name not in COLUMNS]
     if unknown:
         raise InvalidBatch(f"Column {unknown[0]!r} cannot be staged; send {', '.join(sorted(COLUMNS))}.")
@@ -108,7 +108,7 @@ def _rows_of(table: pa.Table) -> tuple[pa.RecordBatch, Partitions | None]:
 
 
 def _runs(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """In pieces of about equal size that a server takes as one batch."""
+    """Split into parts of about equal size that a server accepts as one batch."""
     parts = max(-(-part.num_rows // MAX_BATCH_MESSAGES), -(-part.nbytes // MAX_BATCH_BYTES))
     step = -(-part.num_rows // min(parts, part.num_rows))
     for start in range(0, part.num_rows, step):

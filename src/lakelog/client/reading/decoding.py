@@ -1,4 +1,4 @@
-"""Stored batches to messages and tables, in bulk. Imported when the first messages arrive: Arrow takes long to load."""
+"""Decodes stored batches to messages and tables, in bulk. Imported with the first messages: Arrow loads slowly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def result_of(chunk: Chunk, topic: str, codec: Codec[T]) -> FetchResult[T]:
 
 
 def table_of(chunk: Chunk) -> pa.Table:
-    """The messages in the schema that every reader of columns gets."""
+    """Return the messages in the schema that every reader of columns gets."""
     parts = [
         with_positions(batch, frame.partition, first, frame.appended_at) for frame, batch, first in _clipped(chunk)
     ]
@@ -48,7 +48,7 @@ def table_of(chunk: Chunk) -> pa.Table:
 
 
 def _clipped(chunk: Chunk) -> Iterator[tuple[FetchFrame, pa.RecordBatch, int]]:
-    """Each batch cut to what was asked for, and the offset of its first message."""
+    """Yield each batch, cut to the requested offsets, with the offset of its first message."""
     for frame in chunk.frames:
         first, end = max(frame.base, chunk.start), min(frame.base + frame.count, chunk.until)
         if first < end:
@@ -59,7 +59,7 @@ def _clipped(chunk: Chunk) -> Iterator[tuple[FetchFrame, pa.RecordBatch, int]]:
 def leased_messages(
     topic: str, codec: Codec[T], incarnation: int, lease: LeaseHead, payloads: Iterable[bytes | memoryview]
 ) -> list[ReceivedMessage[T]]:
-    """The messages of a lease, in the order in which to run them."""
+    """Return the messages of a lease, in the order in which to run them."""
     messages: list[ReceivedMessage[T]] = []
     place = (topic, codec, incarnation, lease.partition)
     for piece, payload in zip(lease.pieces, payloads, strict=True):
@@ -73,7 +73,7 @@ def leased_messages(
 
 
 def leased_columns(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> pa.RecordBatch:
-    """The messages of a lease in the schema that every reader of columns gets, in the order in which to run them."""
+    """Return the messages of a lease as columns, in the order in which to run them."""
     parts = []
     for piece, payload in zip(lease.pieces, payloads, strict=True):
         offsets = list(from_ranges(piece.offsets))
@@ -88,7 +88,7 @@ def leased_columns(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> 
 
 
 def messages_of(batch: pa.RecordBatch, topic: str, codec: Codec[T], incarnation: int) -> list[ReceivedMessage[T]]:
-    """The messages of a batch that has the columns partition, offset and appended_at besides those of the log."""
+    """Return the messages of a batch with the columns partition, offset and appended_at besides those of the log."""
     partitions, offsets, times = zip(*rows(batch, ["partition", "offset", "appended_at"]), strict=True)
     return [*_built((topic, codec, incarnation, partitions), times, _columns_of(batch), offsets)]
 
@@ -154,7 +154,7 @@ def _built(
 
 
 def _columns_of(batch: pa.RecordBatch) -> _Columns:
-    """The columns of a message as Python values."""
+    """Return the columns of a message as Python values."""
     return {
         name: _CONVERTERS[name](column)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)

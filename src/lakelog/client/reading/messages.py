@@ -1,4 +1,4 @@
-"""Messages as a reader gets them, their values decoded when first used. `decoding` builds them from stored batches."""
+"""Messages as readers get them. A value is decoded when first used. `decoding` builds them from stored batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _proxy(headers: dict[str, str]) -> MappingProxyType[str, str]:
     return MappingProxyType(headers)
 
 
-# Messages go to other processes too, and Python itself does not pickle these.
+# Messages go to other processes too, and Python does not pickle this type by itself.
 copyreg.pickle(MappingProxyType, lambda proxy: (_proxy, (dict(proxy),)))
 
 
@@ -86,12 +86,12 @@ class ReceivedMessage(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=Fals
 
     @property
     def created_at(self) -> datetime | None:
-        """When the publisher made the message, in UTC; None if it did not say."""
+        """When the publisher created the message, in UTC; None if the publisher did not set it."""
         return None if self._created is None else EPOCH + timedelta(microseconds=self._created)
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the message is of no more use, in UTC; None if the publisher did not say."""
+        """When the message expires, in UTC; None if it does not expire."""
         return None if self._expires is None else EPOCH + timedelta(microseconds=self._expires)
 
     def __repr__(self) -> str:

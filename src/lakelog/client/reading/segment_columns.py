@@ -1,4 +1,4 @@
-"""Fetched batches in the columns of a segment."""
+"""Converts fetched batches to the columns of a segment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lakelog.batches.arrays import from_numbers
 from lakelog.client.values import Chunk
 
 _POSITIONS = 3
-"""Partition, offset and time come first; the epoch is behind them."""
+"""Partition, offset and time are the first columns, followed by the epoch."""
 SCHEMA = pa.schema([*list(FETCH)[:_POSITIONS], pa.field("epoch", pa.int32()), *list(FETCH)[_POSITIONS:]])
 
 
 def batches_of(chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:
-    """The messages from the chunk's start up to, not including, its end or `end`."""
+    """Return the messages from the chunk's start to its end, or to `end`, exclusive."""
     for frame in chunk.frames:
         first, last = max(frame.base, chunk.start), min(frame.base + frame.count, chunk.until, end)
         if first < last:

@@ -9,15 +9,15 @@ from lakelog.client.processes import log
 from lakelog.errors import LakelogError
 
 logger = log.getChild("connection")
-"""Its own, below `lakelog`: the command line has other words for the same, and silences this one."""
+"""A logger below `lakelog`, because the command line reports outages itself and disables this one."""
 
 
 _QUIET_SECONDS = 10.0
-"""After a warning, a link that fails and recovers again and again is not announced for so long."""
+"""How long after a warning an unstable connection is not reported again."""
 
 
 class Outage:
-    """One outage after another, as the callers that retry see them. `name` is put before each line."""
+    """Reports outages, as the callers that retry see them. `name` is put before each line."""
 
     def __init__(self, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._prefix = f"{name}: " if name else ""
@@ -27,7 +27,7 @@ class Outage:
         self._quiet_until = float("-inf")
 
     def failed(self, error: LakelogError, seconds: float | None = None) -> None:
-        """Note a failure that is retried, for so many seconds; None means until it succeeds."""
+        """Note a failure that is retried for that many seconds; None means until it succeeds."""
         now = self._clock()
         if self._since is None:
             self._since = now

@@ -1,8 +1,8 @@
-"""What a worker has to say about its leases, sent in as few calls as the server's pace allows.
+"""Sends the answers of a worker about its leases, in as few calls as possible.
 
-One call is under way at a time; what is said during it goes together in the next. While answers are held, they go with
-the worker's next call for messages instead (see `poller`). What has no definite answer is said again, until it has one:
-tokens make that safe.
+One call runs at a time; the answers that arrive during it go together in the next one. While answers are held, the
+worker's next call for messages takes them along instead (see `polling`). An answer without a definite result is sent
+again until it has one: tokens make repeats safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SendAnswers = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogErro
 
 MAX_ANSWERS = 1000
 _MAX_CHARS = 1 << 20
-"""Of the reasons and tracebacks of one call: with the worst of JSON's escapes they fit into the server's limit."""
+"""The limit for the reasons and tracebacks of one call. They fit into the server's limit even with all escapes."""
 _SHORT_PAUSE_SECONDS = 0.2
 
 
@@ -34,21 +34,21 @@ class _PendingAnswer:
     answer: Answer
     result: asyncio.Future[Answered]
     call: int = 0
-    """The number of the first call that took it along; 0 before that."""
+    """The number of the first call that sent the answer; 0 before that."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBatch:
-    """Answers for one call, and who waits for the result of each."""
+    """The answers of one call, and the callers that wait for the result of each."""
 
     answers: list[Answer]
     waiting: list[list[_PendingAnswer]]
     finished: int
-    """How many messages are done with these answers."""
+    """The number of messages that these answers finish."""
 
 
 class AnswerSender:
-    """Belongs to one subscription and one event loop. `changed` is called when something is said that is held."""
+    """Sends the answers of one subscription, in one event loop. It calls `changed` for each answer that it holds."""
 
     def __init__(self, send: SendAnswers, changed: Callable[[], None] = lambda: None) -> None:
         self._send = send
@@ -63,11 +63,11 @@ class AnswerSender:
 
     @property
     def finished(self) -> int:
-        """How many messages are done with the answers that `collect` would return."""
+        """The number of messages that the answers of `collect` would finish."""
         return 0 if self._is_sending else self._finished
 
     def submit(self, answer: Answer, finished: int = 0) -> asyncio.Future[Answered]:
-        """Ends when the server has answered: with an error if it refused. `finished` messages are done then."""
+        """Send an answer. Return the future of its result, which is an error if the server refuses it."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._pending.append(_PendingAnswer(answer, future))
         self._finished += finished
@@ -79,11 +79,11 @@ class AnswerSender:
         return future
 
     def hold(self) -> None:
-        """From now on the worker's calls for messages take what is said, by `collect`."""
+        """Keep answers for the worker's calls for messages, which take them with `collect`."""
         self._is_holding = True
 
     def send_directly(self) -> None:
-        """From now on what is said is sent in calls of its own, also what was held."""
+        """Send answers in separate calls from now on, starting with those that are held."""
         self._is_holding = False
         self.send_pending()
 
@@ -93,26 +93,26 @@ class AnswerSender:
             self._sending.add_done_callback(lambda _: self._changed())
 
     def collect(self) -> AnswerBatch | None:
-        """Take what can go with a call for messages; then `settle` it, or `put_back`.
+        """Return the answers that can go with a call for messages. Pass them to `settle` or `put_back` later.
 
-        None while answers are sent in a call of their own: some of them may wait for a database that is away.
+        Return None while answers are sent in a separate call: some of them may wait for a database that is unavailable.
         """
         return None if self._is_sending or not self._pending else self._next()
 
     def settle(self, batch: AnswerBatch, results: Sequence[Answered | LakelogError]) -> None:
-        """Pass the results on. What has none is said again, in a call of its own."""
+        """Pass the results on. Send answers without a definite result again, in a separate call."""
         again = _resolve(batch.waiting, [None if is_undecided(each) else each for each in results])
         self._pending[:0] = again
         if again:
             self.send_pending()
 
     def put_back(self, batch: AnswerBatch) -> None:
-        """The call did not reach the server, or its outcome is unknown: say it again, in a call of its own."""
+        """Send the answers again, in a separate call: the call failed, or its outcome is unknown."""
         self._pending[:0] = [pending for each in batch.waiting for pending in each]
         self.send_pending()
 
     def give_up_after(self, seconds: float) -> None:
-        """The worker ends: what has no answer by then is left to the lease's end."""
+        """Stop retrying after that time: the worker ends. Leases without an answer expire."""
         self._give_up_at = time.monotonic() + seconds
         self._news.set()
 
@@ -121,7 +121,7 @@ class AnswerSender:
         return self._sending is not None and not self._sending.done()
 
     def _next(self) -> AnswerBatch:
-        """What goes into the next call."""
+        """Return the answers for the next call."""
         count = fitting([pending.answer for pending in self._pending[:MAX_ANSWERS]])
         batch, self._pending = self._pending[:count], self._pending[count:]
         finished, self._finished = self._finished, 0
@@ -136,7 +136,7 @@ class AnswerSender:
             await asyncio.wait([self._sending])
 
     async def _send_all(self) -> None:
-        # A turn of the loop: handlers that end together are answered together.
+        # Wait one turn of the loop, so that handlers that end together are answered together.
         await asyncio.sleep(0)
         backoff = Backoff()
         try:
@@ -174,7 +174,7 @@ class AnswerSender:
         await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
-        """Shorter, if there is something new to say: it may be for a database that answers."""
+        """Wait, but not as long if a new answer arrives: its database may be available."""
         short = min(seconds, _SHORT_PAUSE_SECONDS)
         self._news.clear()
         await asyncio.sleep(short)
@@ -193,10 +193,10 @@ def fitting(answers: Sequence[Answer]) -> int:
 
 
 def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_PendingAnswer]]]:
-    """Acks of one lease as one answer, and so what is given back without a word; everything else by itself.
+    """Merge the acks of one lease into one answer, and its releases without a reason. Keep all other answers separate.
 
-    What was sent before is merged only with what was sent with it: if the lease has ended since, the server recognises
-    those that it accepted, and refuses the others.
+    An answer that was sent before is merged only with the answers of the same call: if the lease has expired since, the
+    server recognises the answers that it accepted and refuses the others.
     """
     answers: list[Answer] = []
     offsets: list[list[int]] = []
@@ -221,7 +221,7 @@ def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_P
 def _resolve(
     waiting: Sequence[Sequence[_PendingAnswer]], results: Sequence[Answered | LakelogError | None]
 ) -> list[_PendingAnswer]:
-    """Those who have no result are returned."""
+    """Resolve the futures that have a result. Return the answers that have none."""
     again: list[_PendingAnswer] = []
     for each, result in zip(waiting, results, strict=True):
         if result is None:
@@ -235,6 +235,6 @@ def _resolve(
                 future.set_result(result)
             else:
                 future.set_exception(result)
-                # Some callers do not await what they say while a worker stops.
+                # Callers do not await all their answers while a worker stops.
                 future.exception()
     return again

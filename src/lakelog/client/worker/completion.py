@@ -1,6 +1,6 @@
-"""What becomes of a message after its handler: the answer to the server, counts, log lines and hooks.
+"""Completes a message after its handler: the answer to the server, counts, log lines and hooks.
 
-When handlers run is decided in `lease_runner`.
+`lease_runner` decides when handlers run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a subscription has done since it was started."""
+    """What a subscription has done since its start, in messages."""
 
     acked: int = 0
     skipped: int = 0
-    """Acked without the handler, because the filter said so."""
+    """Acked without running the handler, because the filter rejected the value."""
     failed: int = 0
     timed_out: int = 0
     discarded: int = 0
@@ -44,7 +44,7 @@ class WorkerCounts:
 
 
 class MessageCompleter:
-    """One for each subscription that runs."""
+    """Completes the messages of one running subscription."""
 
     def __init__(self, subscription: Subscription, threads: HandlerThreads) -> None:
         self.counts = WorkerCounts()
@@ -53,10 +53,10 @@ class MessageCompleter:
         self._threads = threads
 
     async def ended(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
-        """Settle a message whose handler has ended. Return as `settle`."""
+        """Answer a message whose handler has ended. Return the same as `settle`."""
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if leased.verb is not None:
-            # What the handler said itself stands, whatever became of it later.
+            # An explicit answer of the handler counts, even if the handler fails after it.
             if error is not None:
                 what = f"the handler failed after its {leased.verb}"
                 self.failure_log.write(logging.WARNING, leased, what, reason_of(error), error)

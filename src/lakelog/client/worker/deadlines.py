@@ -1,6 +1,6 @@
-"""How long handlers may run, and until when the keeper extends the leases of their messages.
+"""How long handlers may run, and how long the keeper extends the leases of their messages.
 
-One alarm watches the deadlines of all handlers: a timer for each would cost more than most handlers do.
+One timer watches the deadlines of all handlers: a timer for each handler would cost more than most handlers do.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Late = Callable[[LeasedMessage, "asyncio.Future[Any]"], None]
 
 
 class Deadlines:
-    """Of one subscription. A message has a deadline, in its hand, until its handler has ended or is too late."""
+    """The deadlines of one subscription. A message has a deadline until its handler ends or exceeds it."""
 
     def __init__(self, timeout_seconds: float, keeper: LeaseKeeper, late: Late) -> None:
         self.running: dict[asyncio.Future[Any], LeasedMessage] = {}
-        """Handlers that run, also those that are too late."""
+        """The handlers that run, including those that have exceeded their deadline."""
         self._timeout = timeout_seconds
         self._keeper = keeper
         self._late = late
         self._timer = DeadlineTimer(self._find_late)
 
     def begin(self, messages: Iterable[LeasedMessage]) -> None:
-        """Give these messages a deadline. The keeper knows of it when this returns, and before any handler runs."""
+        """Give these messages a deadline, and tell the keeper before any of their handlers starts."""
         deadline = time.monotonic() + self._timeout
         last: WorkerLease | None = None
         for leased in messages:
@@ -41,17 +41,17 @@ class Deadlines:
         self._timer.set(deadline)
 
     def moved(self, lease: WorkerLease) -> None:
-        """A handler was given another deadline."""
+        """Note that a handler has another deadline."""
         self._timer.set(min(lease.deadlines.values()))
         self.update_keeper(lease)
 
     def update_keeper(self, lease: WorkerLease) -> None:
-        """Tell the keeper how long to keep the hand's lease: no longer than its handlers may take."""
+        """Tell the keeper how long to keep the lease: no longer than its handlers may run."""
         latest = time.monotonic() + self._timeout
         if not lease.stretched and latest - lease.until <= self._timeout / 10:
             return
         until = min(lease.deadlines.values(), default=latest)
-        # Not for every message that takes its turn: the keeper would have more to do than the handlers.
+        # Not for every message: the updates would cost the keeper more than the handlers cost the worker.
         if abs(until - lease.until) > self._timeout / 10:
             lease.until = until
             self._keeper.prolong(lease.kept, until)

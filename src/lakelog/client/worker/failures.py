@@ -1,6 +1,6 @@
-"""What a worker's log says about failed attempts: one line each, and the handler's traceback from the user's code on.
+"""Log lines about failed attempts: one line each, with the handler's traceback from the user's code on.
 
-A storm of failures stays readable: see `HandlerFailureLog`. What happens to a message is decided elsewhere.
+Many failures stay readable: see `HandlerFailureLog`. `completion` decides what happens to a message.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ log = processes.log
 
 WINDOW_SECONDS = 10.0
 LINES = 20
-"""Lines about errors that were shown already, per level and window."""
+"""The limit for lines about errors that were logged before, per level and window."""
 _DISTINCT = 40
-"""Errors that are told apart in a window."""
+"""The limit for distinct errors in a window."""
 _REASON_CHARS = 300
 _KEY_CHARS = 40
 
 
 class HandlerFailureLog:
-    """The failed attempts of one subscription, as lines of the logger `lakelog`.
+    """Logs the failed attempts of one subscription to the logger `lakelog`.
 
-    Each distinct error is logged with its traceback once in ten seconds, and with a single line otherwise. After 20
-    single lines the rest of the ten seconds is counted, and logged as a number.
+    Each distinct error is logged with its traceback once in ten seconds, and as a single line after that. After 20
+    single lines, the failures of the remaining seconds are counted and logged as a number.
     """
 
     def __init__(self, topic: str, group: str) -> None:
         self.keeps_dead_letters = True
-        """Whether the group keeps a message that failed too often as a dead letter, or discards it."""
+        """Whether the group keeps a message as a dead letter after its last attempt, or discards it."""
         self._group = group
         self._name = f"{topic}/{group}"
         self._shown: set[tuple[int, Hashable]] = set()
@@ -46,7 +46,7 @@ class HandlerFailureLog:
         self._window: asyncio.TimerHandle | None = None
 
     def failed(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
-        """Logs an attempt that was answered with a nack or a fail: when the next one is, or that it was the last."""
+        """Log an attempt that ended with a nack or a fail: when the next one is due, or that it was the last."""
         reason = leased.reason or f"{verb} without a reason"
         limit = "" if answered.max_attempts is None else f" of {answered.max_attempts}"
         attempt = f"attempt {leased.failures + 1}{limit} failed"
@@ -65,7 +65,7 @@ class HandlerFailureLog:
     def write(
         self, level: int, leased: LeasedMessage, what: str, reason: str, error: BaseException | None = None
     ) -> None:
-        """Logs a line about the message, unless there have been too many like it."""
+        """Log a line about the message, unless too many similar lines were logged."""
         kind = kind_of(error) if error is not None else reason
         if self._window is None:
             self._window = asyncio.get_running_loop().call_later(WINDOW_SECONDS, self._end_window)
@@ -81,17 +81,17 @@ class HandlerFailureLog:
         log.log(level, "%s: %s: %s", self.where(leased), what, one_line(reason), exc_info=exc_info)
 
     def where(self, leased: LeasedMessage) -> str:
-        """The message, as lines of the log name it."""
+        """Return the message as log lines name it."""
         message = leased.message
         more = [] if message.key is None else [f"key {one_line(message.key.decode(errors='replace'), _KEY_CHARS)}"]
         if message.content_type not in (None, JSON):
-            # Handlers that expect JSON fail with errors that do not say so.
+            # Handlers that expect JSON fail with errors that do not mention it.
             more.append(one_line(message.content_type, _KEY_CHARS))
         shown = f" ({', '.join(more)})" if more else ""
         return f"{self._name} message {message.partition}:{message.offset}{shown}"
 
     def close(self) -> None:
-        """Logs how many lines were left out."""
+        """Log how many lines were left out."""
         if self._window is not None:
             self._window.cancel()
             self._end_window()
@@ -107,7 +107,7 @@ class HandlerFailureLog:
 
 
 def one_line(text: str, chars: int = _REASON_CHARS) -> str:
-    """The text on one line, clipped, without characters that could steer a terminal."""
+    """Return the text on one line, clipped, without terminal control characters."""
     first = " ".join(text.split())
     clipped = first if len(first) <= chars else f"{first[:chars]}…"
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in clipped)

@@ -1,4 +1,4 @@
-"""The types of what a caller gives to `subscribe`: handlers, hooks and filters for the values of a topic.
+"""The types of handlers, hooks and filters that callers pass to `subscribe`.
 
 A plain function gets a `Delivery`, a coroutine function an `AsyncDelivery`. The module `handlers` calls them.
 """
@@ -17,9 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 P = ParamSpec("P")
 
 Ignored = bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | None
-"""What a plain function with a delivery may return. `object` would let through a coroutine function that takes the
-`Delivery` of plain functions.
-"""
+"""The return types of a plain function with a delivery. `object` would accept coroutine functions too."""
 Async = TypeVar("Async", bound=Awaitable[object])
 Plain = TypeVar("Plain", bound=Ignored)
 

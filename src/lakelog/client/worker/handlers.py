@@ -1,7 +1,7 @@
-"""Handlers: what a person wrote, called the way its signature asks for.
+"""Calls a handler the way its signature asks for.
 
-A coroutine function runs in the worker's event loop, any other in a thread. It gets the value, or value and delivery.
-An awaitable that a function returns is awaited in the event loop: the message is done when that is done.
+A coroutine function runs in the worker's event loop, any other function in a thread. It gets the value, or the value
+and the delivery. An awaitable that a function returns is awaited in the event loop, and the message is done after that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelog.errors import InvalidRequest
 
 
 class Handler:
-    """A function of a value, or of a value and a delivery."""
+    """A function that takes a value, or a value and a delivery."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -32,7 +32,7 @@ class Handler:
                 "Write a function without `yield`."
             )
         self.is_async = is_coroutine_function(function)
-        # A wrapper of a coroutine function may be a plain one, and passes the delivery on.
+        # A wrapper of a coroutine function may be a plain function that passes the delivery on.
         self.async_delivery = self.is_async or is_coroutine_function(inspect.unwrap(function))
         self.wants_delivery = _wants_delivery(function)
 
@@ -41,7 +41,7 @@ class Handler:
         return name_of(self.function)
 
     def begin(self, value: object, leased: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
-        """Starts it; the future ends when the function has really ended. An async one ends by being cancelled."""
+        """Start the handler. The future ends when the function has ended. Cancelling it ends a coroutine function."""
         if self.wants_delivery:
             return begin(self.function, self.is_async, (value, delivery_of(leased, self.async_delivery)), threads)
         return begin(self.function, self.is_async, (value,), threads)
@@ -83,7 +83,7 @@ async def run_awaitable(awaitable: Awaitable[object]) -> None:
 def begin_hook(
     hook: Callable[..., Any], leased: LeasedMessage, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
-    """Hooks are called like handlers, but with the delivery first."""
+    """Call a hook like a handler, with the delivery as its first argument."""
     is_async = is_coroutine_function(hook)
     async_delivery = is_async or is_coroutine_function(inspect.unwrap(hook))
     return begin(hook, is_async, (delivery_of(leased, async_delivery), *args), threads)
@@ -94,11 +94,11 @@ def delivery_of(leased: LeasedMessage, is_async: bool) -> AsyncDelivery[Any] | D
 
 
 def reason_of(error: BaseException) -> str:
-    """The text that a failed message carries: the kind of error and its message."""
+    """Return the reason that a failed message carries: the type of the error and its text."""
     try:
         text = str(error)
     except Exception:
-        # An error of the user's own class; the message has failed all the same.
+        # `str` of the user's own error class failed. The message has failed all the same.
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -114,7 +114,7 @@ def _wants_delivery(function: Callable[..., Any]) -> bool:
         except TypeError:
             continue
         parameters = list(signature.parameters.values())
-        # An optional second argument is a setting of the function's own, unless it is called so.
+        # An optional second parameter belongs to the function, unless it is named so.
         optional = wanted and len(parameters) > 1 and parameters[1].default is not inspect.Parameter.empty
         if not optional or parameters[1].name == "delivery":
             return wanted

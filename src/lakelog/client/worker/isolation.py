@@ -1,7 +1,7 @@
-"""Who may run at the same time: handlers beside one another, a suspect alone in the whole process.
+"""Which handlers may run at the same time: usually all of them, but a suspect runs alone in the process.
 
-A suspect's last owner was lost with it in hand. If the process dies again, it must have been the only one in hand, or
-nobody knows who is to blame.
+A suspect is a message whose last owner died while it held the message. If the process dies again, the suspect must be
+the only message that ran, so that it is known to be the cause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class IsolationLock:
-    """One for the process, whatever event loops its workers run in. A suspect that waits goes before new handlers."""
+    """The lock of this process for all its workers and event loops. A waiting suspect goes before new handlers."""
 
     def __init__(self) -> None:
         self.reset_after_fork()
@@ -31,12 +31,12 @@ class IsolationLock:
         self._waiters: list[_Waiter] = []
 
     async def enter(self) -> None:
-        """Returns when a handler may begin; `leave` when it has really ended."""
+        """Wait until a handler may start. Call `leave` when it has ended."""
         while (waiter := self._entered()) is not None:
             await waiter
 
     def enter_now(self) -> bool:
-        """Whether a handler may begin at once; then as `enter`."""
+        """Return whether a handler may start now. If it may, call `leave` when it has ended."""
         with self._guard:
             free = not self._alone and not self._wanting
             self._running += free
@@ -49,7 +49,7 @@ class IsolationLock:
         _wake(waiters)
 
     async def enter_alone(self, seconds: float) -> bool:
-        """Whether nothing else runs; then `leave_alone` at the end. False if that did not come about in time."""
+        """Wait until nothing else runs. Return False after a timeout; after True, call `leave_alone` at the end."""
         deadline = time.monotonic() + seconds
         with self._guard:
             self._wanting += 1
@@ -74,7 +74,7 @@ class IsolationLock:
         _wake(waiters)
 
     def left(self, *, was_alone: bool) -> None:
-        """As `leave_alone` or `leave`."""
+        """Call `leave_alone` or `leave`."""
         if was_alone:
             self.leave_alone()
         else:
@@ -107,7 +107,7 @@ class IsolationLock:
 
 def _wake(waiters: list[_Waiter]) -> None:
     for loop, future in waiters:
-        # A loop that has ended meanwhile has nobody left who waits.
+        # A loop that has ended has no waiters left.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve, future)
 

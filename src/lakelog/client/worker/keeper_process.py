@@ -25,13 +25,13 @@ from lakelog.errors import LakelogError
 
 _TICK_SECONDS = 0.5
 _REST_SECONDS = 0.02
-"""So long it reads nothing after having read: a busy worker has much to say, and most of it takes itself back."""
+"""How long the process pauses after it has read: a busy worker sends many lines, and most of them cancel each other."""
 _OPEN_SECONDS = 10.0
 _RUNNING = "RSDI"
 
 
 class ParentProcess:
-    """The worker. Its state is what the kernel says of it."""
+    """The worker, whose state the kernel reports."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -42,11 +42,11 @@ class ParentProcess:
 
     @property
     def runs(self) -> bool:
-        """Not so while it is stopped: what it holds must then end like a dead one's."""
+        """Whether the worker runs. A stopped worker does not: its leases must expire like those of a dead one."""
         try:
             stat = Path(f"/proc/{self._pid}/stat").read_text(errors="replace")
         except FileNotFoundError:
-            # Without /proc only its death can be told.
+            # Without /proc, only the death of the parent can be noticed.
             return not self.gone and not Path("/proc/self/stat").exists()
         except OSError:
             return False
@@ -55,7 +55,7 @@ class ParentProcess:
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Sent to all processes of a service that stops: the worker still finishes its handlers, and needs its leases.
+        # Service managers send these to all processes. The worker still finishes its handlers and needs its leases.
         signal.signal(number, signal.SIG_IGN)
     lines = JsonLines(sys.stdin.fileno())
     settings = lines.first()
@@ -82,7 +82,7 @@ def keep(lines: JsonLines, parent: ParentProcess, send: SendExtensions) -> None:
 
 
 def note(schedule: ExtensionSchedule, line: Any) -> None:
-    """`[number, topic, …]` keeps, `[number, until]` prolongs, `[number]` drops."""
+    """Apply a line: `[number, topic, …]` keeps a lease, `[number, until]` changes its end, `[number]` drops it."""
     match line:
         case [number, topic, group, owner, partition, token, lease_seconds, until, due]:
             holder = LeaseHolder(topic, group, owner)
@@ -94,7 +94,7 @@ def note(schedule: ExtensionSchedule, line: Any) -> None:
 
 
 class JsonLines:
-    """JSON lines from a pipe."""
+    """Reads JSON lines from a pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -102,7 +102,7 @@ class JsonLines:
         self.ended = False
 
     def first(self) -> dict[str, Any] | None:
-        """Waits for the first line; None if there is none."""
+        """Wait for the first line, and return it; None if the pipe ends before it."""
         while not self.ended:
             head, mark, self._rest = self._rest.partition(b"\n")
             if mark:
@@ -131,7 +131,7 @@ class JsonLines:
 
 
 def open_transport(settings: dict[str, Any]) -> Transport:
-    """Over HTTP nothing of the client but its connection is loaded: this has to start quickly."""
+    """Return a transport to the server. Over HTTP, load only the connection: the process must start quickly."""
     if settings["url"].startswith(("http://", "https://")):
         from lakelog.client._sync.http import HttpTransport
         from lakelog.client.connecting.urls import servers_of

@@ -1,4 +1,4 @@
-"""Which leases have to be extended now, and what is noted when they were. It does not wait.
+"""Decides which leases to extend now, and records the results. It does not wait.
 
 Times are those of the machine's monotonic clock, which all its processes share.
 """
@@ -18,7 +18,7 @@ _OVER = (LeaseLost, NotOwner, NotFound)
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Whose leases they are."""
+    """The topic, the group and the owner of leases."""
 
     topic: str
     group: str
@@ -27,7 +27,7 @@ class LeaseHolder:
 
 @dataclass(slots=True)
 class KeptLease:
-    """A lease to keep until `until`; `due` is when it is extended next."""
+    """A lease to keep until `until`. Its next extension is due at `due`."""
 
     holder: LeaseHolder
     partition: int
@@ -39,7 +39,7 @@ class KeptLease:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionBatch:
-    """Extensions of one source, to be sent in one call."""
+    """Extensions of one holder's leases, for one call."""
 
     holder: LeaseHolder
     numbers: list[int]
@@ -48,11 +48,11 @@ class ExtensionBatch:
 
 
 SendExtensions = Callable[[LeaseHolder, Sequence[Answer], float], list[Answered | LakelogError]]
-"""Sends extends of one source, within so many seconds."""
+"""Sends the extensions of one holder, within that many seconds."""
 
 
 class ExtensionSchedule:
-    """The leases that are kept, by number. An extension is due a third of the lease after the one before."""
+    """The leases to keep, by number. An extension is due after a third of the lease."""
 
     def __init__(self) -> None:
         self._kept: dict[int, KeptLease] = {}
@@ -75,7 +75,7 @@ class ExtensionSchedule:
         return min((kept.due for kept in self._kept.values() if kept.due <= kept.until), default=None)
 
     def due(self, now: float) -> list[ExtensionBatch]:
-        """What is to be sent. A lease whose time is over is left to its end, unless it is prolonged."""
+        """Return the extensions to send. A lease past its `until` expires, unless `prolong` moves that."""
         found: dict[LeaseHolder, list[int]] = {}
         for number, kept in self._kept.items():
             if kept.due <= now < kept.until:
@@ -83,7 +83,7 @@ class ExtensionSchedule:
         return [self._extends(holder, numbers) for holder, numbers in found.items()]
 
     def settle(self, extensions: ExtensionBatch, results: Sequence[Answered | LakelogError], now: float) -> None:
-        """What became of them: one that was lost is dropped, one that failed is tried again soon."""
+        """Record the results: drop a lost lease, and retry a failed extension soon."""
         for number, result in zip(extensions.numbers, results, strict=True):
             kept = self._kept.get(number)
             if kept is None:
@@ -101,7 +101,7 @@ class ExtensionSchedule:
 def send_due(
     schedule: ExtensionSchedule, send: SendExtensions, guard: AbstractContextManager[object]
 ) -> LakelogError | None:
-    """Sends what is due, without holding the guard meanwhile; an error if a call failed."""
+    """Send what is due, without holding the guard during calls. Return the error of a failed call, if any."""
     failed: LakelogError | None = None
     with guard:
         due = schedule.due(time.monotonic())
@@ -119,6 +119,7 @@ def send_due(
 
 
 def _answer(kept: KeptLease) -> Answer:
-    # Always by the whole lease: one that ended together with the handler's time would leave none to say so.
+    # Always for the whole lease: if it expired together with the handler's deadline, no time would be left for the
+    # nack.
     lease_ms = round(kept.lease_seconds * 1000)
     return Answer(verb="extend", partition=kept.partition, token=kept.token, lease_ms=lease_ms)

@@ -1,7 +1,7 @@
-"""Keeps the leases of a worker while its handlers run: by a process beside it, or by a thread.
+"""Keeps the leases of a worker while its handlers run, from a second process or from a thread.
 
-A handler may hold the interpreter's lock for longer than a lease, so that no thread of the worker gets to run. The
-process beside it does. Who is told what is the same for both; `lakelog.client.worker.keeper_process` is the process.
+A handler may hold the interpreter's lock for longer than a lease, so that no thread of the worker runs. The second
+process (`lakelog.client.worker.keeper_process`) still does. Both keepers have the same interface.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
-"""Handlers begin much more often than the process ends: it is looked after so often."""
+"""How often the process is checked. Handlers start much more often than the process ends."""
 _READY_SECONDS = 15.0
 
 
 class LeaseKeeper(Protocol):
-    """Takes effect with `flush`, which is called before handlers begin."""
+    """Extends leases. Changes take effect with `flush`, which is called before handlers start."""
 
     def begin(self) -> None:
-        """Makes ready, beside the caller."""
+        """Start the keeper, without waiting until it is ready."""
         ...
 
     async def ready(self) -> None:
-        """Returns when leases can be kept: none is taken before."""
+        """Wait until the keeper can keep leases. Workers take none before."""
         ...
 
     def keep(self, holder: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:
-        """From now on; its number."""
+        """Keep a lease. Return its number."""
         ...
 
     def prolong(self, number: int, until: float) -> None: ...
@@ -66,7 +66,7 @@ class WorkerResources:
 
 
 class ProcessLeaseKeeper:
-    """Tells a process of its own, which is started anew if it ends."""
+    """Keeps leases in a second process, and restarts the process if it ends."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class ProcessLeaseKeeper:
             self._start()
 
     async def ready(self) -> None:
-        """It takes half a second to load what it needs, and much longer on a busy machine."""
+        """Wait for the process, which loads for half a second, and much longer on a busy machine."""
         process = self._process
         if process is None or process.stdout is None or process.stdout.closed:
             return
@@ -142,7 +142,7 @@ class ProcessLeaseKeeper:
         if time.monotonic() < self._start_after:
             return
         self._start_after = time.monotonic() + _RETRY_SECONDS
-        # It finds the package where this process found it, and nothing of the present folder.
+        # The process finds the package where this process found it, and nothing in the current folder.
         root = str(Path(lakelog.__file__).parent.parent)
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -169,7 +169,7 @@ class ProcessLeaseKeeper:
             while data:
                 data = data[os.write(_inbox(self._process), data) :]
         except OSError as exc:
-            # Half a line may have been written, and it is not being read: begin anew.
+            # Half a line may have been written, and the process does not read: start another one.
             self._end(str(exc))
 
     def _end(self, why: str) -> None:
@@ -182,7 +182,7 @@ class ProcessLeaseKeeper:
 
 
 class ThreadLeaseKeeper:
-    """Extends from a thread of this process: where the engine is in this process too, or no other can be started."""
+    """Extends leases from a thread of this process: for an engine in this process, or if no process can be started."""
 
     def __init__(self, send: SendExtensions) -> None:
         self._send = send
@@ -217,7 +217,7 @@ class ThreadLeaseKeeper:
                 self._schedule.drop(number)
 
     def flush(self) -> None:
-        """There is nothing in between."""
+        """Do nothing: changes take effect at once."""
 
     def close(self) -> None:
         with self._changed:
@@ -234,7 +234,7 @@ class ThreadLeaseKeeper:
                 processes.log.warning("Could not extend leases; retrying: %s", error)
 
     def _waited(self) -> bool:
-        """Whether to go on."""
+        """Wait until an extension is due. Return whether to continue."""
         with self._changed:
             next_due = self._schedule.next_due()
             pause = 0.1 if next_due is None else min(0.1, next_due - time.monotonic())

@@ -36,12 +36,12 @@ _Work = Callable[..., Awaitable[bool | None]]
 _LeasedByLease = dict[WorkerLease, list[LeasedMessage]]
 
 _MOST_OVERRUN = 64
-"""So many handlers may run on after their time, before no more are begun."""
+"""The number of handlers that may exceed their deadline before no more messages are taken."""
 _CANCEL_SECONDS = 2.0
 
 
 class LeaseRunner:
-    """One for each subscription that runs."""
+    """Runs the leases of one subscription."""
 
     def __init__(
         self, subscription: Subscription, sender: AnswerSender, resources: WorkerResources, changed: Callable[[], None]
@@ -60,31 +60,31 @@ class LeaseRunner:
         self._options = subscription.options
         self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
-        """Whether the end of a handler is an ack that nothing else follows."""
+        """Whether the end of a handler is an ack, with no hook after it."""
         self._sender = sender
         self._changed = changed
-        """Called when a message has been answered."""
+        """Called after each answer to a message."""
         self._resources = resources
         self._free_slots = subscription.options.concurrency
         self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
-        """Chains of messages that wait for a slot, and since when."""
+        """Chains of messages that wait for a slot, and the time since they wait."""
         self._ended: list[tuple[LeasedMessage, asyncio.Future[Any]]] = []
         """Handlers that have ended in this turn of the event loop."""
         self._turn_is_due = False
         self._patience = DeadlineTimer(self._give_back_stalled)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[Any]] = set()
-        """Those of them that wait until they may run."""
+        """The tasks that wait for permission to run."""
         self._overrun = 0
 
     def room_with(self, finished: int) -> int:
-        """How many more messages may be taken, if so many are done by then."""
+        """Return how many more messages may be taken after `finished` messages are done."""
         if self._overrun >= _MOST_OVERRUN:
             return 0
         return max(0, self.prefetch.capacity - self.in_flight + finished)
 
     def begin(self, lease: WorkerLease, chains: Iterable[Sequence[LeasedMessage]]) -> None:
-        """Runs the chains beside one another, and the messages of each one after another."""
+        """Run the chains concurrently, and the messages of each chain in order."""
         self.leases.add(lease)
         now = time.monotonic()
         for chain in chains:
@@ -94,7 +94,7 @@ class LeaseRunner:
         self._turn_soon()
 
     async def drain(self, seconds: float) -> None:
-        """Ends: what has not begun is given back, what runs may take so long, and is then given back too."""
+        """Stop: give back messages that have not started. Give back running ones after that many seconds."""
         self.stopping = True
         self._turn()
         for task in list(self._idle):
@@ -121,7 +121,7 @@ class LeaseRunner:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        # What becomes free in this turn is used in it, and needs no other.
+        # Slots that become free in this turn are used in this turn.
         self._turn_is_due = True
         if self._ended:
             self._settle_ended()
@@ -175,7 +175,7 @@ class LeaseRunner:
     def _prepare(
         self, leased: LeasedMessage, starting: list[tuple[LeasedMessage, object]], skipped: _LeasedByLease
     ) -> None:
-        """Decode the value of a message that has got a slot, and decide how it goes on."""
+        """Decode the value of a message that has a slot, and decide how to run it."""
         try:
             value = leased.message.value
         except Exception as error:
@@ -202,7 +202,7 @@ class LeaseRunner:
             self._spawn(leased, self._run_later, value)
 
     def _start(self, starting: Sequence[tuple[LeasedMessage, object]]) -> None:
-        """Begin the handlers of messages that have entered the quarantine."""
+        """Start the handlers of messages that hold the isolation lock."""
         self.deadlines.begin([leased for leased, _ in starting])
         begin, threads = self._subscription.handler.begin, self._resources.threads
         for leased, value in starting:
@@ -233,7 +233,7 @@ class LeaseRunner:
             else:
                 self._turn()
         elif not running.cancelled():
-            # It was too late, or the worker stops: its message is answered.
+            # The handler was too late, or the worker stops: its message has an answer already.
             running.exception()
 
     def _ack(self, lease: WorkerLease, messages: list[LeasedMessage]) -> None:
@@ -256,13 +256,13 @@ class LeaseRunner:
 
     async def _finish(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
         if leased.verb == "ack" and self._options.on_ack is None and not leased.lease.suspect:
-            # No code of the caller's follows. A suspect keeps its slot: the next handler may kill the process, and the
+            # No hook follows. A suspect keeps its slot: the next handler may kill the process, and the
             # suspect would be blamed until its ack is answered.
             self._leave_slot(leased)
         return await self._completer.ended(leased, running)
 
     def _continue(self, leased: LeasedMessage, goes_on: bool) -> None:
-        """The message is answered: its chain waits for a slot again, or ends."""
+        """Let the chain wait for a slot again after an answer, or drop it."""
         chain = leased.chain
         if not chain:
             return
@@ -275,7 +275,7 @@ class LeaseRunner:
             self._turn_soon()
 
     def _leave_slot(self, leased: LeasedMessage) -> None:
-        """Let the next handler run. Called when the handler has ended, and again when its message is answered."""
+        """Free the slot for the next handler. Called when a handler ends, and again when its message is answered."""
         if leased.began:
             self.prefetch.handled(time.monotonic() - leased.began)
             leased.began = 0.0
@@ -283,7 +283,7 @@ class LeaseRunner:
             self._turn_soon()
 
     def _give_back(self, left: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
-        """Release messages that no handler has seen, or not to the end. They are not counted as failures."""
+        """Release messages that no handler has seen to the end. They are not counted as failures."""
         lease = left[0].lease
         for leased in left:
             if leased.verb is None and not lease.lost:
@@ -309,7 +309,7 @@ class LeaseRunner:
         task.add_done_callback(self._tasks.discard)
 
     async def _see_through(self, leased: LeasedMessage, work: _Work, *args: object) -> None:
-        """Await the work, which returns whether the chain goes on, or None if the handler runs now."""
+        """Await the work, which returns whether the chain continues, or None if the handler runs now."""
         try:
             goes_on = await work(leased, *args)
         except BaseException:
@@ -322,7 +322,7 @@ class LeaseRunner:
             self._continue(leased, goes_on)
 
     async def _run_later(self, leased: LeasedMessage, value: object) -> bool | None:
-        """Run a message when the suspect that runs, or waits to run, has ended."""
+        """Run a message after the suspect that runs or waits to run."""
         await self._until_allowed(isolation_lock.enter())
         return await self._run_or_release(leased, value)
 
@@ -348,7 +348,7 @@ class LeaseRunner:
         return None
 
     async def _until_allowed(self, turn: Coroutine[Any, Any, bool | None]) -> bool | None:
-        """Wait for it, unless the worker stops."""
+        """Wait for permission, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
         self._idle.add(task)
@@ -383,7 +383,7 @@ class LeaseRunner:
         self._changed()
 
     def _give_back_stalled(self) -> None:
-        """Return what has waited for a slot for so long that another worker should get it."""
+        """Give back messages that have waited too long for a slot, so that other workers can take them."""
         patience = self.prefetch.patience_seconds
         while patience is not None and self._waiting and time.monotonic() - self._waiting[0][0] >= patience:
             _, chain = self._waiting.popleft()
@@ -392,7 +392,7 @@ class LeaseRunner:
         self._turn_soon()
 
     def _cancel(self, running: asyncio.Future[Any], leased: LeasedMessage) -> None:
-        """The worker stops, and has waited long enough for this handler."""
+        """Cancel a handler that still runs when the worker must stop."""
         running.cancel()
         if leased.lease.deadlines.pop(leased.message.offset, None) is not None:
             self._leave_slot(leased)

@@ -1,6 +1,6 @@
-"""One leased message in a worker's hands: what it is, how long its handler may take, and what was said about it.
+"""One leased message of a worker: the message, how long its handler may run, and its answer.
 
-Lives in the worker's event loop. Handlers see it as a `Delivery`, in their own colour.
+It belongs to the worker's event loop. Handlers see it as a `Delivery` or an `AsyncDelivery`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NO_CHAIN: deque[LeasedMessage] = deque()
 
 
 def clipped(reason: str) -> str:
-    """At most as long as is stored, and without what PostgreSQL cannot store in a text."""
+    """Return the reason in the form in which it is stored: clipped, and without NUL characters."""
     raw = reason.replace("\0", "\ufffd").encode("utf-8", errors="replace")[:MAX_REASON_BYTES]
     return raw.decode("utf-8", errors="ignore")
 
 
 class WorkerLease:
-    """One lease in a worker's hands, with those of its messages that are not answered yet."""
+    """One lease of a worker, with those of its messages that have no answer yet."""
 
     def __init__(
         self,
@@ -48,22 +48,22 @@ class WorkerLease:
         self.sender = sender
         self.timeout_seconds = timeout_seconds
         self.moved = moved
-        """Called when a handler was given another time than the usual."""
+        """Called when a handler gets another deadline."""
         self.loop = asyncio.get_running_loop()
         self.kept = 0
-        """Its number with the keeper."""
+        """The number of the lease at the keeper."""
         self.until = 0.0
-        """Until when the keeper was told to keep it."""
+        """The time until which the keeper keeps the lease."""
         self.open: set[int] = set()
         self.deadlines: dict[int, float] = {}
-        """Until when the handlers that run may take, by offset."""
+        """The deadlines of the running handlers, by offset."""
         self.stretched = False
-        """Whether a handler was given another time than the usual."""
+        """Whether a handler has another deadline than the default."""
         self.lost = False
 
 
 class LeasedMessage:
-    """A message, its place in a hand, and the answer to it: the first one that is given counts."""
+    """A message of a lease and its answer. The first answer counts."""
 
     __slots__ = ("_result", "began", "chain", "error", "is_done", "lease", "message", "reason", "verb")
 
@@ -71,15 +71,15 @@ class LeasedMessage:
         self.message = message
         self.lease = lease
         self.chain: deque[LeasedMessage] = _NO_CHAIN
-        """The messages that have to wait for this one; set when it gets its concurrency slot."""
+        """The messages that wait for this one; set when it gets its concurrency slot."""
         self.verb: Verb | None = None
-        """What was said about it."""
+        """The answer."""
         self.reason = ""
         self.error: BaseException | None = None
-        """Why it failed; of a nack by the handler itself, what the handler was catching."""
+        """The error of a failed handler; for an explicit nack, the exception that the handler was handling."""
         self.is_done = False
         self.began = 0.0
-        """When it got its concurrency slot; 0 while it has none."""
+        """The time at which the message got its concurrency slot; 0 while it has none."""
         self._result: asyncio.Future[Answered] | None = None
 
     @property
@@ -116,11 +116,11 @@ class LeasedMessage:
             self._result = self.lease.sender.submit(answer)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was answered already, with {self.verb}.")
-        # Whoever said it may be cancelled; what was said stands.
+        # The caller may be cancelled, but its answer is sent.
         return await asyncio.shield(self._result)
 
     async def extend(self, seconds: float | None = None) -> None:
-        """Gives the handler so many seconds from now. Raises `LeaseLost` if the message is somebody else's already."""
+        """Give the handler more time, counted from now. Raise `LeaseLost` if another worker may have the message."""
         if self._result is not None or self.is_done:
             raise InvalidRequest("This message was answered already.")
         more = self.lease.timeout_seconds if seconds is None else seconds

@@ -1,4 +1,4 @@
-"""What a subscription is told: checked once, when it is made, and turned into what the server is asked."""
+"""The options of a subscription: checked once when it is made, and turned into the request to the server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Hook = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """How a subscription works. What is None is not said, and the group's own setting holds."""
+    """How a subscription works. None leaves a setting to the group."""
 
     concurrency: int = 1
     batch_size: int = 50
@@ -59,7 +59,7 @@ class SubscriptionOptions:
     on_dead: Hook | None = None
     on_ack: Hook | None = None
     start_from: StartFrom | None = None
-    """None: not stated, which means latest."""
+    """None means latest, and is not sent."""
     ack: Literal["auto", "manual"] = "auto"
     ack_timeout: timedelta | float = 30.0
     lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000
@@ -114,7 +114,7 @@ class SubscriptionOptions:
         return check_seconds("ack_timeout", self.ack_timeout)
 
     def wish(self) -> GroupWish:
-        """What the server is told about the group."""
+        """Return the group settings that the server gets."""
         stated = wish_of(
             order=self.order,
             filter=self.filter if isinstance(self.filter, str) else None,
@@ -153,7 +153,7 @@ def wish_of(
     assignor: Assignor | str | None = None,
     window: int | None = None,
 ) -> GroupWish:
-    """A group's settings as callers write them."""
+    """Return the settings of a group, from the forms that callers write."""
     return GroupWish(
         order=_choice(Order, "order", order),
         filter=None if filter is None else check_text("filter", filter),

@@ -1,8 +1,8 @@
-"""When a worker asks for messages, and which answers go with that call.
+"""Decides when a worker asks for messages, and which answers go with that call.
 
 A busy worker sends the answers about its last messages with its call for the next ones: one call and one commit. Such a
-call does not wait at the server, so that what is said in between can wait for the next one. While a call waits at the
-server for messages, answers are sent by themselves.
+call does not wait at the server, so that later answers can wait for the next one. While a call waits at the server for
+messages, answers are sent separately.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_runner import LeaseRunner
 
 LINGER_SECONDS = 0.002
-"""How long a call for few messages waits for other handlers to end. A call for one costs as much as one for many."""
+"""How long a call for few messages waits for other handlers to end. A call costs the same for one and for many."""
 _MOST_HELD_SECONDS = 0.25
-"""Answers do not wait longer for a call that is under way: its server may be slow to answer."""
+"""The limit for which answers wait for the running call, whose server may be slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One call: for so many messages, with what was said; `waits`: at the server, until there are messages."""
+    """One call for `count` messages, with answers. `waits`: the server waits until there are messages."""
 
     count: int
     answers: AnswerBatch | None
@@ -29,11 +29,11 @@ class Poll:
 
 
 class Poller:
-    """Belongs to one worker. `look` is called when a message was answered, or something was said."""
+    """Decides about the calls of one worker. `look` is called after each answer."""
 
     def __init__(self, runner: LeaseRunner, sender: AnswerSender, batch_size: int) -> None:
         self.has_more = False
-        """Whether the last call got all that it asked for."""
+        """Whether the last call got as many messages as it asked for."""
         self._runner = runner
         self._sender = sender
         self._batch_size = batch_size
@@ -59,13 +59,13 @@ class Poller:
         return Poll(count, answers, waits)
 
     def look(self) -> None:
-        """Decide whether the next call goes now, within `LINGER_SECONDS`, or not yet."""
+        """Decide whether the next call is made now, within `LINGER_SECONDS`, or later."""
         if not self._is_between:
             return
         finished = self._sender.finished
         wanted = self._wanted(finished)
         if not wanted and not finished:
-            # Room for messages comes with other answers than these, such as extensions.
+            # Answers that finish no message, such as extensions, make no room for others.
             self._sender.send_pending()
         elif wanted >= min(self._batch_size, self._runner.prefetch.capacity) or finished == self._runner.in_flight:
             self._go.set()
@@ -73,7 +73,7 @@ class Poller:
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._go.set)
 
     def close(self) -> None:
-        """There are no more calls: answers go by themselves."""
+        """Send answers in separate calls: there are no more calls for messages."""
         self._stop_timer()
         self._sender.send_directly()
 

@@ -1,6 +1,6 @@
-"""All subscriptions of a client: started together, and stopped together by a signal or a call.
+"""All subscriptions of a client: they start together, and a signal or a call stops them together.
 
-The first SIGTERM or SIGINT lets handlers finish, for 25 seconds; the second ends the process at once.
+After the first SIGTERM or SIGINT, handlers have 25 seconds to finish; the second one ends the process immediately.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ log = processes.log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What workers need of a client: a transport for their own loop, and who keeps their leases."""
+    """What a client provides for its workers: a transport for their event loop, and a keeper for their leases."""
 
     transport: Callable[[], AsyncTransport]
     keeper: Callable[[AsyncTransport], LeaseKeeper]
     owns_transport: bool
-    """Whether the transport was made for the workers, and is closed with them."""
+    """Whether the transport was made for the workers and is closed with them."""
 
 
 class WorkerPool:
-    """The subscriptions, and their workers while they run."""
+    """The subscriptions of a client, and their workers while they run."""
 
     def __init__(self, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
         self.subscriptions: list[Subscription] = []
         self._settings = settings
         self._policy = policy
         self._program: str | None = None
-        """The module of the main program, if that subscribed."""
+        """The module of the main program, if the main program subscribed."""
         self._workers: list[SubscriptionWorker] = []
         self._transport: AsyncTransport | None = None
         self._resources: WorkerResources | None = None
@@ -74,7 +74,7 @@ class WorkerPool:
         processes.after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """The parent's workers are the parent's."""
+        """Forget the workers, which belong to the parent."""
         processes.inherited.append((self._transport, self._resources, self._workers, self._stopping, self._stopped))
         self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
@@ -85,7 +85,7 @@ class WorkerPool:
 
     @property
     def counts(self) -> dict[str, WorkerCounts]:
-        """By topic/group."""
+        """The counts of each subscription, by "topic/group"."""
         return {worker.subscription.name: worker.counts for worker in self._workers}
 
     def add(self, subscription: Subscription) -> None:
@@ -104,7 +104,7 @@ class WorkerPool:
             log.warning("%s", warning)
 
     async def run(self) -> None:
-        """Works until a signal, or `stop`; what a worker cannot go on with is raised."""
+        """Run the workers until a signal or `stop`. Raise the error of a worker that cannot continue."""
         stopped = self._stopped = asyncio.Event()
         with _signals(stopped.set):
             tasks = [asyncio.create_task(self._work()), asyncio.create_task(_until(stopped))]
@@ -128,7 +128,7 @@ class WorkerPool:
         if self.running:
             raise InvalidRequest("The workers of this client run already.")
         processes.forget(self)
-        # Workers load Arrow, which clients without subscriptions do without.
+        # Workers load Arrow, which clients without subscriptions do not need.
         from lakelog.client.worker.worker import SubscriptionWorker
 
         self._stopping = None
@@ -147,7 +147,7 @@ class WorkerPool:
             raise
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Whoever asks first says how long it may take; the others wait with him."""
+        """Stop the workers. The first caller decides how long that may take; later callers wait for it."""
         if self._stopped is not None:
             self._stopped.set()
         await self._halt(seconds)
@@ -211,7 +211,7 @@ async def _until(stopped: asyncio.Event) -> None:
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Only in the main thread: elsewhere signals do not arrive."""
+    """Call `stop` at SIGTERM and SIGINT, in the main thread only: other threads receive no signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -223,7 +223,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
         stop()
 
     def arrived(number: int, frame: object) -> None:
-        # Not `loop.add_signal_handler`: a handler that blocks the loop would keep the second signal from ending it.
+        # Not `loop.add_signal_handler`: a handler that blocks the loop would delay the second signal.
         seen.append(number)
         if len(seen) > 1:
             signal.signal(number, signal.SIG_DFL)

@@ -1,6 +1,6 @@
 """How many messages a worker leases ahead of its handlers, so that handlers do not wait for the server.
 
-It decides a number. The leasing is in `worker`, and the waiting messages are in `lease_runner`.
+It only decides a number. `worker` takes the leases, and the waiting messages are in `lease_runner`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from lakelog.client.worker.options import SubscriptionOptions
 AHEAD_SECONDS = 0.1
 PATIENCE_SECONDS = 0.5
 _WEIGHT = 0.3
-"""The share of the newest handler in the average."""
+"""The weight of the newest handler in the average."""
 
 
 class Prefetch:
-    """Without a number from the caller: what the worker handles in `AHEAD_SECONDS`, at most `batch_size`.
+    """The number of messages to lease ahead. By default the number handled in `AHEAD_SECONDS`, at most `batch_size`.
 
     It starts at 0, grows over a few dozen fast handlers, and shrinks with the first slow one, so that a worker never
     keeps messages that other workers could handle now.
@@ -26,7 +26,7 @@ class Prefetch:
         self._concurrency = options.concurrency
         self._most = options.max_in_flight
         self._seconds = 1.0
-        """How long a handler takes: an average that follows a slower handler at once and faster ones slowly."""
+        """The average time of a handler. It follows a slower handler at once, and faster ones slowly."""
         self.size = 0
         if not self.is_automatic:
             self.size = options.prefetch if options.prefetch is not None else options.max_in_flight or 0
@@ -37,7 +37,7 @@ class Prefetch:
 
     @property
     def capacity(self) -> int:
-        """How many messages the worker may hold: waiting for a slot, running, or waiting for the answer to an ack."""
+        """The number of messages that the worker may hold: waiting for a slot, running, or being acked."""
         wanted = self._concurrency + self.size
         return wanted if self._most is None else min(wanted, self._most)
 
@@ -47,12 +47,12 @@ class Prefetch:
         return PATIENCE_SECONDS if self.is_automatic else None
 
     def handled(self, seconds: float) -> None:
-        """Adjust to a handler that took so long."""
+        """Adjust to a handler that took that many seconds."""
         self._seconds = max(seconds, (1 - _WEIGHT) * self._seconds + _WEIGHT * seconds)
         self._resize()
 
     def stalled(self) -> None:
-        """Adjust to handlers that did not free a slot within the patience: lease nothing ahead."""
+        """Lease nothing ahead: no handler has freed a slot within the patience."""
         self._seconds = max(self._seconds, 2 * AHEAD_SECONDS * self._concurrency)
         self._resize()
 

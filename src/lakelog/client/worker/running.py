@@ -1,6 +1,6 @@
-"""How each colour of client runs its workers: an async one in the caller's event loop, a sync one in a loop of its own.
+"""How the two clients run workers: the async one in the caller's event loop, the sync one in an event loop of its own.
 
-Twins as in `lakelog.client._runtime`.
+The classes are twins, as in `lakelog.client._runtime`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakelog.errors import InvalidRequest, LakelogError
 
 
 class AsyncWorkerRunner:
-    """The crew in the caller's event loop."""
+    """Runs the worker pool in the caller's event loop."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -35,7 +35,7 @@ class AsyncWorkerRunner:
 
 
 class WorkerRunner:
-    """The crew in an event loop of its own: the main thread's for `run`, so that signals arrive; a thread's else."""
+    """Runs the worker pool in its own event loop: in the main thread for `run` (for signals), else in a thread."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -82,7 +82,7 @@ class WorkerRunner:
 
 
 def async_default_worker_settings(transport: AsyncTransport) -> WorkerSettings:
-    """Over the client's own transport, with a thread that extends leases through the event loop."""
+    """Return settings that use the client's own transport, and a thread that extends leases through the event loop."""
     return WorkerSettings(transport=lambda: transport, keeper=_loop_keeper, owns_transport=False)
 
 

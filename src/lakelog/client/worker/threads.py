@@ -1,7 +1,7 @@
 """Threads for handlers that are plain functions.
 
-Not those of `concurrent.futures`: these do not hold up the end of the process, and a handler that never returns costs
-its own thread, not a place in the pool.
+Unlike those of `concurrent.futures`, these threads do not delay the end of the process, and a handler that never
+returns blocks only its own thread.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _Done = Callable[[Any, "BaseException | None"], None]
 
 
 class ThreadFuture(asyncio.Future[Any]):
-    """The end of a function that runs in a thread, for the event loop."""
+    """The future of a function that runs in a thread, for the event loop."""
 
     thread_id: int | None = None
     """Set when the function has started."""
 
 
 class HandlerThreads:
-    """Threads that take functions from one queue. There are always enough of them: none waits behind another.
+    """Threads that take functions from one queue. No function waits for another one to end.
 
-    Waking a thread costs more than a short function. So one thread is woken, and before it runs a function it wakes the
-    next one if more functions wait: short ones are all run by the first thread, and a long one holds up none.
+    Waking a thread costs more than a short function. Therefore one thread is woken, and before it runs a function it
+    wakes the next one if more functions wait. The first thread runs all short functions, and a long one delays none.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class HandlerThreads:
         self._queue: deque[tuple[_Work, _Done]] = deque()
         self._idle = 0
         self._waking = False
-        """A thread is about to look at the queue."""
+        """Whether a thread is about to look at the queue."""
         self._wakes: SimpleQueue[None] = SimpleQueue()
         self._closed = False
         self._ends: deque[tuple[ThreadFuture, Any, BaseException | None]] = deque()
@@ -60,7 +60,7 @@ class HandlerThreads:
                 self._ends.append((ended, result, error))
                 first = len(self._ends) == 1
             if first:
-                # A loop that is closed has nothing left to do with it.
+                # A closed event loop has no use for the result.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._end)
 
@@ -82,7 +82,7 @@ class HandlerThreads:
         return future
 
     def close(self) -> None:
-        """Idle threads end now, the others when their handler does."""
+        """End idle threads now, and the others after their handlers."""
         with self._guard:
             self._closed = True
             idle, self._idle = self._idle, 0
@@ -104,7 +104,7 @@ class HandlerThreads:
             raise
 
     def _wake_one(self) -> None:
-        """Let one more thread look at the queue, unless one is about to, or nothing waits there."""
+        """Wake one more thread, unless one is about to look at the queue or nothing waits there."""
         with self._guard:
             if self._waking or not self._queue:
                 return
@@ -143,13 +143,13 @@ class HandlerThreads:
             result = work()
         except BaseException as exc:
             error = exc
-        # This thread looks at the queue next: what is submitted because of this end needs no other.
+        # This thread looks at the queue next, so functions submitted by a callback need no other thread.
         self._waking = True
         done(result, error)
         del error
 
     def _end(self) -> None:
-        """Runs in the event loop: all functions that have ended by now."""
+        """Resolve the futures of all functions that have ended. It runs in the event loop."""
         with self._guard:
             ends, self._ends = self._ends, deque()
         for ended, result, error in ends:

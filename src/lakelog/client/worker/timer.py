@@ -1,4 +1,4 @@
-"""One timer for the earliest of many times: a timer for each message would cost more than most handlers."""
+"""One timer for the earliest of many deadlines: a timer for each message would cost more than most handlers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. Belongs to one event loop."""
+    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. For one event loop."""
 
     def __init__(self, on_due: Callable[[], None]) -> None:
         self._on_due = on_due
@@ -15,7 +15,7 @@ class DeadlineTimer:
         self._at = 0.0
 
     def set(self, at: float) -> None:
-        """Ring at this time of the monotonic clock, unless an earlier one is set."""
+        """Fire at this time of the monotonic clock, unless an earlier one is set."""
         if self._timer is not None:
             if at >= self._at:
                 return

@@ -1,4 +1,4 @@
-"""Tracebacks of handlers: from the user's first frame on, for the log and for dead letters."""
+"""Tracebacks of handlers, from the user's first frame on, for the log and for dead letters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MACHINERY = (
     *(f"{os.path.dirname(str(package.__file__))}{os.sep}" for package in (lakelog, asyncio, concurrent.futures)),
     threading.__file__,
 )
-"""Code that stands above a handler in its traceback, and tells nothing about it."""
+"""Code above a handler in its traceback, which does not help the reader."""
 
 _CAUSES = 20
 _PART_CHARS = 2000
-"""A frame, or the text of an error, longer than this loses its middle."""
+"""A frame or an error text that is longer loses its middle."""
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -72,11 +72,11 @@ def stack_of(running: asyncio.Future[Any]) -> TracebackType | None:
 
 
 def kind_of(error: BaseException) -> Hashable:
-    """Return what two errors have in common that are the same to a reader: the type, and the line that raised them."""
+    """Return what identifies an error for a reader: its type, and the line that raised it."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
-    # Not the text, which often holds ids.
+    # The text is not part of it, because it often contains ids.
     return type(error), None if frames is None else (frames.tb_frame.f_code.co_filename, frames.tb_lineno)
 
 

@@ -1,6 +1,6 @@
-"""The worker of one subscription: a member of the group that takes leases, runs them, and goes on through outages.
+"""The worker of one subscription: a group member that takes leases, runs them, and waits through outages.
 
-What becomes of a lease is in `lease_runner`; which workers there are is in `pool`.
+`lease_runner` runs the leases; `pool` holds the workers of a client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LONG_PAUSE_SECONDS = 5.0
 
 
 class SubscriptionWorker:
-    """Belongs to the event loop that runs it."""
+    """Runs one subscription, in one event loop."""
 
     def __init__(
         self, subscription: Subscription, transport: AsyncTransport, resources: WorkerResources, policy: CallRetryPolicy
@@ -62,7 +62,7 @@ class SubscriptionWorker:
         self._poller = Poller(self._runner, self._sender, subscription.options.batch_size)
         self._member = AsyncGroupMember(subscription.name, self._join, self._heartbeat, self._leave)
         self._skipped: int | None = None
-        """How many messages lie before the group's start, if this worker's first join gave the group its start."""
+        """The number of messages before the group's start, if this worker's first join created the group."""
         self._order = Order.KEY
         self._asking: ConsumeWish | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +71,7 @@ class SubscriptionWorker:
         self.counts = self._runner.counts
 
     async def start(self) -> None:
-        """Joins the group; what the server refuses now is raised. Then it works until `stop`."""
+        """Join the group and start to work. Raise what the server refuses at the join."""
         await self._member.join()
         self._tell_start()
         await self._resources.keeper.ready()
@@ -88,7 +88,7 @@ class SubscriptionWorker:
         log.info("%s: worker started: member %s, %s", self.subscription.name, self.owner, self._runner.prefetch)
 
     async def stop(self, seconds: float) -> None:
-        """Takes no more, finishes what runs, gives back the rest, and leaves the group: within so many seconds."""
+        """Finish running handlers, give back all other messages, and leave the group, within that many seconds."""
         deadline = self._stop_by = time.monotonic() + seconds
         self._runner.stopping = True
         if self._tasks:
@@ -106,7 +106,7 @@ class SubscriptionWorker:
             log.info("%s: worker stopped: %s", self.subscription.name, _summary(self._runner))
 
     async def failed(self) -> None:
-        """Returns when the worker has come to an end by itself, which it should not; raises why."""
+        """Wait until the worker ends on its own, which it should not. Raise its error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
@@ -223,9 +223,9 @@ class SubscriptionWorker:
         )
 
     async def _consume(self, wish: ConsumeWish, answers: AnswerBatch | None) -> Consumed:
-        """Asks until there is an answer, with the same request id: leases whose answer was lost come again.
+        """Ask for messages until there is an answer. The same request id returns leases whose first answer was lost.
 
-        What was said goes with the first try only, and by itself if that fails.
+        The answers go with the first attempt only, and separately if that fails.
         """
         backoff = Backoff()
         while True:
@@ -263,7 +263,7 @@ class SubscriptionWorker:
         return found
 
     def _take(self, found: Consumed) -> int:
-        """Begin to run the messages, and return how many they are."""
+        """Start to run the messages. Return their number."""
         self._member.advance(found.head.generation)
         payloads = iter(found.payloads)
         taken: list[tuple[WorkerLease, list[list[LeasedMessage]]]] = []
@@ -273,7 +273,7 @@ class SubscriptionWorker:
             messages = self._messages(found, head, [next(payloads) for _ in head.pieces])
             count += len(messages)
             taken.append((lease, _chains([LeasedMessage(message, lease) for message in messages], self._order)))
-        # Before any of them runs: it may let nothing else run.
+        # Before any handler starts: a handler may block everything else.
         self._resources.keeper.flush()
         for lease, chains in taken:
             self._runner.begin(lease, chains)
@@ -292,7 +292,7 @@ class SubscriptionWorker:
         return leased_messages(self.subscription.topic, self.subscription.codec, found.head.incarnation, head, payloads)
 
     async def _return_unseen(self) -> None:
-        """Gives back the leases of a call that was under way when it was time to stop: they may have been granted."""
+        """Give back the leases of a call that was running at the stop: the server may have granted them."""
         if self._asking is None:
             return
         wish = replace(self._asking, wait_seconds=0.0, max_messages=1, repeat=True)
@@ -312,7 +312,7 @@ class SubscriptionWorker:
 
 
 def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[LeasedMessage]]:
-    """What has to run one after another."""
+    """Group the messages into chains, each of which runs in order."""
     if order is Order.PARTITION:
         return [list(messages)]
     if order is Order.NONE:
@@ -320,7 +320,7 @@ def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[Leased
     chains: dict[object, list[LeasedMessage]] = {}
     for leased in messages:
         key = leased.message.key
-        # By the same hash as the server's: to it, two keys that share one are the same, and it wants them in order.
+        # By the same hash as the server: it treats two keys with the same hash as one key, and expects them in order.
         chains.setdefault(leased if key is None else murmur2(key), []).append(leased)
     return list(chains.values())
 
