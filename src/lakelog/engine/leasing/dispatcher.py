@@ -1,8 +1,8 @@
-"""The desk of one group and topic: those who ask for messages stand in line, and are served as messages come.
+"""The dispatcher of one group and topic: consumers wait here, and get messages as they become available.
 
-First ask, first served; but a member comes first where the partition is its own. A partition is tried only when there
-may be something: it grew, a retry is due, a lease expired, a key became free. A repeated call is tried first where its
-own lease is, or may be. Correctness is the ledgers' business: a desk that knows too little only hands out later.
+First come, first served; but a member comes first in its own partitions. A partition is tried only while it is ready.
+A repeated call first looks for its own lease. The journals keep decisions correct: a dispatcher that knows too little
+only delivers later.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from lakelog.coordinator.leasing import Granted, Reply
+from lakelog.coordinator.leasing import Granted
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import (
     Grants,
@@ -24,20 +24,20 @@ from lakelog.engine.leasing.matching import (
     WaitingConsumer,
     error_of,
     held_elsewhere,
-    may_get_suspect,
     not_loaded,
     repeated_at,
     stop_of_all_partitions,
 )
+from lakelog.engine.leasing.ready_partitions import ReadyPartitions
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
 POLL_SECONDS = 1.0
-"""So often a desk with a line looks for what other processes did, in case no announcement came."""
+"""How often a dispatcher with waiting consumers reads what other processes did, in case an announcement was lost."""
 REFRESH_SECONDS = 5.0
-"""So often it looks whether the group was altered, in case that announcement was lost."""
+"""How often it reads whether the group was altered, for the same reason."""
 _LAST_TRY_SECONDS = 10.0
 
 
@@ -45,27 +45,23 @@ class Dispatcher:
     """Hands out the messages of one topic to one group, in this process."""
 
     def __init__(self, context: LeasingContext, topic: Topic, renew: Callable[[Dispatcher], Awaitable[object]]) -> None:
-        """`renew` looks how the group is now, and calls `refresh`."""
+        """`renew` reads the group as it is now, and calls `refresh`."""
         self._context = context
         self.topic = topic
         self._renew = renew
         self._known: tuple[int, int, int] | None = None
-        self._views: list[PartitionView] = []
-        self._ready: dict[int, None] = {}
-        self._due_first: dict[int, None] = {}
-        """Hot partitions where a lease is over, or a retry is due."""
+        self._ready = ReadyPartitions(context, self._serve_soon)
+        self._views = self._ready.views
         self._members: dict[int, WaitingConsumer] = {}
-        """Who asked last for the member that a partition is assigned to."""
+        """The last consumer that asked for the member that a partition is assigned to."""
         self._waiting: dict[WaitingConsumer, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self._polling: asyncio.Task[None] | None = None
         self._is_serve_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.used_at = time.monotonic()
 
     def refresh(self, group: Group, group_topic: GroupTopic, topic: Topic) -> None:
-        """The group, reading and topic as they are now; new partitions are watched from here on."""
+        """Use the group and topic as they are now, and watch new partitions."""
         known = (group.version, group_topic.epoch, topic.partitions)
         if known == self._known:
             return
@@ -74,13 +70,12 @@ class Dispatcher:
         for partition in range(topic.partitions):
             journal = self._context.journals.journal(group, group_topic, topic, partition)
             if partition == len(self._views):
-                self._views.append(
-                    PartitionView(journal, self._context.batch_cache, self._context.clocks[journal.cell])
-                )
+                view = PartitionView(journal, self._context.batch_cache, self._context.clocks[journal.cell])
+                self._views.append(view)
                 self._context.waiters.watch(topic.pid(partition), self._grew)
                 self._context.waiters.watch(journal.key, self._journal_changed)
             self._views[partition].journal = journal
-            self._mark_ready(partition)
+            self._ready.mark(partition)
 
     @property
     def is_idle(self) -> bool:
@@ -90,30 +85,25 @@ class Dispatcher:
         for partition, view in enumerate(self._views):
             self._context.waiters.unwatch(self.topic.pid(partition), self._grew)
             self._context.waiters.unwatch(view.journal.key, self._journal_changed)
-        for handle in (self._timer, self._polling):
-            if handle is not None:
-                handle.cancel()
+        self._ready.close()
+        if self._polling is not None:
+            self._polling.cancel()
 
     async def lease(self, consumer: WaitingConsumer, seconds: float) -> Grants:
-        """Messages, or nothing when the time has passed; refused if all of the ask's partitions are stopped."""
-        grants = await self._lease_or_nothing(consumer, seconds)
+        """Return leases, or nothing when the time has passed. Raise if all of the consumer's partitions are stopped."""
+        grants = await self._wait(consumer, seconds)
+        if not grants and seconds <= 0 and not consumer.is_dismissed and not consumer.answered:
+            # A call that does not wait gets what any server has appended by now.
+            await self._look_for_growth()
+            # Another consumer may have looked a moment ago, and this one was not tried with what it found.
+            if self._ready.has_any_for(consumer):
+                done: asyncio.Future[Grants] = asyncio.get_running_loop().create_future()
+                grants = await self._wait(
+                    WaitingConsumer(consumer.take, done, own=consumer.own, strict=consumer.strict), 0.0
+                )
         if not grants and not consumer.is_dismissed and (error := stop_of_all_partitions(self._views, consumer)):
             raise error
         return grants
-
-    async def _lease_or_nothing(self, consumer: WaitingConsumer, seconds: float) -> Grants:
-        """Who does not wait gets what any server has taken in by now."""
-        grants = await self._wait(consumer, seconds)
-        if grants or seconds > 0 or consumer.is_dismissed or consumer.answered:
-            return grants
-        await self._look_for_growth()
-        # Or somebody else looked a moment ago, and this one was not tried with what that one found.
-        if not self._has_ready_for(consumer):
-            return grants
-        again = WaitingConsumer(
-            consumer.take, asyncio.get_running_loop().create_future(), own=consumer.own, strict=consumer.strict
-        )
-        return await self._wait(again, 0.0)
 
     async def _wait(self, consumer: WaitingConsumer, seconds: float) -> Grants:
         self.used_at = time.monotonic()
@@ -123,21 +113,25 @@ class Dispatcher:
         if consumer.is_repeat or any(view.has_lease_of(consumer.take) for view in self._views):
             self._search(consumer)
         if consumer.answered:
-            self._serve_with_answers(consumer)
+            # In this turn of the loop: operations that are submitted together are decided together, answers first.
+            for partition in consumer.answered:
+                self._ready.mark_freed(partition)
+            self._serve()
         else:
             self._serve_soon()
-        self._ensure_polling()
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().create_task(self._poll())
         try:
             if seconds > 0:
                 await asyncio.wait([consumer.done], timeout=seconds)
                 if not consumer.done.done():
-                    # What is being tried for it now may still come.
+                    # A running attempt may still succeed.
                     consumer.is_last = True
                     self._serve_soon()
             if not consumer.done.done():
                 await asyncio.wait([consumer.done], timeout=_LAST_TRY_SECONDS)
             if consumer.is_attempting and not consumer.done.done():
-                raise OutcomeUnknown("PostgreSQL did not answer in time; what it leased comes with the repeat.")
+                raise OutcomeUnknown("PostgreSQL did not respond in time; repeat the call to get what it leased.")
             return consumer.done.result() if consumer.done.done() else []
         finally:
             self._waiting.pop(consumer, None)
@@ -145,80 +139,30 @@ class Dispatcher:
                 consumer.done.cancel()
 
     def dismiss(self, consumer: WaitingConsumer) -> None:
-        """Ends an ask with nothing: its member's assignment changed."""
+        """End the consumer's wait with nothing: its member's assignment changed."""
         if not consumer.done.done():
             consumer.is_last = consumer.is_dismissed = True
             if not consumer.is_attempting:
                 consumer.done.set_result([])
 
-    # What happens -----------------------------------------------------------------------------------------------------
+    # Notifications ----------------------------------------------------------------------------------------------------
 
     def _grew(self, pid: int) -> None:
-        self._mark_ready(partition_of_id(pid))
-
-    def _mark_ready(self, partition: int) -> None:
-        self._views[partition].changes += 1
-        self._ready[partition] = None
-        self._serve_soon()
-
-    def _mark_due(self, partition: int) -> None:
-        self._due_first[partition] = None
-        self._mark_ready(partition)
+        self._ready.mark(partition_of_id(pid))
 
     def _journal_changed(self, key: tuple[int, int]) -> None:
-        """After a commit, keys may be free, and a retry may be due earlier than anything else."""
         view = self._views[partition_of_id(key[1])]
-        journal = view.journal
-        if (state := journal.state) is None:
-            # Dropped: it has to be read again.
-            return self._mark_ready(journal.partition)
         for consumer in repeated_at(view, self._waiting):
             self._search(consumer)
-        in_ms = view.due_in_ms()
-        if in_ms is not None and in_ms <= 0:
-            self._mark_due(journal.partition)
-            return
-        if state.has_ready() or self._context.batch_cache.backlog(journal.pid, state.frontier):
-            self._mark_ready(journal.partition)
-        if in_ms is not None:
-            self._arm(in_ms)
+        self._ready.mark_committed(view)
 
     def _search(self, consumer: WaitingConsumer) -> None:
-        """Looks for the leases of a repeat in all partitions: with only some of them, the others would stay unknown."""
+        """Look for the leases of a repeat in all partitions: the caller must get all of them."""
         consumer.unsearched = dict.fromkeys(range(len(self._views)))
         self._serve_soon()
 
-    def _arm(self, in_ms: int) -> None:
-        """Makes sure that somebody looks when that time has come."""
-        at = time.monotonic() + in_ms / 1000 + 0.001
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_later(at - time.monotonic(), self._on_timer)
-
-    def _on_timer(self) -> None:
-        """Heats the partitions where a time has come, and waits for the next."""
-        self._timer = None
-        later: list[int] = []
-        for partition, view in enumerate(self._views):
-            in_ms = view.due_in_ms()
-            if in_ms is None:
-                continue
-            if in_ms <= 0:
-                self._mark_due(partition)
-            else:
-                later.append(in_ms)
-        if later:
-            self._arm(min(later))
-
-    def _ensure_polling(self) -> None:
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.get_running_loop().create_task(self._poll())
-
     async def _poll(self) -> None:
-        """While somebody waits: what did others do, and did the log grow, in case nobody said so?"""
+        """While consumers wait, read what other processes did, in case an announcement was lost."""
         renewed = time.monotonic()
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
@@ -235,13 +179,13 @@ class Dispatcher:
                 await self._look_for_growth()
             for partition, view in enumerate(self._views):
                 if view.journal.state is None:
-                    self._mark_ready(partition)
-            self._on_timer()
-            # A cell may answer again.
+                    self._ready.mark(partition)
+            self._ready.mark_due()
+            # A cell may respond again.
             self._serve_soon()
 
     async def _look_for_growth(self) -> None:
-        """Where the log reaches further than this desk knew: the shelf may know it already, from another group."""
+        """Mark the partitions whose log reaches further than this dispatcher knew."""
         refusal: LakelogError | None = None
         for cell, pids in self.topic.pids_by_cell().items():
             if self._context.journals.is_unresponsive(cell):
@@ -249,13 +193,13 @@ class Dispatcher:
             try:
                 found = await self._context.batch_cache.ends(cell, pids)
             except LakelogError as error:
-                # Others may answer.
+                # Other cells may respond.
                 refusal = error
                 continue
             for partition, ends in found.items():
                 if partition < len(self._views) and ends != self._views[partition].ends:
                     self._views[partition].ends = ends
-                    self._mark_ready(partition)
+                    self._ready.mark(partition)
         if refusal is not None:
             raise refusal
 
@@ -266,102 +210,95 @@ class Dispatcher:
             self._is_serve_scheduled = True
             asyncio.get_running_loop().call_soon(self._serve)
 
-    def _serve_with_answers(self, consumer: WaitingConsumer) -> None:
-        """At once: what is submitted in the same turn of the loop is decided together, answers first."""
-        for partition in consumer.answered:
-            if partition not in self._ready and self._views[partition].may_be_freed():
-                self._mark_ready(partition)
-        self._serve()
-
     def _serve(self) -> None:
-        """Matches hot partitions with those in line; who waits no longer and has nothing to try gets nothing."""
+        """Start attempts for waiting consumers. A consumer that waits no longer and has nothing to try gets nothing."""
         self._is_serve_scheduled = False
         for consumer, shares in self._match().items():
             consumer.is_attempting = True
-            not_loaded_journals = self._not_loaded(consumer, shares)
-            trying = (
-                self._load_then_match(consumer, not_loaded_journals, shares)
-                if not_loaded_journals
-                else self._finish_attempts(consumer, self._begin_all(consumer, shares))
+            unloaded = self._not_loaded(consumer, shares)
+            # Attempts begin in this turn of the loop, so that they share a commit with the answers of the same call.
+            work = (
+                self._load_first(consumer, unloaded, shares)
+                if unloaded
+                else self._finish(consumer, self._begin(consumer, shares))
             )
-            task = asyncio.get_running_loop().create_task(trying)
+            task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for consumer in self._waiting:
-            if not consumer.is_attempting and not consumer.done.done() and not self._has_ready_for(consumer):
+            if not consumer.is_attempting and not consumer.done.done() and not self._ready.has_any_for(consumer):
                 consumer.has_waited = True
                 if consumer.is_last:
                     consumer.done.set_result([])
 
     def _match(self) -> dict[WaitingConsumer, dict[int, int]]:
-        """Who tries which partitions, and for how many messages."""
+        """Return which partitions each consumer tries, and for how many messages."""
         waiting = [consumer for consumer in self._waiting if not consumer.is_attempting and not consumer.done.done()]
         if not waiting:
             return {}
-        # Repeats look for their leases: no other messages are taken for them until that is done.
-        # A partition that is stopped is searched too: that needs its progress alone.
+        # A repeat takes no other messages until it has looked for its leases. Stopped partitions are searched too: that
+        # needs no messages.
         searching = {
-            consumer: [p for p in consumer.unsearched if not self._is_unresponsive(p)]
+            consumer: [p for p in consumer.unsearched if not self._ready.is_unresponsive(p)]
             for consumer in waiting
             if consumer.unsearched
         }
         repeats = {consumer: dict.fromkeys(partitions, 0) for consumer, partitions in searching.items() if partitions}
-        # First where an owner was lost: among many partitions, their turns would come too late for what it held.
-        ready = [each for each in {**self._due_first, **self._ready} if self._is_open(each)]
-        return repeats | Matcher(self._views, ready, self._members).match(
+        return repeats | Matcher(self._views, self._ready.in_order(), self._members).match(
             [consumer for consumer in waiting if consumer not in repeats]
         )
 
-    def _has_ready_for(self, consumer: WaitingConsumer) -> bool:
-        return any(
-            consumer.empty_at.get(partition) != self._views[partition].changes
-            for partition in self._ready_for(consumer)
-        )
+    def _not_loaded(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> list[Journal]:
+        """Return the journals to load first: if one of the shares has no state, all that the consumer may try."""
+        if all(not share or self._views[each].journal.state is not None for each, share in shares.items()):
+            return []
+        return not_loaded(self._views[each] for each in dict.fromkeys((*shares, *self._ready.of(consumer))))
 
-    def _ready_for(self, consumer: WaitingConsumer) -> Iterator[int]:
-        return (each for each in self._ready if (not consumer.strict or each in consumer.own) and self._is_open(each))
-
-    def _is_open(self, partition: int) -> bool:
-        """Whether its cell answers, and nothing failed there a moment ago: other partitions go on."""
-        return not self._views[partition].journal.is_stopped and not self._is_unresponsive(partition)
-
-    def _is_unresponsive(self, partition: int) -> bool:
-        return self._context.journals.is_unresponsive(self._views[partition].journal.cell)
-
-    async def _load_then_match(
-        self, consumer: WaitingConsumer, not_loaded_journals: Sequence[Journal], shares: Mapping[int, int]
+    async def _load_first(
+        self, consumer: WaitingConsumer, unloaded: Sequence[Journal], shares: Mapping[int, int]
     ) -> None:
         try:
-            await self._context.journals.load(not_loaded_journals)
-            # An owner may have been lost there: the ask is matched again, now that this is known.
-            await self._finish_attempts(consumer, [])
+            await self._context.journals.load(unloaded)
+            # A lease may have expired there: the consumer is matched again, now that this is known.
+            await self._finish(consumer, [])
         except LakelogError as error:
             known = {each: share for each, share in shares.items() if self._views[each].journal.state is not None}
-            await self._finish_attempts(consumer, self._begin_all(consumer, known), error)
+            await self._finish(consumer, self._begin(consumer, known), error)
 
-    async def _finish_attempts(
-        self, consumer: WaitingConsumer, attempts: Sequence[LeaseAttempt], refusal: LakelogError | None = None
+    def _begin(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> list[LeaseAttempt]:
+        """Submit one acquire operation per partition."""
+        attempts: list[LeaseAttempt] = []
+        alone = len(shares) == 1
+        for partition, share in shares.items():
+            view = self._views[partition]
+            held, has_suspect = 0, False
+            if share and not consumer.take.isolates:
+                held, has_suspect = held_elsewhere(self._views, consumer.take.owner, partition)
+            if has_suspect:
+                consumer.empty_at[partition] = view.changes
+                continue
+            view.wanted += share
+            # Messages from several partitions are held together.
+            take = replace(consumer.take, max_messages=share, hands=held if alone else max(held, 1))
+            reply = self._context.journals.submit(view.journal, take)
+            attempts.append(LeaseAttempt(view, partition, share, view.changes, alone, reply))
+        return attempts
+
+    async def _finish(
+        self, consumer: WaitingConsumer, attempts: Sequence[LeaseAttempt], refusal: BaseException | None = None
     ) -> None:
+        """Wait for the attempts; answer the consumer if it got leases or was refused."""
         if attempts:
             await asyncio.wait([each.reply for each in attempts])
         consumer.is_attempting = False
-        self._settle(consumer, attempts, refusal)
-        self._serve_soon()
-
-    def _settle(
-        self, consumer: WaitingConsumer, attempts: Sequence[LeaseAttempt], refusal: BaseException | None
-    ) -> None:
-        """Answers the ask if it got something, or was refused."""
-        grants: Grants = []
-        for each in attempts:
-            granted = self._end(consumer, each)
-            if granted is not None:
-                grants.append((each.view.journal, granted))
+        grants = [
+            (each.view.journal, granted) for each in attempts if (granted := self._end(consumer, each)) is not None
+        ]
         refusal = error_of(attempts, refusal)
-        # Without a try, progress was loaded: what stopped the partitions may have been left behind.
+        # Without an attempt, journals were loaded: the group may have moved past what stopped the partitions.
         if not grants and refusal is None and attempts and all(each.reply.exception() for each in attempts):
             refusal = stop_of_all_partitions(self._views, consumer)
-        # Without a lease that may have been granted, the answer would keep it a secret: the repeat gets all of them.
+        # An answer with some leases would hide one that may have been granted: the repeat gets all of them.
         if grants and not consumer.done.done() and not isinstance(refusal, OutcomeUnknown):
             consumer.done.set_result(grants)
             grants = []
@@ -369,60 +306,14 @@ class Dispatcher:
             self._context.journals.release(journal, consumer.take.owner, granted)
         if refusal is not None and not consumer.done.done():
             consumer.done.set_exception(refusal)
-
-    def _not_loaded(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> list[Journal]:
-        """If it would try where nothing is known yet: all such places that it may try, up to a number."""
-        if all(not share or self._views[each].journal.state is not None for each, share in shares.items()):
-            return []
-        return not_loaded(self._views[each] for each in dict.fromkeys((*shares, *self._ready_for(consumer))))
-
-    def _begin_all(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> list[LeaseAttempt]:
-        attempts = (
-            self._begin(consumer, partition, share, alone=len(shares) == 1) for partition, share in shares.items()
-        )
-        return [each for each in attempts if each is not None]
-
-    def _begin(self, consumer: WaitingConsumer, partition: int, share: int, *, alone: bool) -> LeaseAttempt | None:
-        view = self._views[partition]
-        hands, suspect = 0, False
-        if share and not consumer.take.isolates:
-            hands, suspect = held_elsewhere(self._views, consumer.take.owner, partition)
-        if suspect:
-            consumer.empty_at[partition] = view.changes
-            return None
-        if not alone:
-            # What comes from here is in the owner's hands together with what comes from elsewhere.
-            hands = max(hands, 1)
-        view.wanted += share
-        take = replace(consumer.take, max_messages=share, hands=hands)
-        return LeaseAttempt(
-            view, partition, share, view.changes, alone, self._context.journals.submit(view.journal, take)
-        )
+        self._serve_soon()
 
     def _end(self, consumer: WaitingConsumer, attempt: LeaseAttempt) -> Granted | None:
-        view, partition = attempt.view, attempt.partition
-        view.wanted -= attempt.share
-        consumer.unsearched.pop(partition, None)
+        attempt.view.wanted -= attempt.share
+        consumer.unsearched.pop(attempt.partition, None)
         if attempt.reply.exception() is not None:
             return None
         reply = attempt.reply.result()
         if attempt.share:
-            self._after_attempt(consumer, attempt, reply)
+            self._ready.mark_attempted(consumer, attempt, reply)
         return reply if isinstance(reply, Granted) else None
-
-    def _after_attempt(self, consumer: WaitingConsumer, attempt: LeaseAttempt, reply: Reply) -> None:
-        partition = attempt.partition
-        self._due_first.pop(partition, None)
-        if self._ready.pop(partition, 0) is None:
-            # To the end: partitions take turns.
-            self._ready[partition] = None
-        if not isinstance(reply, Granted) and attempt.view.changes == attempt.changes:
-            self._mark_empty(consumer, partition, alone=attempt.alone)
-
-    def _mark_empty(self, consumer: WaitingConsumer, partition: int, *, alone: bool) -> None:
-        """Nothing here, for anybody; or only a suspect, which somebody else may take, or this one when tried apart."""
-        view = self._views[partition]
-        if consumer.take.isolates or not view.is_suspect_due():
-            self._ready.pop(partition, None)
-        elif alone or not may_get_suspect(self._views, consumer, partition):
-            consumer.empty_at[partition] = view.changes

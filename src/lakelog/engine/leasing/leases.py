@@ -1,4 +1,4 @@
-"""Leases: consume, and what owners say about what they hold. The desks hand out, the ledgers decide."""
+"""Leases: consume, and the answers of owners. Dispatchers hand out messages, journals decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal
-from lakelog.engine.leasing.matching import Grants, LeasingContext, WaitingConsumer
+from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
 from lakelog.engine.leasing.partition_stop import concerns_one_partition
 from lakelog.engine.leasing.pending_answers import PendingAnswers, check_lease_ms
 from lakelog.engine.log.topics import Topics
@@ -46,7 +46,7 @@ _LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
 
 
 class Leases:
-    """The verbs of owners; one per engine."""
+    """The operations of owners; one per engine."""
 
     def __init__(self, context: LeasingContext, topics: Topics, directory: GroupDirectory, members: Members) -> None:
         self._context = context
@@ -56,29 +56,29 @@ class Leases:
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
 
     async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
-        """Waits for messages, and leases them to the owner. Its answers are decided first, in the same commit."""
+        """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit."""
         _check_ask(ask)
         if not ask.answers:
             return await self._take(scope, ask, lambda: None)
         ask = replace(ask, wait_seconds=0.0)
         try:
-            answers_call = await self._pending_answers(scope, ask.topic, ask.group, ask.owner, ask.answers)
+            pending = await self._pending_answers(scope, ask.topic, ask.group, ask.owner, ask.answers)
         except LakelogError as refusal:
             consumed = await self._take(scope, ask, lambda: None)
             return replace(consumed, answered=[refusal] * len(ask.answers))
         try:
-            consumed = await self._take(scope, ask, answers_call.submit)
+            consumed = await self._take(scope, ask, pending.submit)
         except OutcomeUnknown:
-            # What may have been leased must not stay unknown: the caller repeats the call.
-            await answers_call.outcomes()
+            # Messages may have been leased: the caller repeats the call to learn about them.
+            await pending.outcomes()
             raise
         except LakelogError:
-            # Comes again with the next call; the outcomes of the answers do not wait for that.
-            consumed = Consumed(topic=answers_call.topic, group=answers_call.group, leases=[])
-        return replace(consumed, answered=await answers_call.outcomes())
+            # The next call meets the same error; the outcomes of the answers do not wait for it.
+            consumed = Consumed(topic=pending.topic, group=pending.group, leases=[])
+        return replace(consumed, answered=await pending.outcomes())
 
     async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:
-        """`begin` is called in the same turn of the loop in which messages are asked for."""
+        """Lease messages, again if the topic was recreated. `begin` runs in the loop turn that starts the search."""
         deadline = time.monotonic() + ask.wait_seconds
         while True:
             topic = await self._topics.find(scope, ask.topic)
@@ -86,16 +86,16 @@ class Leases:
                 consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()), begin)
                 if consumed is not None:
                     return consumed
-                # By now it is known how far retention went.
+                # Retention had deleted everything that was leased; its new log start is known now.
             except TopicNotFound:
                 if (await self._topics.refresh(scope, ask.topic)).incarnation == topic.incarnation:
-                    # Present, but its heads are missing: whoever made it died in between.
+                    # The topic exists, but its heads are missing: its creator died in between.
                     await self._topics.ensure_heads(topic)
 
     async def _consume(
         self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float, begin: Callable[[], None]
     ) -> Consumed | None:
-        """None: all that was handed out, retention had taken."""
+        """Lease messages once. Return None if retention had deleted all that was leased."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
         group = await self._directory.resolve(scope, ask.group, wish, create=True)
         group_topic = await self._directory.group_topic(group, topic, ask.wish)
@@ -125,10 +125,12 @@ class Leases:
             watched()
         if member is not None:
             member = await self._members.membership(group, member.member_id)
-        consumed = await self._consumed(group, topic, ask, grants, member.generation if member else None)
-        if grants and not consumed.leases:
+        found = [await self._leased(journal, granted, ask.owner) for journal, granted in grants]
+        leases = [lease for lease in found if lease is not None and lease.offsets]
+        if grants and not leases:
             return None
-        return replace(consumed, has_waited=consumer.has_waited) if consumer.has_waited else consumed
+        generation = member.generation if member else None
+        return Consumed(topic=topic, group=group, leases=leases, generation=generation, has_waited=consumer.has_waited)
 
     async def answer(
         self,
@@ -140,10 +142,10 @@ class Leases:
         *,
         generation: int | None = None,
     ) -> list[Answered | LakelogError]:
-        """What the owner says about its leases: one outcome each, in order."""
+        """Decide the owner's answers about its leases. Return one outcome for each answer, in order."""
         _check_owner(owner)
-        answers_call = await self._pending_answers(scope, topic, group, owner, answers, generation)
-        return await answers_call.outcomes()
+        pending = await self._pending_answers(scope, topic, group, owner, answers, generation)
+        return await pending.outcomes()
 
     async def _pending_answers(
         self,
@@ -171,7 +173,7 @@ class Leases:
         return dispatcher
 
     async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
-        """The desk hears how the group and its reading are now."""
+        """Give the dispatcher the group and its topic as they are now."""
         now = await self._directory.resolve(group.scope, group.name, create=False)
         dispatcher.refresh(now, await self._directory.group_topic(now, dispatcher.topic), dispatcher.topic)
         return now
@@ -204,7 +206,7 @@ class Leases:
     def _watch(
         self, group: Group, dispatcher: Dispatcher, consumer: WaitingConsumer, member: Membership | None
     ) -> Callable[[], None]:
-        """While the ask waits: a change of the group reaches the desk, one of its assignment ends the wait."""
+        """While the consumer waits: pass on changes of the group; end the wait if its assignment changes."""
         tasks: dict[asyncio.Task[None], None] = {}
 
         async def look() -> None:
@@ -214,7 +216,7 @@ class Leases:
                 if present.assigned != member.assigned:
                     dispatcher.dismiss(consumer)
                 else:
-                    # Members that are not involved go on.
+                    # The rebalance does not concern this member.
                     consumer.take = replace(consumer.take, generation=present.generation)
 
         def changed(_: int) -> None:
@@ -224,7 +226,7 @@ class Leases:
 
         self._context.waiters.watch(-group.group_id, changed)
         if not self._directory.is_current(group):
-            # Since it was looked for, and nobody watched yet.
+            # It changed before the watch began.
             changed(0)
 
         def stop() -> None:
@@ -236,28 +238,8 @@ class Leases:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    async def _consumed(
-        self, group: Group, topic: Topic, ask: ConsumeAsk, grants: Grants, generation: int | None
-    ) -> Consumed:
-        leases = [await self._leased_or_stopped(journal, granted, ask.owner) for journal, granted in grants]
-        return Consumed(
-            topic=topic,
-            group=group,
-            leases=[lease for lease in leases if lease is not None and lease.offsets],
-            generation=generation,
-        )
-
-    async def _leased_or_stopped(self, journal: Journal, granted: Granted, owner: str) -> Leased | None:
-        """None: its messages could not be read, as those of a damaged segment. The lease goes back."""
-        try:
-            return await self._leased(journal, granted, owner)
-        except LakelogError as error:
-            if not concerns_one_partition(error):
-                raise
-            self._context.journals.stop(journal, told(error, journal.group, journal.topic.name, journal.partition))
-            return None
-
-    async def _leased(self, journal: Journal, granted: Granted, owner: str) -> Leased:
+    async def _leased(self, journal: Journal, granted: Granted, owner: str) -> Leased | None:
+        """Return the lease with its batches. If they cannot be read (a damaged segment), release it: None."""
         offsets: Sequence[int] = granted.offsets
         try:
             pieces = await self._context.batch_cache.pieces(journal.topic, journal.partition, offsets)
@@ -265,10 +247,13 @@ class Leases:
                 offsets = [offset for piece in pieces for offset in piece.offsets]
                 await self._cut(journal, owner, granted, offsets)
         except (LeaseLost, OutcomeForgotten):
-            offsets, pieces = [], []
-        except BaseException:
+            return None
+        except BaseException as error:
             self._context.journals.release(journal, owner, granted)
-            raise
+            if not isinstance(error, LakelogError) or not concerns_one_partition(error):
+                raise
+            self._context.journals.stop(journal, told(error, journal.group, journal.topic.name, journal.partition))
+            return None
         return Leased(
             token=granted.token,
             partition=journal.partition,
@@ -281,9 +266,10 @@ class Leases:
         )
 
     async def _cut(self, journal: Journal, owner: str, granted: Granted, readable: Sequence[int]) -> None:
-        """Gives back the rest of a lease, whose messages retention took meanwhile: they are counted as cut.
+        """Release the messages of a lease that retention has deleted; they are counted as cut.
 
-        Before the owner is told: while they are open, it could not ack a later one of the same key.
+        This happens before the owner learns of the lease: while they are open, it could not ack a later message of
+        the same key.
         """
         left = sorted(set(granted.offsets) - set(readable))
         ranges = [(offset, offset + 1) for offset in left]
@@ -298,7 +284,7 @@ def _ended(
     def ended(task: asyncio.Task[None]) -> None:
         tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
-            # The group or the member is gone: the next call hears why.
+            # The group or the member is gone: the next call gets the error.
             dispatcher.dismiss(consumer)
 
     return ended

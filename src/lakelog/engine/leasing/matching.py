@@ -1,4 +1,4 @@
-"""The line at a desk: who asks, what is known of each partition, and one round of matching them."""
+"""Matching: the consumers that wait, what is known of each partition, and one round of matching them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Grants = list[tuple[Journal, Granted]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingContext:
-    """What all desks of an engine share."""
+    """What all dispatchers of an engine share."""
 
     journals: Journals
     batch_cache: BatchCache
@@ -32,62 +32,60 @@ class LeasingContext:
 
 @dataclass(slots=True, eq=False)
 class WaitingConsumer:
-    """One who stands in line. `own` are the member's partitions; `strict`: it takes from no others."""
+    """A consumer that waits for messages. `own` are its member's partitions; `strict`: it takes from no others."""
 
     take: AcquireMessages
     done: asyncio.Future[Grants]
     own: frozenset[int] = frozenset()
     strict: bool = False
     is_repeat: bool = False
-    """The call was sent before, and says so."""
+    """The call says that it was sent before."""
     answered: frozenset[int] = frozenset()
-    """Partitions of the answers that come with the call and are decided with it: they may free messages there."""
+    """Partitions of the answers in the call, which are decided with it: they may free messages there."""
     is_attempting: bool = False
     is_last: bool = False
-    """It waits no longer: it is served now, or not at all."""
+    """It does not wait any longer: it is served now or not at all."""
     is_dismissed: bool = False
     has_waited: bool = False
-    """There was nothing when it came."""
+    """Nothing was available when it arrived."""
     empty_at: dict[int, int] = field(default_factory=dict)
-    """Partitions that had nothing for this owner, though perhaps for others, with the place's marks then."""
+    """Partitions that had nothing for this owner, perhaps for others, with the number of changes at that time."""
     unsearched: dict[int, None] = field(default_factory=dict)
-    """Of a repeat: partitions that may have a lease of the same request. They are tried first, for that lease alone."""
+    """For a repeat: partitions that may have its lease. They are tried first, for that lease alone."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionView:
-    """What the desk knows of one partition."""
+    """What the dispatcher knows of one partition."""
 
     journal: Journal
     batch_cache: BatchCache
     clock: Clock
     changes: int = 0
-    """Rises whenever something happened here."""
+    """Counts what happened here."""
     wanted: int = 0
-    """How many messages are being asked for now."""
+    """How many messages consumers try to get now."""
     ends: tuple[int, int] = (0, 0)
-    """Log start and high watermark when the desk last looked by itself."""
+    """Log start and high watermark when the dispatcher last polled."""
 
     def free_count(self) -> int:
-        """How many messages there may be beyond those that calls ask for now."""
-        return self._available() - self.wanted
-
-    def _available(self) -> int:
-        """How many messages there may be; at least one."""
+        """Return how many messages may be available beyond those that consumers try to get now."""
         journal, state = self.journal, self.journal.state
         if state is None:
-            return 1
-        # No more than the group may have in hand here: whoever asks for more gets the rest from other partitions.
+            return 1 - self.wanted
+        # No more than the group's window here: a consumer that asks for more gets the rest from other partitions.
         free = max(0, journal.group.settings.window - state.open_count - len(state.waiting))
-        ready = self.batch_cache.backlog(journal.pid, state.frontier) + state.skipped_count
-        return max(1, min(free, ready) + len(state.waiting))
+        ready = self.backlog() + state.skipped_count
+        return max(1, min(free, ready) + len(state.waiting)) - self.wanted
+
+    def backlog(self) -> int:
+        """Return how many messages are known from the frontier on; at least one if there may be any."""
+        return self.batch_cache.backlog(self.journal.pid, self.journal.frontier)
 
     def may_be_freed(self) -> bool:
-        """Whether there are messages that an answer may let through: of a blocked key, or behind a full window."""
+        """Return whether an answer may free messages: those of a blocked key, or behind a full window."""
         state = self.journal.state
-        return state is not None and bool(
-            state.skipped_count or self.batch_cache.backlog(self.journal.pid, state.frontier)
-        )
+        return state is not None and bool(state.skipped_count or self.backlog())
 
     def due_in_ms(self) -> int | None:
         return self.journal.due_in_ms(self.clock)
@@ -96,7 +94,7 @@ class PartitionView:
         return self.journal.is_suspect_due(self.clock)
 
     def has_lease_of(self, take: AcquireMessages) -> bool:
-        """Whether the same request has a lease here, as far as this process knows."""
+        """Return whether the same request has a lease here, as far as this process knows."""
         state = self.journal.state
         if state is None or not state.leases or not take.request:
             return False
@@ -104,14 +102,14 @@ class PartitionView:
 
 
 def repeated_at(view: PartitionView, waiting: Iterable[WaitingConsumer]) -> list[WaitingConsumer]:
-    """Calls in line that have a lease here, granted by another server or to another call with the same request."""
+    """Return the waiting consumers with a lease here, granted by another server or to a call with the same request."""
     state = view.journal.state
     owners = {lease.owner for lease in state.leases.values()} if state is not None else set()
     return [consumer for consumer in waiting if consumer.take.owner in owners and view.has_lease_of(consumer.take)]
 
 
 def held_elsewhere(views: Sequence[PartitionView], owner: str, partition: int) -> tuple[int, bool]:
-    """How many messages the owner holds in other partitions, and whether one of them is a suspect."""
+    """Return how many messages the owner holds in other partitions, and whether one of them is a suspect."""
     count, suspect = 0, False
     for number, view in enumerate(views):
         state = view.journal.state
@@ -123,7 +121,7 @@ def held_elsewhere(views: Sequence[PartitionView], owner: str, partition: int) -
 
 
 def may_get_suspect(views: Sequence[PartitionView], consumer: WaitingConsumer, partition: int) -> bool:
-    """A suspect is all that its owner gets: who is tried for one is tried nowhere else."""
+    """Return whether the attempt may get a suspect. Its owner gets nothing else, so no other partition is tried."""
     view, owner = views[partition], consumer.take.owner
     state = view.journal.state
     if state is None or consumer.take.isolates or not view.is_suspect_due():
@@ -132,7 +130,7 @@ def may_get_suspect(views: Sequence[PartitionView], consumer: WaitingConsumer, p
 
 
 def not_loaded(views: Iterable[PartitionView]) -> list[Journal]:
-    """Of which this process has no progress yet, and nothing is on its way; as many as an ask may try."""
+    """Return the journals that are neither loaded nor busy, as many as one consumer may try."""
     journals = (view.journal for view in views)
     return list(
         islice((each for each in journals if each.state is None and not each.busy), MAX_PARTITIONS_PER_CONSUMER)
@@ -141,7 +139,7 @@ def not_loaded(views: Iterable[PartitionView]) -> list[Journal]:
 
 @dataclass(slots=True, eq=False)
 class LeaseAttempt:
-    """One ask at one partition, on its way. A share of 0 looks for the lease of a repeat, and takes nothing else."""
+    """One consumer at one partition, being decided. A share of 0 only looks for the lease of a repeat."""
 
     view: PartitionView
     partition: int
@@ -152,31 +150,31 @@ class LeaseAttempt:
 
 
 def error_of(attempts: Sequence[LeaseAttempt], refusal: BaseException | None) -> BaseException | None:
-    """Why the ask is refused, if it is: not because one partition is stopped, while others go on."""
+    """Return the error for the consumer, if any. One stopped partition is none while others go on."""
     for each in attempts:
         failed, stop = each.reply.exception(), each.view.journal.stop
         is_stopped = stop is not None and failed is stop.error
         if failed is not None and not is_stopped and not isinstance(refusal, OutcomeUnknown):
             refusal = failed
     if any(each.share == 0 and each.reply.exception() is None for each in attempts):
-        # A cell that does not answer keeps no repeat from what the others have.
+        # An unresponsive cell must not keep a repeat from the leases in other cells.
         return refusal if isinstance(refusal, OutcomeUnknown) else None
     return refusal
 
 
 def stop_of_all_partitions(views: Sequence[PartitionView], consumer: WaitingConsumer) -> LakelogError | None:
-    """Return an error if all partitions that the ask may take from are stopped, so that waiting would not help."""
+    """Return an error if all partitions that the consumer may take from are stopped: waiting would not help."""
     stops = [view.journal.stop for view in views if not consumer.strict or view.journal.partition in consumer.own]
     return stops[0].error if stops and stops[0] and all(stops) else None
 
 
 class Matcher:
-    """One round of matching: what each ask gets so far, and what is left in each partition."""
+    """One round of matching: what each consumer gets so far, and what is left in each partition."""
 
     def __init__(
         self, views: Sequence[PartitionView], ready: Sequence[int], members: Mapping[int, WaitingConsumer]
     ) -> None:
-        """`ready` are the partitions to try, in this order; `members` has who asked for a partition's own member."""
+        """`ready` are the partitions to try, in order; `members` has the consumer of each partition's own member."""
         self._views = views
         self._ready = ready
         self._members = members
@@ -185,7 +183,7 @@ class Matcher:
         self._chosen: dict[WaitingConsumer, dict[int, int]] = {}
 
     def match(self, waiting: Sequence[WaitingConsumer]) -> dict[WaitingConsumer, dict[int, int]]:
-        """Who tries which partitions, and for how many messages."""
+        """Return which partitions each consumer tries, and for how many messages."""
         if not self._ready or not waiting:
             return {}
         busy = self._match_own(set(waiting)) if self._members else set()
@@ -196,7 +194,7 @@ class Matcher:
             if consumer not in busy and not consumer.strict and self._wants.get(consumer, 1) > 0
         ]
         for number, consumer in enumerate(free):
-            # Each begins elsewhere, so that all partitions work at once.
+            # Each consumer begins at another partition, so that all partitions work at once.
             at = number % len(self._ready)
             for partition in (*self._ready[at:], *self._ready[:at]):
                 if not self._assign(consumer, partition):
@@ -204,7 +202,7 @@ class Matcher:
         return self._chosen
 
     def _match_own(self, waiting: set[WaitingConsumer]) -> set[WaitingConsumer]:
-        """Gives hot partitions to their own members, where those are in line: who got something."""
+        """Assign ready partitions to their own members that wait. Return the consumers that got one."""
         busy: set[WaitingConsumer] = set()
         for partition in self._ready:
             consumer = self._members.get(partition)
@@ -214,7 +212,7 @@ class Matcher:
         return busy
 
     def _assign(self, consumer: WaitingConsumer, partition: int) -> bool:
-        """Lets the ask try the partition, if there is something left; whether it may try further ones."""
+        """Let the consumer try the partition if something is left. Return whether it may try further ones."""
         view = self._views[partition]
         wants = self._wants.get(consumer)
         if wants is None:
@@ -224,7 +222,7 @@ class Matcher:
             left = self._left[partition] = view.free_count()
         if wants <= 0:
             return False
-        # Where there was nothing for this owner, something has to happen first.
+        # A partition that had nothing for this owner is tried again only after a change.
         if left <= 0 or consumer.empty_at.get(partition) == view.changes:
             return True
         shares = self._chosen.get(consumer)
