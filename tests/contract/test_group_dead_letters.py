@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 from lakelog.storage.groups import (
     CommitStatus,
@@ -122,6 +123,27 @@ async def test_discarding_counts_those_that_were_dead(backing: Backing) -> None:
         assert await one.groups.dead_discard(group, keys) == 0
         assert await one.groups.dead_count(group, [pid]) == 0
         assert offsets(await one.groups.dead_list(group, [pid], state=DISCARDED)) == list(range(6))
+
+
+async def test_a_purge_deletes_finished_dead_letters_up_to_a_limit(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, other, pids = new_group(), new_group(), sorted([await create_one(store), await create_one(store)])
+        for pid in pids:
+            await store.append([plain(pid, 10)])
+            await bury(store.groups, group, pid, *(letter(offset) for offset in range(5)))
+        await bury(store.groups, other, pids[0], letter(1))
+        await store.groups.dead_discard(other, [key(pids[0], 1)])
+        await store.groups.dead_discard(group, [key(pids[0], 1), key(pids[1], 1), key(pids[1], 2)])
+        await store.groups.dead_redrive(group, [key(pids[0], 3)], plain(pids[0], 1))
+        assert await store.groups.dead_purge(group, pids, age=timedelta(hours=1), limit=100) == 0
+        assert await store.groups.dead_purge(group, pids, age=timedelta(0), limit=0) == 0
+        assert await store.groups.dead_purge(group, pids, age=timedelta(0), limit=3) == 3
+        assert await store.groups.dead_purge(group, [*pids, pids[0]], age=timedelta(0), limit=100) == 1
+        assert await store.groups.dead_purge(group, pids, age=timedelta(0), limit=100) == 0
+        for state in (DISCARDED, REDRIVEN):
+            assert await store.groups.dead_list(group, pids, state=state) == []
+        assert offsets(await store.groups.dead_list(group, pids)) == [0, 2, 4, 0, 3, 4]
+        assert offsets(await store.groups.dead_list(other, pids, state=DISCARDED)) == [1]
 
 
 async def test_a_redrive_appends_and_marks(backing: Backing) -> None:

@@ -303,6 +303,13 @@ class GroupStore(Protocol):
         """Discard dead letters in the state dead, and return how many there were."""
         ...
 
+    async def dead_purge(self, group_id: int, pids: Sequence[int], *, age: timedelta, limit: int) -> int:
+        """Delete redriven and discarded dead letters that died at least `age` ago, and return how many.
+
+        At most `limit` are deleted, those of each partition that died first. Dead letters in the state dead stay.
+        """
+        ...
+
     async def dead_redrive(
         self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
     ) -> tuple[Appended | Refused | None, list[bool]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
@@ -187,6 +188,15 @@ class MemoryGroups:
         for key in dead:
             self._mark(group_id, key, DeadLetterState.DISCARDED)
         return len(dead)
+
+    async def dead_purge(self, group_id: int, pids: Sequence[int], *, age: timedelta, limit: int) -> int:
+        await asyncio.sleep(0)
+        until = milliseconds(self._clock()) - age // timedelta(milliseconds=1)
+        finished = [letter for letter in self._of(group_id, pids) if letter.state is not DeadLetterState.DEAD]
+        old = sorted((letter for letter in finished if letter.at_ms <= until), key=lambda letter: letter.at_ms)
+        for letter in old[: max(0, limit)]:
+            del self._dead[group_id, letter.key]
+        return min(len(old), max(0, limit))
 
     async def dead_redrive(
         self, group_id: int, keys: Sequence[DeadLetterKey], append: Append

@@ -154,6 +154,10 @@ class PostgresGroups:
         pids, offsets, epochs = ([key[column] for key in ordered] for column in range(3))
         return int((await self._database.write(_SQL["dead_discard"], group_id, pids, offsets, epochs))[0][0])
 
+    async def dead_purge(self, group_id: int, pids: Sequence[int], *, age: timedelta, limit: int) -> int:
+        rows = await self._database.write(_SQL["dead_purge"], group_id, sorted(set(pids)), age, max(0, limit))
+        return int(rows[0][0])
+
     async def dead_redrive(
         self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
     ) -> tuple[Appended | Refused | None, list[bool]]:

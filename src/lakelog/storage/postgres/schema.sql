@@ -1313,6 +1313,8 @@ CREATE INDEX consumer_group_to_close ON lakelog.consumer_group USING btree (grou
 
 CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, pid, state, message_offset, epoch);
 
+CREATE INDEX dead_letter_finished ON lakelog.dead_letter USING btree (group_id, pid, at) WHERE (state > 0);
+
 CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, writer, number);
 
 CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);

@@ -100,3 +100,17 @@ where group_id = $1 and pid = $2 and message_offset = $3 order by epoch;
 
 -- dead_discard: discards dead letters, and returns how many were in the state dead
 select lakelog.dead_discard($1, $2, $3, $4);
+
+-- dead_purge: deletes finished dead letters that are old enough, up to a limit, and returns how many
+with old as materialized (
+    select o.row from unnest($2::bigint[]) as a (pid)
+    cross join lateral (
+        select x.ctid as row from lakelog.dead_letter x
+        where x.group_id = $1 and x.pid = a.pid and x.state > 0 and x.at <= clock_timestamp() - $3::interval
+        order by x.at limit $4
+    ) o
+    limit $4
+), deleted as (
+    delete from lakelog.dead_letter d using old where d.ctid = old.row and d.state > 0 returning 1
+)
+select count(*) from deleted;
