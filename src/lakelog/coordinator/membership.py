@@ -1,6 +1,6 @@
 """The members of one group, their assignments, and how partitions move between them.
 
-`step` decides operations that arrived together as one change, so many members that join at once cause one rebalance.
+`step` decides operations that arrived together as one change, so members that join together cause one rebalance.
 In a lease group a new assignment applies at once. In a cursor group a partition that moves is first removed from its
 member's assignment (revoked) and promised to the next member. The next member gets it when the first member has
 acknowledged that generation, left, or was evicted; other members are not affected. There is no I/O and no clock here:

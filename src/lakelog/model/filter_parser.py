@@ -142,7 +142,7 @@ class _Parser:
     def _choice(self, operand: Operand) -> In | Like:
         if self._took("like"):
             if self._next.kind != "text":
-                self._refuse("a 'text' in which % stands for any characters and _ for one")
+                self._refuse("a 'text' in which % matches any characters and _ matches one")
             return Like(operand, _unquote(self._take().text))
         if not self._took("in"):
             self._refuse(f"{', '.join(COMPARISONS)}, in, like, is null or is not null")

@@ -74,7 +74,7 @@ def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> Lak
                 return TooLarge(f"There are {len(headers)} headers; at most {limits.MAX_HEADERS} are allowed.")
             for name, header in headers.items():
                 if len(name.encode()) > limits.MAX_HEADER_BYTES or len(header.encode()) > limits.MAX_HEADER_BYTES:
-                    return TooLarge(f"A header is over {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
+                    return TooLarge(f"A header has more than {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
         for text in texts:
             if text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES:
                 return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")

@@ -30,6 +30,7 @@ class SealedSegment:
     first_at: Time
     """When the first message was appended."""
     last_at: Time
+    """When the last message was appended."""
     epoch: Natural
     """Epoch of the last message."""
 

@@ -7,7 +7,7 @@ _HEAD_BYTES = MAX_TRACEBACK_BYTES // 4
 
 
 def cut_traceback(text: str) -> str:
-    """Return the text as it is stored: valid UTF-8 without NULs, at most `MAX_TRACEBACK_BYTES` long.
+    """Return the text in its stored form: valid UTF-8 without NULs, at most `MAX_TRACEBACK_BYTES` long.
 
     A longer text loses lines from its middle: its last lines name the error and the innermost frames.
     """

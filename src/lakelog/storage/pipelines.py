@@ -1,6 +1,6 @@
 """Storage protocol of pipeline runs, which are in the catalog.
 
-One run per pipeline and topic is active at a time. That saves work, and nothing else depends on it. The contracts are
+One run per pipeline and topic is active at a time, which saves work; nothing else depends on it. The contracts are
 the docstrings of the methods; `tests/contract` checks every implementation.
 """
 

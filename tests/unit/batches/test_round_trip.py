@@ -1,4 +1,4 @@
-"""What goes into a batch comes out of it, by every way in and out."""
+"""A batch returns the messages that were put into it, by every way in and out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers may send, and what each refusal tells them."""
+"""The data that callers may send, and the message of each refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transport that fails as it is told, over a real engine in memory."""
+"""A transport that fails on request, over a real engine in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = CallRetryPolicy(limit_seconds=5.0, try_seconds=2.0, first_pause_seconds=
 class Fault(Enum):
     NONE = "it works"
     LOST_ANSWER = "written, but the answer is lost"
-    LOST_CALL = "not written, and nobody can know"
+    LOST_CALL = "not written, and the outcome is unknown"
     UNAVAILABLE = "certainly not written"
     OVERLOADED = "certainly not written, come back"
     REFUSED = "a definite refusal"

@@ -40,7 +40,7 @@ class Server:
     old: bool = False
     deaf: bool = False
     lose: int = 0
-    """So many calls are served, and their responses are lost."""
+    """Number of calls that are served and whose responses are lost."""
     targets: list[str] = field(default_factory=list)
 
     async def get(self, target: str, seconds: float) -> HttpResponse:

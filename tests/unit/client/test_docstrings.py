@@ -27,7 +27,7 @@ MADE_BY_LAKELOG = [
 """Callers do not call their constructors."""
 _NAMED = re.compile(r"^ +(\w+): \S", re.MULTILINE)
 _PARTS_OF_OTHERS = {"with_traceback", "add_note", "reset_after_fork", "finish_at_exit", "finish"}
-"""Of Python's exceptions; and what a client calls on its own producers."""
+"""Attributes of Python's exceptions, and methods that a client calls on its own producers."""
 
 
 def methods() -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the client's objects look like in a terminal or a log: short, and never a secret."""
+"""The repr of the client's objects in a terminal or a log is short and never shows a secret."""
 
 from __future__ import annotations
 

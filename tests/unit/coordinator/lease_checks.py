@@ -1,4 +1,4 @@
-"""What holds of a state after every step: it is what the reference says, keeps the promises, and its indexes fit."""
+"""Checks of a state after every step: it equals the reference, keeps the promises, and its indexes are correct."""
 
 from __future__ import annotations
 

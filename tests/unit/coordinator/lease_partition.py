@@ -33,7 +33,7 @@ RETRY = 1000
 
 
 class Partition:
-    """Its clock stands still unless a test moves `now`."""
+    """Its clock does not move unless a test changes `now`."""
 
     def __init__(self, keys: str, *, start: int = 0, **config: Any) -> None:
         self.config = LeasingConfig(**{"order": Order.KEY, "retries": Fixed(max=1, seconds=RETRY / 1000), **config})
@@ -89,7 +89,7 @@ class Partition:
         return reply
 
     def offsets(self, count: int = 100, owner: str = "ann", **more: Any) -> list[int]:
-        """What is granted; none if there is nothing."""
+        """Return the granted lease; none if nothing is available."""
         reply = self.do(AcquireMessages(**{"owner": owner, "max_messages": count, "lease_ms": LEASE, **more}))
         return list(reply.offsets) if isinstance(reply, Granted) else []
 
@@ -106,7 +106,7 @@ class Partition:
         assert self.do(nacks(token, *offsets, owner=owner, kind=ReturnKind.RELEASE)) == Accepted()
 
     def lose(self) -> None:
-        """All leases come to their end, and somebody looks."""
+        """Let all leases expire, and run a step."""
         self.now = max(lease.until_ms for lease in self.state.leases.values())
         self.step()
 

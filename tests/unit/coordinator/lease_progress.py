@@ -1,4 +1,4 @@
-"""What `lease_reference` is about: one object for each message and each lease, and the changes that all verbs share."""
+"""The model of `lease_reference`: one object per message and per lease, and the changes that all verbs share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Entry:
     deliveries: int = 0
     failures: int = 0
     token: int = 0
-    """Of its last lease."""
+    """Owner of its last lease."""
 
     def is_over(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
@@ -76,7 +76,7 @@ class Progress:
     closed: list[Hold] = field(default_factory=list)
     """In order of their ends."""
     memory: Callable[[int], Memory] = lambda token: Memory.DETAIL
-    """What is known of a closed lease."""
+    """A closed lease."""
     dead_messages: list[tuple[int, int, int, int]] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     lower: list[int] = field(default_factory=list)

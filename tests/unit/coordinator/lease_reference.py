@@ -28,9 +28,9 @@ from tests.unit.coordinator.lease_progress import Entry, Hold, Memory, Progress,
 
 
 class Reference(Progress):
-    """What each operation has to do."""
+    """The expected effect of each operation."""
 
-    # What owners say --------------------------------------------------------------------------------------------------
+    # Answers ----------------------------------------------------------------------------------------------------------
 
     def answer(
         self,
@@ -282,7 +282,7 @@ class Reference(Progress):
     def take(
         self, operation: AcquireMessages, context: StepContext, got: Granted | None, lapsed: set[int]
     ) -> list[int]:
-        """What has to be granted; nothing if it is empty. `lapsed`: what expired before it was its turn."""
+        """The messages that must be granted, if any. `lapsed` has those that expired before their turn."""
         self.check_generation(operation.generation)
         self.fence(operation.generation)
         config, held = context.config, self.held_by(operation.owner)

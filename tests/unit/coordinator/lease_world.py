@@ -211,7 +211,7 @@ class World:
             assert [got.deliveries.get(each.offset, 1) for each in entries] == [each.deliveries for each in entries]
             assert [got.failures.get(each.offset, 0) for each in entries] == [each.failures for each in entries]
 
-    # What happens -----------------------------------------------------------------------------------------------------
+    # Random events ----------------------------------------------------------------------------------------------------
 
     def _pass_time(self) -> None:
         rng = self.random
@@ -233,7 +233,7 @@ class World:
             self.reference.publish(key, rng.random() < self.filtered, expires)
 
     def _config_now(self) -> LeasingConfig:
-        """As it is, or paused for a moment."""
+        """Return the config, sometimes with a pause."""
         plain = self.config
         paused = self.random.random() < 0.03
         return LeasingConfig(
@@ -296,7 +296,7 @@ class World:
         return self._answer()
 
     def _repeat(self) -> Operation | None:
-        """What was said about a lease that has ended, and that no step has closed yet."""
+        """Return the answers about a lease that has ended and that no step has closed yet."""
         ended = [hold for hold in self.reference.holds if hold.until <= self.now and hold.said]
         return self._repeat_of(self.random.choice(ended)) if ended else None
 
@@ -335,7 +335,7 @@ class World:
         if kind == "settle":
             discard, through = rng.random() < 0.2, rng.random() < 0.2
             return FinishMessages(**about, ranges=ranges, discard=discard, through=through)
-        # What can no longer be read is mostly given back by servers, who do not count it.
+        # Servers usually release unreadable messages, which does not count as a failure.
         uncounted = 30 if min(lease.open) < self.log_start else 3
         how = rng.choices((ReturnKind.NACK, ReturnKind.RELEASE, ReturnKind.FATAL_NACK), (6, uncounted, 1))[0]
         return ReturnMessages(**about, ranges=ranges, kind=how, delay_ms=rng.choice((None, None, 0, 300)), reason="so")

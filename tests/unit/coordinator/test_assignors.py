@@ -206,7 +206,7 @@ def test_900_partitions_and_64_members_take_less_than_10_ms(assignor: Assignor, 
         policy(members, counts, before)
         return time.thread_time() - start
 
-    # Of this thread, and the best of several: what others do on the machine is not to be measured.
+    # CPU time of this thread, the best of several: other work on the machine must not count.
     assert min(took({}) for _ in range(20)) < 0.010
     assert min(took(present) for _ in range(20)) < 0.010
 

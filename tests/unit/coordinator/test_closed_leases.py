@@ -90,7 +90,7 @@ class Rush:
         self.ended[token] = (first, outcomes)
 
     def repeats(self, token: int) -> object:
-        """What is said to the owner that repeats its answer about the first message."""
+        """Return the reply to an owner that repeats its answer about the first message."""
         first, outcomes = self.ended[token]
         about = {"owner": "a-worker-17", "token": token, "ranges": [(first, first + 1)]}
         if outcomes[0] in RETURNS:

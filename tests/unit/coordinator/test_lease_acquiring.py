@@ -201,7 +201,7 @@ def test_a_message_that_expires_while_it_waits_is_not_retried_and_frees_its_key(
     partition.nack(partition.take(1).token, 0)
     assert partition.offsets() == []
     partition.now += RETRY
-    assert partition.offsets() == [1], "in the same call: nobody waits for nothing"
+    assert partition.offsets() == [1], "in the same call, without an extra wait"
     assert partition.state.counts == FinishedCounts(expired=1)
 
 

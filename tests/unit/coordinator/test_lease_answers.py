@@ -1,4 +1,4 @@
-"""What owners say: accepted once, repeated with the same answer, refused without a trace (S9, S10, S15)."""
+"""Answers are accepted once, repeated with the same reply, and refused without a change (S9, S10, S15)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_release_counts_no_failure_and_is_due_at_once() -> None:
 
 
 def test_a_release_takes_later_messages_of_the_key_along_s15() -> None:
-    """Else the later one could be acked while the earlier one is with somebody else."""
+    """Otherwise the later one could be acked while another owner holds the earlier one."""
     partition = Partition("aab")
     got = partition.take()
     partition.release(got.token, 0)

@@ -26,7 +26,7 @@ def test_what_a_lost_owner_held_is_suspect_and_handed_out_one_by_one() -> None:
     assert partition.state.next_due_ms() == NOW + LEASE, "due at once"
     first = partition.take(100, owner="bob")
     assert (list(first.offsets), first.suspect, first.deliveries, first.failures) == ([0], True, {0: 2}, {})
-    assert partition.offsets(owner="bob") == [], "a plain owner gets nothing else meanwhile"
+    assert partition.offsets(owner="bob") == [], "a plain owner gets nothing else until then"
     assert partition.offsets(owner="cyd") == [1]
 
 
@@ -53,7 +53,7 @@ def test_L5_a_suspect_that_nobody_could_take_alone_goes_with_others_and_nothing_
     assert partition.last is not None and partition.last.not_before_ms == NOW + LEASE + ALONE_WITHIN_MS
     partition.lose()
     partition.take(1, owner="eve")
-    assert partition.state.counts == FinishedCounts(), "nobody was alone with it"
+    assert partition.state.counts == FinishedCounts(), "no owner was alone with it"
 
 
 def test_an_isolating_owner_gets_suspects_besides_others_each_in_a_lease_of_its_own() -> None:
@@ -97,7 +97,7 @@ def test_a_suspect_in_a_plain_owners_hands_is_alone_at_once() -> None:
     partition = Partition("ab", retries=Fixed(max=1, seconds=2))
     partition.take(1)
     partition.lose()
-    assert partition.state.failures(0) == 0, "nobody knows what else its owner had in hand"
+    assert partition.state.failures(0) == 0, "it is unknown what else its owner held"
     partition.take(1)
     partition.lose()
     assert partition.state.failures(0) == 1

@@ -39,7 +39,7 @@ LAST = base64.b64decode(
 
 
 def continued(partition: Partition) -> None:
-    """What is open goes on, and what was closed is recognised."""
+    """Open leases continue, and closed leases are recognised."""
     bob, cyd, dan = ((2 << 28) + number for number in (2, 3, 4))
     assert partition.do(acks(cyd, 11, 12, 13, owner="cyd")) == Accepted()
     assert partition.do(acks(bob, 4, 7, 10, owner="bob")) == Accepted()

@@ -108,13 +108,13 @@ def test_what_retention_takes_is_counted_as_cut_and_the_rest_goes_on_s23() -> No
     partition.log_start = 5
     assert partition.offsets(1, owner="bob") == [5]
     assert partition.state.counts == FinishedCounts(cut=4), "1 was skipped, 2 waited, 3 and 4 were not considered"
-    assert partition.state.committed == 0, "0 is still in hand"
+    assert partition.state.committed == 0, "0 is still leased"
     partition.ack(first.token, 0)
     assert partition.state.committed == 5
 
 
 def test_what_comes_back_below_the_log_start_is_cut_at_once() -> None:
-    """Nobody can read it any more: it must not be handed out again, not even in the same step."""
+    """It is no longer readable and must not be delivered again, not even in the same step."""
     partition = Partition("abc")
     got = partition.take(2)
     partition.log_start = 2
@@ -127,7 +127,7 @@ def test_what_comes_back_below_the_log_start_is_cut_at_once() -> None:
 
 
 def test_what_goes_back_below_the_log_start_takes_none_of_its_key_along_s8() -> None:
-    """Nobody gets it again, so nothing has to wait for it; the owner works on the later ones."""
+    """It is not delivered again, so nothing has to wait for it; the owner works on the later ones."""
     partition = Partition("abaaa")
     got = partition.take()
     partition.log_start = 3

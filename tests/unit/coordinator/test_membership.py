@@ -30,7 +30,7 @@ CURSOR, LEASE = AssignmentRules(kind=GroupKind.CURSOR), AssignmentRules(kind=Gro
 both_kinds = pytest.mark.parametrize("rules", [CURSOR, LEASE], ids=lambda rules: rules.kind)
 SESSION = 30_000
 OVER = SESSION + 1_001
-"""So long after it was last seen a member is evicted: its session, and the slack for what is on its way."""
+"""Time after the last heartbeat at which a member is evicted: its session plus the slack."""
 
 
 def join(*members: str, topics: tuple[str, ...] = ("orders",)) -> list[Operation]:
@@ -285,7 +285,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.seen: dict[str, int] = {}
         self.owners: dict[tuple[int, str, int], str] = {}
         self.working: dict[str, set[tuple[str, int]]] = {}
-        """What each member works on, until it hears otherwise."""
+        """The partitions that each member works on until it learns of a new assignment."""
         self.heard: dict[str, int] = {}
 
     def run_step(self, *operations: Operation) -> None:
@@ -297,7 +297,7 @@ class AnyHistory(RuleBasedStateMachine):
         same = before.members.keys() & self.state.members.keys()
         self.changes += sum(before.members[m].topics != self.state.members[m].topics for m in same)
         for gone in before.members.keys() - self.state.members.keys():
-            # Its session is over, and it knows that itself; what it does later is fenced by its generation.
+            # Its session expired, and it knows that; its later calls are fenced by its generation.
             self.working.pop(gone, None)
             self.heard.pop(gone, None)
             self.seen.pop(gone, None)

@@ -18,7 +18,7 @@ from lakelog.storage.store import Append, Appended, Payload, Refused, Reservatio
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +55,7 @@ class WatchedStore(MemoryStore):
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
         pids = {append.pid for append in appends}
-        assert len(pids) == len(appends), "a partition stands twice in one commit"
+        assert len(pids) == len(appends), "a partition occurs twice in one commit"
         assert not pids & self._in_flight, "a partition is in two commits at once"
         self.appends.append(list(appends))
         self._in_flight |= pids

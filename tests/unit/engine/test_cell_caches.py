@@ -30,7 +30,7 @@ _PARTS = {
 
 
 class Standby:
-    """What a standby has received of a store. `promote` puts it in the store's place: the rest is lost."""
+    """The data that a standby has received of a store. `promote` replaces the store with it: the rest is lost."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._parts = [

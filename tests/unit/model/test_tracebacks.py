@@ -1,4 +1,4 @@
-"""What is stored of a traceback: everything, or its beginning and its end."""
+"""A traceback is stored whole, or with its beginning and its end."""
 
 from __future__ import annotations
 

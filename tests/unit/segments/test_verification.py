@@ -48,7 +48,7 @@ def test_any_truncation_s20(length: int) -> None:
 
 
 def test_a_file_that_took_anothers_place_s20() -> None:
-    """Of the same range and partition, and with hashes that are right for the other."""
+    """The other file has the same range and partition, and its own correct hashes."""
     other, about = sealed([BATCH.set_column(5, BATCH.schema.field(5), BATCH.column(5).take(list(range(59, -1, -1))))])
     verify(_store(one=other), about.segment("one.parquet"))
     with pytest.raises(SegmentDamaged):

@@ -60,7 +60,7 @@ class World:
     ) -> Reply:
         """One call. `token=None` sends none; several pieces of body come without a length; `gone` hangs up.
 
-        What the app sends is in `sent` as soon as it is sent.
+        `sent` has everything that the app has sent so far.
         """
         given = {name.lower(): value for name, value in (headers or {}).items()}
         if json is not None:
@@ -163,6 +163,6 @@ async def working(*, memory_bytes: int = 256 << 20) -> AsyncIterator[World]:
 
 
 def waits(made: World) -> bool:
-    """Whether somebody waits for messages to lease."""
+    """Return whether a consumer waits for messages to lease."""
     dispatchers = made.engine.leases._dispatchers.values()
     return any(not waiting.is_last for each in dispatchers for waiting in each._waiting)

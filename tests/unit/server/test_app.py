@@ -1,4 +1,4 @@
-"""What holds for all calls: paths, problems, ids, logs, metrics, traces, the way out."""
+"""Rules for all calls: paths, problems, ids, logs, metrics, traces, shutdown."""
 
 from __future__ import annotations
 

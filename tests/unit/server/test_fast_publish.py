@@ -173,7 +173,7 @@ async def _same_token(source: World, to: World, secret: str) -> None:
 
 
 async def ask(made: World, *pieces: bytes) -> tuple[bytes, bool]:
-    """What is answered on a connection of its own, and whether that is closed."""
+    """Return the response on a separate connection, and whether that connection is closed."""
     wire = Wire(made.app)
     said, closed = await wire.answers(*pieces), wire.closed
     wire.hang_up()

@@ -1,4 +1,4 @@
-"""Soft homes: the same home for everybody, calls passed on whole, and served here when that fails."""
+"""Group routing: all servers choose the same home, forward whole calls, and serve them when that fails."""
 
 from __future__ import annotations
 

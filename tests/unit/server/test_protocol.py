@@ -1,4 +1,4 @@
-"""What a connection writes: an answer in one piece."""
+"""A connection writes a response in one piece."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.server.wires import Wire
 
 
 async def _written(data: bytes) -> list[bytes]:
-    """What is written for these bytes until the answer is complete, write by write."""
+    """Return what is written for these bytes until the response is complete, write by write."""
     async with world(authenticate=False) as made:
         wire = Wire(made.app)
         await wire.answers(data)

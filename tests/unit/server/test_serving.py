@@ -1,4 +1,4 @@
-"""What a server logs when it starts, and what a connection answers when a request cannot be read."""
+"""The log of a server at its start, and the response to a request that cannot be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _app(scope: object, receive: object, send: object) -> None:
 
 
 async def _told(data: bytes) -> tuple[bytes, bool]:
-    """What is written for these bytes, and whether the connection is closed."""
+    """Return what is written for these bytes, and whether the connection is closed."""
     config = uvicorn.Config(_app, http=Protocol, lifespan="off", log_config=None)
     config.load()
     protocol, transport = Protocol(config, ServerState(), {}), Mock()

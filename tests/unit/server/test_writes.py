@@ -1,4 +1,4 @@
-"""Staged writes over HTTP: what a caller may send, and what it is told."""
+"""Staged writes over HTTP: the requests that a caller may send, and the responses."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Wire:
     def hang_up(self) -> None:
         self.protocol.connection_lost(None)
 
-    # What a transport does.
+    # The methods of a transport.
 
     def write(self, data: bytes) -> None:
         assert not self.closed

@@ -131,7 +131,7 @@ def _extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> Non
     lease = state.leases[event.token]
     lease.reissued = lease.reissued or event.reissued
     if event.until != lease.until_ms:
-        # Pushed once per end time: `over` returns a lease as often as it is in the heap.
+        # Pushed once per end time: `over` returns a lease once per heap entry.
         lease.until_ms = event.until
         heapq.heappush(state._until, (event.until, event.token))
     if event.alone:

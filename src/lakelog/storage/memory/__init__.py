@@ -1,7 +1,7 @@
-"""The storage seams in memory: the twins that tests and `memory://` use.
+"""The storage protocols in memory, for tests and `memory://`.
 
-Each verb yields to the event loop once, at its start, and then works without awaiting: it is atomic, and callers still
-interleave. One event loop, nothing on disk: whoever shares the object shares the data. Not for several threads.
+Each method yields to the event loop once, at its start, and then runs without awaiting, so it is atomic and callers
+still interleave. Nothing is on disk: users of the same object share the data. For one event loop, not for threads.
 """
 
 from lakelog.storage.memory.catalog import MemoryCatalog

@@ -226,7 +226,7 @@ class Database:
             if not self._is_open:
                 raise
             self._outages.not_connected(error)
-            # After the start, a refusal is an outage, too: the server recovers as soon as it is fixed.
+            # After the start, a refusal is an outage, too: the server recovers when the cause is fixed.
             raise Unavailable(error.detail, **{"unreachable": "database", **error.subject}) from error
         self._outages.connected()
         return connection

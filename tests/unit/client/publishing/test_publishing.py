@@ -1,4 +1,4 @@
-"""Lanes and pieces under every kind of failure: once each, in order, and honest about what nobody can know."""
+"""Lanes and pieces under every kind of failure: once each, in order, with unknown outcomes reported."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_giving_up_says_what_is_known() -> None:
         transport.faults.clear()
         first = transport.numbers[0]
         await topic.publish("b")
-        # Where the lane's count stands is unknown: it is not used again.
+        # The session's next sequence is unknown, so the session is not used again.
         assert first is not None
         assert transport.numbers[-1] is not None
         assert transport.numbers[-1][0] != first[0]
@@ -240,5 +240,5 @@ async def test_a_producer_that_gives_up_says_so_and_goes_on() -> None:
         transport.faults.clear()
         await producer.send("published")
         await producer.close()
-        # Nobody could know, but it was written; the next batch must not be taken for a repeat of it.
+        # The outcome was unknown, but it was written; the next batch must not be taken for a repeat of it.
         assert [message.value async for message in topic.read()] == ["given up", "published"]

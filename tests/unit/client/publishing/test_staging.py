@@ -81,7 +81,7 @@ def test_rows_without_a_key_are_spread_and_a_named_partition_comes_first() -> No
     assert Counter(part.partition for share in shares for part in share).keys() == {0, 1, 2, 3}
     named = rows(0, 4, partition=pa.array([3, None, 9, 3], pa.int64()))
     found = messages(cut(StagingEncoder(topic(4)), [named]))
-    assert [message.value for message in found[9]] == [b"2"]  # That there is none is for the server to say.
+    assert [message.value for message in found[9]] == [b"2"]  # The server refuses a partition that does not exist.
     assert [message.value for message in found[3]][:1] == [b"0"]
     assert b"1" in [message.value for message in found[partition_of(b"k1", 4)]]
 

@@ -1,4 +1,4 @@
-"""What the client logs while calls fail and are retried: one warning, one line at the end."""
+"""The log of the client while calls fail and are retried: one warning, one line at the end."""
 
 from __future__ import annotations
 

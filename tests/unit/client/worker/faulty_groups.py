@@ -1,4 +1,4 @@
-"""Verbs of groups that fail as they are told, over a real engine in memory."""
+"""Verbs of groups that fail on request, over a real engine in memory."""
 
 from __future__ import annotations
 

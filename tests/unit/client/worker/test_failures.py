@@ -1,4 +1,4 @@
-"""What a worker's log says about failed attempts, as a person reads it."""
+"""The log of a worker about failed attempts, as a person reads it."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ async def test_a_value_that_cannot_be_decoded_is_logged_with_its_type_and_first_
 async def test_a_failure_whose_answer_is_refused_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
     async with topic() as (log, orders, groups):
         await orders.publish("one")
-        groups.answer_faults.append(LeaseLost("The lease is over."))
+        groups.answer_faults.append(LeaseLost("The lease expired."))
 
         @orders.subscribe(group="billing", start_from="earliest")
         async def bill(value: object) -> None:
@@ -329,7 +329,7 @@ async def test_a_failure_whose_answer_is_refused_is_logged_too(caplog: pytest.Lo
 
         first, second = (await run(log, caplog, 2))[:2]
     assert first == "orders/billing message 0:0 (text/plain): attempt 1 failed: ValueError: no account"
-    assert second == "orders/billing message 0:0 (text/plain): the server refused the answer nack: The lease is over."
+    assert second == "orders/billing message 0:0 (text/plain): the server refused the answer nack: The lease expired."
 
 
 async def test_keys_and_reasons_cannot_steer_the_terminal(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,7 @@ async def test_an_alarm_rings_at_the_earliest_time_and_once() -> None:
 
 @pytest.mark.parametrize("given", [0.3, 5.0], ids=["ack_timeout", "extend"])
 async def test_handlers_time_out_within_100_ms_of_their_deadlines(given: float) -> None:
-    """Of many that begin at different times, each at its own; a deadline that `extend` brings forward counts."""
+    """Many handlers that begin at different times end at their own deadlines, also at one that `extend` moved."""
     async with topic(0) as (log, found, _):
         late: list[float] = []
 

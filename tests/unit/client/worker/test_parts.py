@@ -141,7 +141,7 @@ def test_what_the_keeper_is_told() -> None:
 
 
 async def test_a_keeper_process_gets_its_secrets_by_its_pipe_alone() -> None:
-    """Nothing of them stands in its arguments or its environment; it is gone when it is closed."""
+    """Its arguments and its environment hold no secret, and it ends when it is closed."""
     keeper = ProcessLeaseKeeper({"url": "http://127.0.0.1:1", "token": "secret-token", "project": "p"})
     keeper.begin()
     await keeper.ready()

@@ -22,7 +22,7 @@ from tests.unit.client.worker.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST
 
 @asynccontextmanager
 async def topic(count: int, partitions: int = 1) -> AsyncIterator[tuple[Any, Any, FaultyGroups]]:
-    """A client, a topic with so many messages, and the verbs to spoil."""
+    """A client, a topic with `count` messages, and the verbs that fail."""
     log, groups = faulty_client()
     async with log:
         found = log.topic("work")
@@ -157,7 +157,7 @@ async def test_a_forgotten_member_joins_again() -> None:
 
 
 async def test_leases_that_come_too_late_for_a_stopping_worker_are_given_back() -> None:
-    """S11: nobody waits for the end of a lease that its owner never saw."""
+    """S11: no consumer waits for the end of a lease that its owner never saw."""
     async with topic(3) as (log, found, groups):
         groups.consume_faults.append(HANGS)
         found.subscribe(print, group="g", concurrency=3, start_from="earliest")
@@ -177,7 +177,7 @@ async def test_leases_that_come_too_late_for_a_stopping_worker_are_given_back() 
 
 
 async def test_a_suspect_runs_alone_in_the_process() -> None:
-    """S12: no other handler of any subscription runs beside it, and the server is told before it begins."""
+    """S12: no other handler of any subscription runs beside it, and the server is informed before it begins."""
     async with topic(1) as (log, found, groups):
         begin = GroupWish(start=Earliest())
         wish = ConsumeWish(topic="work", group="g", owner="dead", request_id="r", lease_ms=150, wish=begin)

@@ -1,4 +1,4 @@
-"""What happens in groups becomes at most one log line per group and second."""
+"""Events in groups become at most one log line per group and second."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ async def test_a_seek_that_broke_off_is_finished_before_the_next_one() -> None:
     world.journals.fails[1] = Unavailable("down")
     with pytest.raises(Unavailable):
         await world.groups.seek(scope, "billing", "orders", Latest())
-    # Decided: whoever looks sees it, though no journal of partition 1 has it.
+    # Decided: every reader sees it, though no journal of partition 1 has it.
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 4, 1), GroupPosition(1, 2, 1)]
     world.journals.fails.clear()
     world.journals.ran.clear()

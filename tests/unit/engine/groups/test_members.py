@@ -111,7 +111,7 @@ class ToldChanges(Changes):
 
 
 class Server:
-    """What an engine has for members; two over one store are two servers."""
+    """The parts of an engine for members; two over one store are two servers."""
 
     def __init__(self, catalog: MemoryCatalog, store: Store, scope: Scope) -> None:
         self.scope = scope
@@ -154,7 +154,7 @@ class Server:
         await eventually_async(lambda: group_members._news.is_set())
 
     async def flush(self) -> None:
-        """What was seen here is written now."""
+        """Write the heartbeats that this server received."""
         await self.members._heartbeats[0].flush()
 
 
@@ -404,7 +404,7 @@ async def test_an_answer_that_was_lost_is_looked_up() -> None:
         store.groups.lose_answer = True
         assert await server.join("A") == {"orders": [0, 1, 2, 3, 4, 5]}
         assert store.groups.calls["write"] == 1
-        assert server.told, "others are told of what was written after all"
+        assert server.told, "other servers are notified of the late write"
 
 
 async def test_a_store_out_of_reach_is_an_error_and_not_a_loop() -> None:
@@ -440,7 +440,7 @@ async def test_who_falls_silent_is_evicted_and_may_come_back() -> None:
         assert (await two.heartbeat("B"))[0] == 2
         await two.flush()
         clock_of(store).pass_by(seconds=10)
-        assert await one.names() == ["A", "B"], "the session is over, but that A was seen may be on its way"
+        assert await one.names() == ["A", "B"], "the session expired, but a heartbeat of A may still arrive"
         clock_of(store).pass_by(seconds=2)
         assert await two.names() == ["B"]
         assert (await two.heartbeat("B"))[1] == {"orders": [0, 1, 2, 3, 4, 5]}
@@ -508,7 +508,7 @@ async def test_s18_heartbeats_lost_in_a_crash_evict_nobody_at_once() -> None:
         await server.flush()
         clock_of(store).pass_by(seconds=32)
         await server.heartbeat("B")
-        assert await server.names() == ["B"], "their sessions began anew"
+        assert await server.names() == ["B"], "their sessions started again"
 
 
 async def test_s18_nobody_is_evicted_just_after_the_store_was_out_of_reach() -> None:

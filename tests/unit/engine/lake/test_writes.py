@@ -1,4 +1,4 @@
-"""Writes: staged by anybody, decided once, promoted cell by cell, finished by whoever comes next (S20)."""
+"""Writes: staged by any process, decided once, promoted cell by cell, finished by the next process (S20)."""
 
 from __future__ import annotations
 

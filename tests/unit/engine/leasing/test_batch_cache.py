@@ -1,4 +1,4 @@
-"""What is kept of the log in memory, and what goes when there is too much of it."""
+"""The batches that are kept in memory, and those that are dropped when there are too many."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 
 async def filled(store: MemoryStore, batch_cache: BatchCache, *, before: int, behind: int) -> None:
-    """Messages, each a batch, that nobody has read; and behind them those that a group at the end was told of."""
+    """Unread messages, each a batch, followed by those that a group at the end was notified of."""
     await store.heads_create([PID], 0)
     await append(store, before)
     await batch_cache.fill(TOPIC, {0: before})

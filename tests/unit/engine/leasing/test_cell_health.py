@@ -144,7 +144,7 @@ async def test_messages_of_other_cells_are_handed_out(down: int) -> None:
 
 @pytest.mark.parametrize("down", [0, 1])
 async def test_who_waits_hears_of_other_cells(down: int) -> None:
-    """The silent one has messages, and nobody is refused because of it."""
+    """The unresponsive cell has messages, and no call is refused because of it."""
     async with scene() as it:
         assert not await it.consume("0", 0.0)
         await it.publish(down)

@@ -1,4 +1,4 @@
-"""What retention takes while it is handed out: the owner hears of the rest, and the rest stays its own."""
+"""Retention cuts messages while they are delivered: the owner gets the rest and keeps it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_thei
 
 
 async def test_S16_the_committed_offset_that_is_told_does_not_fall_when_what_was_cut_is_handed_out() -> None:
-    """The server that decides did not hear of the cut, the one that is asked for the lag did."""
+    """The server that decides does not know of the cut; the server that reports the lag does."""
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as one, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")

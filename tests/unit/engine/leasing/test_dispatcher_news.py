@@ -1,4 +1,4 @@
-"""What a desk notices by itself, when nobody announced it: each group's desk, not only the first one that looks."""
+"""The dispatcher of each group detects news without an announcement, not only the first one that reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def consume(engine: Engine, scope: Scope, group: str, seconds: float, max_
 
 
 async def append_unannounced(store: MemoryStore, pid: int) -> None:
-    """As by a server that never heard of its commit, and so told nobody."""
+    """Append like a server that lost the reply to its commit, and so notified no one."""
     await store.append([Append(pid=pid, epoch=0, payloads=[packed("one")])])
 
 
@@ -82,7 +82,7 @@ async def test_L1_what_a_reader_with_a_position_has_seen_is_news_to_those_who_le
 
 
 async def test_a_pause_reaches_those_who_wait_already() -> None:
-    """Nothing is handed out once the pause was answered, whoever asked before it."""
+    """Nothing is delivered after the reply to the pause, not even to a consumer that asked before it."""
     store, catalog = MemoryStore(), MemoryCatalog()
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
@@ -98,7 +98,7 @@ async def test_a_pause_reaches_those_who_wait_already() -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> None:
-    """It looked for the group before the pause, and stands in line after it."""
+    """It found the group before the pause, and waits after it."""
     store, catalog = MemoryStore(), MemoryCatalog()
     async with started(catalog, store) as engine, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")

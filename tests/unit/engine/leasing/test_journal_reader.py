@@ -23,7 +23,7 @@ ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=3, w
 
 
 async def worked(engine: Engine, scope: Scope) -> None:
-    """Some messages; one of each lease is acked, one given back, one still in hand."""
+    """Some messages; one of each lease is acked, one returned, one still leased."""
     await publish(engine, scope, "orders", *map(text, "abc"))
     (lease,) = (await engine.leases.consume(scope, ASK)).leases
     said = {Verb.ACK: lease.offsets[0], Verb.NACK: lease.offsets[1]}

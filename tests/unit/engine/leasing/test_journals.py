@@ -25,11 +25,11 @@ from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
 from tests.kit.waiting import eventually_async
 
 PASSES: ContextVar[bool] = ContextVar("PASSES", default=False)
-"""Of a call, and what is done for it: whether it is not held up."""
+"""Return whether a call and its work finish without delay."""
 
 
 class Journal:
-    """Stands between an engine and the journals of a store: loses answers, holds commits up, counts them."""
+    """A proxy between an engine and the journals of a store: loses replies, delays commits, counts them."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._commit = store.groups.journals_commit
@@ -38,7 +38,7 @@ class Journal:
         self.lose_after: list[bool] = []
         """For the next commits: whether it is written before its answer is lost."""
         self.unread = 0
-        """So many reads fail once an answer was lost."""
+        """Number of reads that fail once a reply was lost."""
         self.when_lost: Callable[[], None] = lambda: None
         self.lost = asyncio.Event()
         self.hold_reads = False
@@ -145,7 +145,7 @@ async def test_a_commit_of_unknown_outcome_is_decided_again(written: bool) -> No
 
 
 async def test_S12_a_call_is_not_answered_without_a_lease_that_may_have_been_granted() -> None:
-    """Else nobody would know of that lease, while its delivery counts."""
+    """Otherwise no owner would know of the lease, while its delivery counts."""
     async with two_engines(cells=2) as both:
         await both.publish(20)
         both.journal.lose_after, both.journal.unread = [True], 1
@@ -171,7 +171,7 @@ async def test_S12_a_lease_that_ended_before_it_was_found_is_not_granted_again_t
 
 
 async def test_an_answer_that_may_have_been_written_is_not_called_unwritten() -> None:
-    """Whoever hears `Unavailable` may say something else instead."""
+    """A caller that gets `Unavailable` may send another answer instead."""
     async with two_engines() as both:
         await both.publish(1)
         (lease,) = await both.consume(both.one)
@@ -396,7 +396,7 @@ async def test_a_database_clock_that_was_set_back_is_noticed() -> None:
 
 
 async def test_a_server_that_takes_over_knows_when_the_leases_of_another_are_over() -> None:
-    """L5, also where nobody waits: it only read the journal, and wrote nothing yet."""
+    """L5, even if no consumer waits: it only read the journal, and wrote nothing yet."""
     async with two_engines() as both:
         await both.publish(1)
         (lease,) = await both.consume(both.one, lease_ms=300)

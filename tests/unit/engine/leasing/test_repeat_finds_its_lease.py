@@ -152,7 +152,7 @@ async def test_a_repeat_finds_its_lease_at_a_server_that_knows_nothing_of_many_p
 
 
 async def test_a_call_that_waits_gets_the_lease_that_its_server_hears_of_later() -> None:
-    """It is not marked, and stands in line before the server reads what another one wrote."""
+    """It is not marked, and waits before the server reads what another server wrote."""
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as one, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")

@@ -62,7 +62,7 @@ async def test_S8_a_call_that_fails_does_not_give_back_what_its_repeat_was_told(
 async def test_S8_a_call_that_fails_does_not_give_back_what_another_server_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other server decided by what it knew, was refused, and found the lease when it decided anew."""
+    """The other server decided by what it knew, was refused, and found the lease when it decided again."""
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as one, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")

@@ -22,7 +22,7 @@ WISH = GroupWish(start=Earliest(), retries=Fixed(max=0, seconds=0.0))
 
 
 async def begin(partitions: int = 3, each: int = 1) -> tuple[Engine, Scope]:
-    """So many messages in each partition."""
+    """Publish `count` messages to each partition."""
     engine = Engine(MemoryCatalog(), {0: MemoryStore()})
     await engine.start()
     scope = await engine.catalog.scope_create("default", "default")
@@ -62,7 +62,7 @@ async def test_what_a_lost_owner_held_comes_before_the_turns_of_other_partitions
     """L5: with a backlog everywhere, a partition's turn may come late."""
     engine, scope = await begin(partitions=12, each=20)
     (lost,) = await consume(engine, scope, "lost", 100, max_messages=1)
-    await eventually_async(lambda: time.time() * 1000 > lost.expires_ms + 20, what="the lease is over")
+    await eventually_async(lambda: time.time() * 1000 > lost.expires_ms + 20, what="the lease expired")
     found = [lease for number in range(3) for lease in await consume(engine, scope, f"n{number}", 60_000, 1)]
     suspects = [lease.suspect for lease in found]
     assert True in suspects[:2], suspects
@@ -70,7 +70,7 @@ async def test_what_a_lost_owner_held_comes_before_the_turns_of_other_partitions
 
 
 async def test_L5_an_owner_that_always_has_something_gets_what_a_lost_one_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else is there, and it never has empty hands: it would wait for ever."""
+    """There is no other consumer, and it always holds a message: it would wait forever."""
     monkeypatch.setattr(taking, "ALONE_WITHIN_MS", 200)
     engine, scope = await begin(partitions=2)
     (held,) = await consume(engine, scope, "busy", 60_000, max_messages=1)
@@ -83,7 +83,7 @@ async def test_L5_an_owner_that_always_has_something_gets_what_a_lost_one_had(mo
 
 @pytest.mark.parametrize("max_messages", [1, 3, 100])
 async def test_L5_a_server_that_has_just_started_hands_out_first_what_a_lost_owner_had(max_messages: int) -> None:
-    """It knows of no lease yet: whoever asks would get messages of other partitions, and this one with the next ask."""
+    """It knows no lease yet: a consumer would get messages of other partitions first, and this one later."""
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as before:
         scope = await catalog.scope_create("default", "default")
@@ -92,7 +92,7 @@ async def test_L5_a_server_that_has_just_started_hands_out_first_what_a_lost_own
         (lost,) = await consume(before, scope, "lost", 100)
         for partition in range(12):
             await before.publisher.messages(scope, "t", [Message(value=b"x", partition=partition)] * 5)
-    await eventually_async(lambda: time.time() * 1000 > lost.expires_ms + 20, what="the lease is over")
+    await eventually_async(lambda: time.time() * 1000 > lost.expires_ms + 20, what="the lease expired")
     async with started(catalog, store) as after:
         leases = await consume(after, scope, "next", 60_000, max_messages)
     assert [(each.partition, list(each.offsets), each.suspect) for each in leases] == [(7, [0], True)]

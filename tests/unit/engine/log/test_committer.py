@@ -1,4 +1,4 @@
-"""Group commit: shared commits, order, duplicates, refusals, failures, and nobody held up by a slow partition."""
+"""Group commit: shared commits, order, duplicates, refusals, failures, and no delay by a slow partition."""
 
 from __future__ import annotations
 

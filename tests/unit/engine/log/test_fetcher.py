@@ -1,4 +1,4 @@
-"""Fetch: positions, limits, the long poll and what ends it, topics that change meanwhile."""
+"""Fetch: positions, limits, the long poll and what ends it, topics that change during it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown(fetched: Fetched) -> list[str]:
 
 
 async def waiting(engine: Engine) -> None:
-    """Until somebody waits for a partition to grow, and has looked."""
+    """Wait until a reader waits for a partition to grow."""
     await eventually_async(lambda: engine.waiters._waiting, every=0.001)
     for _ in range(10):
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ KAFKA = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
-"""What Kafka's own tests expect of its hash."""
+"""The values that Kafka's own tests expect of its hash."""
 
 
 async def sent(engine: Engine, scope: Scope, *messages: Message, **options: object) -> list[Receipt | LakelogError]:

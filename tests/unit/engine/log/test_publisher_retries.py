@@ -177,7 +177,7 @@ async def test_a_numbered_batch_repeated_is_a_duplicate_message_by_message() -> 
 
 
 async def test_a_numbered_batch_names_its_partition() -> None:
-    """Whoever chose it for the caller might choose another one for the retry, and write it again there."""
+    """A server that chose it for the caller might choose another one for the retry, and write it again there."""
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders", 5)
         with pytest.raises(InvalidRequest, match="partition"):

@@ -1,4 +1,4 @@
-"""Reservations of idempotency keys: shared calls, the first one wins, failures reach everybody."""
+"""Reservations of idempotency keys: shared calls, the first one wins, failures reach all callers."""
 
 from __future__ import annotations
 
