@@ -1,4 +1,4 @@
-"""What happens to the client's objects at a fork and at the end of the process. Objects register themselves here."""
+"""Calls the client's objects at a fork and at the end of the process. Objects register themselves here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client's calls take and give: plain frozen values. Messages that were read are in `messages`."""
+"""The arguments and results of the client's calls, as frozen values. Messages that were read are in `messages`."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class AsyncLakelog:
             validate: A plain function of the value that returns True, or the reason why the value must not be
                 published. Then publishing raises `InvalidRequest`, and nothing is sent.
             on_publish: A plain function of the receipt, called after each message of `publish` and `publish_many` is
-                durable. It is not called for producers and `publish_columns`. What it raises is logged.
+                durable. It is not called for producers and `publish_columns`. An exception that it raises is logged.
         """
         self._calls.check_open()
         check_name("topic", name)

@@ -38,7 +38,7 @@ _FRESH_SECONDS = 30.0
 
 
 class AsyncTopicState:
-    """What all objects for one topic share in a client: its description, idle sessions, and the keyless partitioner."""
+    """The state of one topic in a client: its description, idle sessions, and the keyless partitioner."""
 
     def __init__(self, name: str, calls: AsyncCalls, pool: WorkerPool) -> None:
         self.name = name

@@ -32,7 +32,7 @@ _FOLLOW_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSource(Generic[T]):
-    """What readers need of a topic."""
+    """The parts of a topic that readers need."""
 
     state: AsyncTopicState
     codec: Codec[T]

@@ -1,4 +1,4 @@
-"""What a topic has to do with groups: subscriptions, seeks, skips, pauses, lag, dead letters."""
+"""The group methods of a topic: subscriptions, seeks, skips, pauses, lag, dead letters."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class AsyncTopicGroups(Generic[T]):
             dead_letter: Keep a message that failed too often as a dead letter. With False, it is discarded. Default:
                 the group's; of a new group True.
             on_dead: A function of `(delivery, error)`, called after a message became a dead letter. Plain or a
-                coroutine function. What it raises is logged.
+                coroutine function. An exception is logged.
             on_ack: A function of `(delivery)`, called after the server accepted an ack. Plain or a coroutine function.
-                What it raises is logged.
+                An exception is logged.
             start_from: Where a group begins that has not read the topic before: "latest" (the default: messages
                 published from now on), "earliest", a datetime with a time zone, or an offset, for every partition.
                 "none" raises `NoPosition` until the group was given a position with `seek`. A group that reads the

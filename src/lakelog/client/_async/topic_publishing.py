@@ -196,7 +196,7 @@ class AsyncTopicPublishing(Generic[T]):
                 timedelta, above zero. Then its messages are reported as failed. Default: 120 seconds.
             on_error: A function of `(error, messages)`, called from the background for each batch that was not
                 published, with a `LakelogError` and a list of `lakelog.Message`. The error is raised by the next
-                `send`, `flush` or `close` too. What the function raises is logged.
+                `send`, `flush` or `close` too. An exception of the function is logged.
         """
         from lakelog.client._async.producer import AsyncProducer
 

@@ -175,7 +175,7 @@ class DeadLetters:
 
         Args:
             message_ids: The ids of the dead letters, at most 10,000.
-            repaired: What to publish in place of a message's own value and headers, by id. Default: nothing.
+            repaired: The value and headers to publish instead of a message's own, by id. Default: nothing.
             max_redrives: Refuse a message that was redriven this many times before. Default: 3.
             force: Redrive also messages that were redriven too often. Default: False.
             dry_run: Return what would be done, and publish nothing. Default: False.

@@ -80,7 +80,7 @@ class Group:
         assignor: Assignor | str | None = None,
         window: int | None = None,
     ) -> GroupInfo:
-        """Change settings of the group, for all its members. Return the group. What is not given stays as it is.
+        """Change settings of the group, for all its members. Return the group. Omitted settings stay unchanged.
 
         Args:
             order: "key", "partition" or "none": which messages run one after another.

@@ -151,7 +151,7 @@ class HttpTransport:
 
 
 def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
-    """What the answer says in our words; without a problem of ours, nobody knows what became of the call."""
+    """Return the error of a response. Without a problem document of Lakelog, the outcome is unknown."""
     if answer.headers.get("content-type", "").startswith(problems.MEDIA_TYPE):
         try:
             error = problems.error_of(msgspec.json.decode(answer.body, type=dict[str, Any]))

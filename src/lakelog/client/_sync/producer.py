@@ -158,7 +158,7 @@ class Producer(Generic[T]):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     waiting = target - self._settled
-                    raise TimeoutError(f"{waiting} messages are not published yet; they stay in the producer's hands.")
+                    raise TimeoutError(f"{waiting} messages are not published yet; the producer keeps them.")
                 self._room.wait(left)
             self._raise_failures()
 

@@ -115,7 +115,7 @@ class Topic(TopicPublishing[T], TopicReading[T], TopicGroups[T]):
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> TopicInfo:
-        """Change settings of the topic. Return its new description. What is not given stays as it is.
+        """Change settings of the topic. Return its new description. Omitted settings stay unchanged.
 
         Args:
             partitions: The new number of partitions, not lower than the present one. New messages of a key may then go

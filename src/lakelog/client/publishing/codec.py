@@ -181,7 +181,7 @@ def _beginning(raw: bytes | None) -> str:
 
 
 def key_bytes(key: Key) -> bytes:
-    """Return a key as it is stored and hashed. A number becomes its decimal text."""
+    """Return the stored and hashed form of a key. A number becomes its decimal text."""
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):

@@ -26,7 +26,7 @@ class ProducerSession:
         self.renew()
 
     def renew(self) -> None:
-        """Start again as a new producer. What the old one has sent can no longer be repeated in this session."""
+        """Start again as a new producer. Messages of the old one can no longer be repeated in this session."""
         self.producer = secrets.token_bytes(16)
         self._next: dict[int, int] = {}
 

@@ -30,7 +30,7 @@ _NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a subscription has done since its start, in messages."""
+    """The messages of a subscription since its start, by outcome."""
 
     acked: int = 0
     skipped: int = 0

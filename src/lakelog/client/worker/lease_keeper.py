@@ -59,7 +59,7 @@ class LeaseKeeper(Protocol):
 
 @dataclass(slots=True)
 class WorkerResources:
-    """What the subscriptions of a client share: the keeper of their leases, and the threads of their handlers."""
+    """The keeper of leases and the threads of handlers, which all subscriptions of a client share."""
 
     keeper: LeaseKeeper
     threads: HandlerThreads = field(default_factory=HandlerThreads)

@@ -107,7 +107,7 @@ class LeasedMessage:
         """
         if self._result is None:
             if self.is_done:
-                raise LeaseLost("This message was given back already: its handler took too long.")
+                raise LeaseLost("This message was given back already: its handler exceeded its timeout.")
             self.verb, self.reason, self.error = verb, reason, error
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
             answer = self.answer(verb, clipped(reason), delay_ms)

@@ -49,7 +49,7 @@ log = processes.log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a client provides for its workers: a transport for their event loop, and a keeper for their leases."""
+    """A transport for the workers' event loop, and a keeper for their leases, as the client provides them."""
 
     transport: Callable[[], AsyncTransport]
     keeper: Callable[[AsyncTransport], LeaseKeeper]

@@ -1,6 +1,6 @@
-"""A streaming query as the one member of its cursor group: it joins, heartbeats, commits, and hears if it is replaced.
+"""A streaming query as the only member of its cursor group. It joins, commits, and notices if it is replaced.
 
-Lives in the driver's Python process. Which positions are right is `planning`'s; this is where they are kept.
+It belongs to the driver's Python process. `planning` decides about positions; this keeps them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
 
 CLIENT = "spark"
 _SURE_SECONDS = 0.01
-"""So long after the last call that named its generation and epochs a query believes that both still hold."""
+"""How long a query trusts its generation and epochs after the last call that confirmed them."""
 _TRIES = 20
 
 _log = logging.getLogger(__name__)
 
 
 class StreamMember:
-    """Made for one run of a query. All calls but those of its own thread come from one thread."""
+    """The member of one run of a query. Apart from its heartbeat thread, one thread makes all calls."""
 
     def __init__(self, log: Lakelog, wish: StreamOptions) -> None:
         assert wish.group is not None
@@ -66,7 +66,7 @@ class StreamMember:
         self._thread: threading.Thread | None = None
 
     def begin(self, at: Offsets) -> dict[int, GroupPosition]:
-        """Become the one member, and return where the group is: from now on only a seek moves it elsewhere.
+        """Become the only member, and return the group's positions. From now on only a seek can change them otherwise.
 
         A group that has no position in the topic is created with the position `at`, which names every partition.
         """
@@ -74,11 +74,11 @@ class StreamMember:
         for _ in range(_TRIES):
             self._positions = dict(self._group.positions(self.topic))
             try:
-                # Also where nothing changes: whoever was replaced is refused by the journal from now on.
+                # Even without a change: from now on the journal refuses a query that was replaced.
                 self._send({partition: position.offset for partition, position in self._positions.items()})
                 break
             except PositionRefused:
-                # What the replaced one sent before us went in meanwhile.
+                # A commit of the replaced query was applied before this one.
                 continue
         else:
             raise self._replaced()
@@ -87,7 +87,7 @@ class StreamMember:
         return dict(self._positions)
 
     def commit(self, offsets: Offsets) -> None:
-        """Moves the group to these offsets; a call only if one of them is new."""
+        """Move the group to these offsets. Call the server only if one of them is new."""
         with self._lock:
             self._check()
             changed = grown(self._positions, offsets)
@@ -95,7 +95,7 @@ class StreamMember:
                 self._send_surely(changed)
 
     def confirm(self) -> None:
-        """Raises if the query was replaced or the group moved by a seek; asks if that was not known just now."""
+        """Raise if the query was replaced or a seek moved the group. Call the server unless that is confirmed."""
         with self._lock:
             self._check()
             if time.monotonic() >= self._sure_until:
@@ -113,8 +113,8 @@ class StreamMember:
     def withdraw(self) -> None:
         """Leave, and delete the group if this run created it.
 
-        For a query that ends before its first micro-batch: a position that is left behind would decide where the next
-        query begins, whatever its options say.
+        For a query that ends before its first micro-batch: a position that it left behind would override the start
+        options of the next query.
         """
         self.leave()
         if not self._has_created:
@@ -127,7 +127,7 @@ class StreamMember:
                 for each in found.progress
             )
             if is_untouched:
-                # Refused if another member has come.
+                # The server refuses this if there is another member.
                 self._group.delete()
         except LakelogError as error:
             _log.info("Could not delete group '%s', which this query created: %s", self.name, error)
@@ -180,7 +180,7 @@ class StreamMember:
         self._sure_until = asked + _SURE_SECONDS
 
     def _come_back(self) -> None:
-        """After a silence longer than its session; only if nobody else came meanwhile."""
+        """Join again after a timeout, unless another query has joined since."""
         if self._group.describe().members:
             raise StaleGeneration()
         membership = self._group.join(self._wish)
@@ -191,10 +191,12 @@ class StreamMember:
 
     def _replaced(self) -> StaleGeneration:
         others = [each for each in self._group.describe().members if each.member_id != self._wish.member_id]
-        named = ", ".join(f"{each.member_id} on {each.client_host}" for each in others) or "a member that is gone again"
+        named = (
+            ", ".join(f"{each.member_id} on {each.client_host}" for each in others) or "a member that has left again"
+        )
         return StaleGeneration(
             f"This query is no longer the member of group '{self.name}': it was replaced by {named}. A group is read "
-            "by one query at a time, the one that began last; stop one of the two, or give it a group of its own.",
+            "by one query at a time, the one that started last. Stop one of the two, or use a different group.",
             group=self.name,
             member_id=self._wish.member_id,
         )
@@ -207,9 +209,9 @@ class StreamMember:
             if partition in now and now[partition] != mine
         ]
         return PositionRefused(
-            f"Group '{self.name}' was moved under this query, by a seek or by retention ({'; '.join(differing)}), so "
-            "that it stopped. To read from where the group is now, start the query with a new checkpoint; to go on "
-            f"from its checkpoint, move the group back with `lakelog groups seek {self.name} {self.topic}`.",
+            f"Group '{self.name}' was moved by a seek or by retention while this query ran ({'; '.join(differing)}), "
+            "so the query stopped. To read from the group's position, start the query with a new checkpoint. To "
+            f"continue from its checkpoint, move the group back with `lakelog groups seek {self.name} {self.topic}`.",
             **refusal.subject,
         )
 

@@ -1,4 +1,4 @@
-"""The driver as a member of a lease group: it takes leases, keeps them, answers them, and shows that it is alive.
+"""The driver as a member of a lease group: it takes, keeps and answers leases, and sends heartbeats.
 
 It does with threads what a worker does in its event loop. `subscribe` decides which messages run where.
 """
@@ -33,7 +33,7 @@ _FOR_EVER = float("inf")
 
 
 class LeaseMember:
-    """One for each subscription that runs. Its leases are kept until they are dropped, by a thread."""
+    """The member of one subscription. A thread keeps its leases until they are dropped."""
 
     def __init__(self, client: Lakelog, topic: str, group: str, wish: GroupWish, lease_ms: int) -> None:
         host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
@@ -50,17 +50,17 @@ class LeaseMember:
         self._leaving = threading.Event()
 
     def join(self) -> None:
-        """Raises what the server refuses: other settings, no right, no such topic."""
+        """Join the group. Raise what the server refuses: other settings, a missing right, a missing topic."""
         self._member.join()
         self.order = self._group.describe().group.settings.order
         self._keeper.begin()
         threading.Thread(target=self._member.keep_alive, name="lakelog-heartbeat", daemon=True).start()
 
     def leave(self) -> None:
-        """Gives back what a call whose answer was lost may have got, and leaves the group."""
+        """Give back the leases of a call whose answer was lost, and leave the group."""
         self._leaving.set()
         self._keeper.close()
-        # What cannot be given back expires.
+        # Leases that cannot be given back expire.
         with contextlib.suppress(LakelogError):
             if self._asking is not None:
                 found = self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1))
@@ -69,7 +69,7 @@ class LeaseMember:
         self._member.leave()
 
     def take(self, count: int, wait_seconds: float) -> Consumed | None:
-        """Leases of up to so many messages; None if the server cannot be asked now. A lasting refusal is raised."""
+        """Lease up to `count` messages. Return None if no server answers now; raise a permanent refusal."""
         member = self._member.membership
         wish = self._asking or ConsumeWish(
             topic=self._topic,
@@ -79,14 +79,14 @@ class LeaseMember:
             max_messages=count,
             lease_ms=self._lease_ms,
             wait_seconds=wait_seconds,
-            # A handler runs alone in its process. That the driver dies is no message's fault, so none is said to be
-            # alone with it.
+            # A handler runs alone in its process. No message is to blame if the driver dies, so none is reported as
+            # running alone with it.
             isolates=True,
             wish=self._wish,
         )
         if member is not None:
             wish = replace(wish, member_id=member.member_id, generation=member.generation)
-        # Until it is answered the same is asked: leases whose answer was lost come again.
+        # The same request is repeated until it is answered: it returns leases whose first answer was lost.
         self._asking = replace(wish, repeat=True)
         try:
             found = self._group.consume(wish)
@@ -104,14 +104,14 @@ class LeaseMember:
         return found
 
     def keep(self, partition: int, token: int) -> int:
-        """From now on the lease is extended; its number."""
+        """Extend the lease from now on. Return its number."""
         return self._keeper.keep(self._source, partition, token, self._lease_ms / 1000, _FOR_EVER)
 
     def drop(self, numbers: Sequence[int]) -> None:
         self._keeper.drop(numbers)
 
     def answer(self, answers: Sequence[Answer], give_up: Callable[[], bool]) -> list[Answered | LakelogError]:
-        """One result each. Repeated through outages, until it shall be given up."""
+        """Send the answers, and retry until `give_up` returns True. Return one result for each."""
         results: dict[int, Answered | LakelogError] = {}
         left = list(range(len(answers)))
         pauses = Backoff()
@@ -158,7 +158,7 @@ class LeaseMember:
 
 
 def giving_back(taken: Iterable[Consumed]) -> list[Answer]:
-    """The answers that release all these leases, uncounted."""
+    """Return the answers that release all these leases without counting a failure."""
     return [
         Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
         for consumed in taken
