@@ -191,7 +191,7 @@ def test_a_write_to_a_recreated_topic_is_refused(sink: Sink) -> None:
     staged = writer.write(iter([batch("a")]))
     topic.delete()
     topic.create(2)
-    with pytest.raises(Conflict, match="made anew"):
+    with pytest.raises(Conflict, match="created again"):
         writer.commit([staged])
 
 

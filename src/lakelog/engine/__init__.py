@@ -1,4 +1,4 @@
-"""The engine: one module per verb; the only place that loads state, decides and writes storage."""
+"""The engine: the only package that loads state, makes decisions and writes storage, with a module per operation."""
 
 from lakelog.engine.engine import Engine, EngineSettings
 from lakelog.engine.log.fetch import Fetched, FetchLimits

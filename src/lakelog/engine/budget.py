@@ -1,4 +1,4 @@
-"""One memory budget per process: what is over it is refused at once, never queued."""
+"""One memory budget per process. A request that exceeds it is refused immediately, never queued."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from lakelog.errors import Overloaded
 
 
 class Budget:
-    """Bytes in hand: bodies being read, messages waiting for their commit, answers being built."""
+    """Bytes in use: bodies being read, messages waiting for their commit, and responses being built."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
 
     def has(self, size: int) -> bool:
-        """Return whether that much fits now."""
+        """Return whether that much memory is available now."""
         return self.used + size <= self.limit
 
     def take(self, size: int) -> None:
-        """`Overloaded` if that much does not fit now; every `take` needs its `give`."""
+        """Take memory, or raise `Overloaded` if it is not available. Every `take` needs a `give`."""
         if not self.has(size):
             raise Overloaded("The server's memory budget is used up; try again shortly.", retry_after=1)
         self.used += size

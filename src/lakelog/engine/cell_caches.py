@@ -1,9 +1,8 @@
-"""Everything that a process remembers of the data in a cell, to be dropped with one call.
+"""Everything that a process caches about the data in a cell, to be dropped with one call.
 
-A cell's data can be replaced: by a standby that was promoted and had not received everything, or by a restore. Offsets
-and journal versions may then mean something else than before. Dropping forgets; it changes nothing in the cell. Calls
-under way end with what they have read, or read again: what they read before the drop is not remembered, and nothing is
-decided on it afterwards.
+The data of a cell can be replaced by a promoted standby that had not received everything, or by a restore. Offsets and
+journal versions may then have another meaning. Dropping a cache changes nothing in the cell. Running calls finish with
+what they have read, or read again; data read before the drop is not cached, and no later decision uses it.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Callable
 
 
 class CellCaches:
-    """All caches of an engine. A component that begins to remember data of cells is added where this is made."""
+    """All caches of an engine. A component that starts to cache data of cells is added where this is created."""
 
     def __init__(self, *drops: Callable[[int], None]) -> None:
-        """Each of `drops` forgets what one component read from a cell, or more than that."""
+        """Create the set of caches. Each of `drops` clears what one component read from a cell, or more."""
         self._drops = drops
 
     def drop(self, cell: int) -> None:

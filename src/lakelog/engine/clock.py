@@ -1,6 +1,6 @@
-"""The database's time, as this process knows it: never ahead of it.
+"""The database's time, as this process estimates it: never ahead of the database.
 
-A decision is made with this estimate and written only if the database agrees; see `Step`'s bounds.
+A decision is made with this estimate, and is written only if the database agrees; see the bounds of `Step`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import time
 
 
 class Clock:
-    """One per cell. Each answer that carries the database's clock brings the estimate closer."""
+    """The clock of one cell. Each response that carries the database's time improves the estimate."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """Database minus monotonic, in milliseconds. The database's clock was read before its answer came."""
+        """Database time minus monotonic time, in milliseconds.
+
+        The database's clock was read before its response arrived.
+        """
 
     @property
     def known(self) -> bool:
@@ -28,5 +31,5 @@ class Clock:
         self._ahead = ahead if self._ahead is None else max(ahead, self._ahead)
 
     def corrected(self, clock_ms: int) -> None:
-        """The database disagreed: its clock was set back, or this process was asleep."""
+        """Reset the estimate because the database disagreed: its clock was set back, or this process was suspended."""
         self._ahead = clock_ms - time.monotonic() * 1000

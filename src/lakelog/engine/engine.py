@@ -1,7 +1,7 @@
-"""The engine of one process: its verbs over a catalog and the partition stores of all cells.
+"""The engine of one process: its operations over a catalog and the partition stores of all cells.
 
-Servers and the embedded client hold one each. No state lives here that a kill could lose: caches, batches on their
-way, and who waits for what.
+Servers and the embedded client have one each. It has no state that a kill could lose: only caches, batches being
+committed, and waiters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakelog.storage.store import Catalog, PartitionStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What an engine may use."""
+    """The settings of an engine."""
 
     memory_bytes: int = 256 << 20
     object_store: str | None = None
@@ -48,7 +48,7 @@ class EngineSettings:
 
 
 class Engine:
-    """The verbs: `topics`, `publisher`, `columns`, `fetcher`, `lake`, `writes`.
+    """The operations: `topics`, `publisher`, `columns`, `fetcher`, `lake`, `writes`.
 
     For groups: `leases`, `members`, `groups`, `dead_letters`. Call `start` first and `close` last.
     """

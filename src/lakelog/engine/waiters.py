@@ -1,6 +1,6 @@
-"""Wakes those who wait for a partition to grow or a group to change: directly here, by announcement in other processes.
+"""Wakes waiters when a partition grows or a group changes: directly in this process, by announcement in others.
 
-A wake-up may be lost between processes, so that waiters also look by themselves now and then.
+A wake-up between processes may be lost, so waiters also check from time to time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakelog.storage.store import PartitionStore
 
 _ANNOUNCE_AFTER_SECONDS = 0.001
 _ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
-"""At most so often, whatever the publish rate: a NOTIFY for each commit would queue all commits behind one another."""
+"""The shortest time between announcements: a NOTIFY for each commit would serialize all commits."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,10 @@ class Announcer:
     def __init__(
         self, store: PartitionStore, waiters: Waiters, heard: Callable[[int | None], None] | None = None
     ) -> None:
-        """`heard` is told first which number another process announced; None: any may have changed."""
+        """Create the announcer.
+
+        `heard` is called with the number that another process announced; None means that any changed.
+        """
         self._store = store
         self._waiters = waiters
         self._heard = heard or (lambda _: None)

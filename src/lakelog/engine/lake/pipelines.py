@@ -1,4 +1,4 @@
-"""Runs of pipelines: begin (one at a time), report, end, list. What a pipeline does is for `lakelog.spark`."""
+"""Runs of pipelines: begin (one at a time), report, end, list. `lakelog.spark` implements the pipelines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pipelines:
         self._topics = topics
 
     async def begin(self, scope: Scope, start: RunStart) -> PipelineRun:
-        """The run, which now goes on; `PipelineBusy` while another of the same pipeline and topic does."""
+        """Start a run and return it; raise `PipelineBusy` if another run of the pipeline and topic is active."""
         check_name("pipeline", start.pipeline)
         if start.topic:
             await self._topics.find(scope, start.topic)
@@ -49,13 +49,13 @@ class Pipelines:
             try:
                 return await self._catalog.pipelines.run_begin(scope, start, alive_seconds=ALIVE_SECONDS)
             except Conflict:
-                # Who stood in the way ended just now.
+                # The other run has just ended.
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
 
     async def report(self, scope: Scope, run_id: str, progress: Mapping[str, int]) -> None:
-        """The run is alive, and so far; `PipelineRunOver` if it no longer goes on."""
+        """Record progress of a run; raise `PipelineRunOver` if the run is no longer active."""
         _check_progress(progress)
         if not await self._catalog.pipelines.run_seen(scope, run_id, progress):
             raise _over(run_id)
@@ -63,7 +63,7 @@ class Pipelines:
     async def end(
         self, scope: Scope, run_id: str, state: RunState, progress: Mapping[str, int], detail: str = ""
     ) -> PipelineRun:
-        """The run as it ended: once, so that a repeat changes nothing."""
+        """End a run and return it. A repeat changes nothing."""
         if not state.is_over:
             raise InvalidRequest("A run ends as done or failed.")
         _check_progress(progress)
@@ -75,7 +75,7 @@ class Pipelines:
     async def list(
         self, scope: Scope, *, pipeline: str | None = None, topic: str | None = None, limit: int = 100
     ) -> builtins.list[PipelineRun]:
-        """The newest first."""
+        """Return the runs, newest first."""
         return await self._catalog.pipelines.run_list(
             scope, pipeline=pipeline, topic=topic, limit=limit, alive_seconds=ALIVE_SECONDS
         )

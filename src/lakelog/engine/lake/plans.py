@@ -1,6 +1,6 @@
-"""Lake: where a topic's messages are, for readers of whole ranges, and the registration of cold segments.
+"""Plans of where a topic's messages are, for readers of whole ranges, and the registration of cold segments.
 
-It plans and registers; it reads no message. Files are written, read again and removed by whoever calls.
+It plans and registers, and reads no message. The callers write, verify and remove files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Found = TypeVar("Found")
 
 
 class Lake:
-    """Plans of any topic; one per engine."""
+    """Plans for all topics; one per engine."""
 
     def __init__(self, catalog: Catalog, topics: Topics, extents: Extents, waiters: Waiters) -> None:
         self._catalog = catalog
@@ -67,7 +67,7 @@ class Lake:
     async def watermarks(
         self, scope: Scope, name: str, beyond: Mapping[int, int], wait_seconds: float = 0.0
     ) -> Watermarks:
-        """As soon as one partition reaches further than `beyond` says, or when the time is over."""
+        """Return the watermarks when a partition grows past `beyond`, or when the time has passed."""
         if not 0 <= wait_seconds <= limits.MAX_WAIT_MS / 1000:
             raise InvalidRequest(f"Watermarks are waited for 0 to {limits.MAX_WAIT_MS} ms.")
         topic = await self._topics.find(scope, name)
@@ -85,7 +85,7 @@ class Lake:
                 grown.clear()
                 found = await self._watermarks(topic)
                 if found is None:
-                    # Made anew: what the caller knows of the old one says nothing about it.
+                    # The topic was recreated, so the caller's offsets do not apply to it.
                     return await self.watermarks(scope, name, {})
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0 or any(end > beyond.get(partition, 0) for partition, end in found.ends.items()):
@@ -93,7 +93,7 @@ class Lake:
                 try:
                     await asyncio.wait_for(grown.wait(), left)
                 except TimeoutError:
-                    # Nobody said that anything grew: reading again would only cost. The next call reads.
+                    # No growth was announced, so reading again would only cost. The next call reads.
                     return found
         finally:
             for pid in pids:
@@ -102,7 +102,7 @@ class Lake:
     # Segments ---------------------------------------------------------------------------------------------------------
 
     async def tierable(self, scope: Scope, name: str, wish: TierOptions) -> list[TierRange]:
-        """Ranges that may become segments, by partition and offset."""
+        """Return the ranges that can become segments, by partition and offset."""
         topic = await self._topics.refresh(scope, name)
         age = timedelta(milliseconds=wish.min_age_ms)
         shares = [
@@ -115,7 +115,10 @@ class Lake:
         return sorted(found, key=lambda each: (each.partition, each.first))
 
     async def register(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[Registered]:
-        """One answer each, in order. Files lie where `segment_path` says, so that nobody registers those of others."""
+        """Register segments, and return one result for each.
+
+        Files must be where `segment_path` says, in the caller's environment.
+        """
         topic = await self._topics.refresh(scope, name)
         if self._extents.url is None:
             raise Conflict(
@@ -124,7 +127,7 @@ class Lake:
             )
         for segment in segments:
             _check_segment(topic, segment)
-        # One that was nobody's for half a day may be swept at any moment.
+        # A file that was unregistered for half a day may be swept at any moment.
         doomed = await self._catalog.orphans.old([each.path for each in segments], age=ORPHAN_AGE / 2)
         fresh = [each for each in segments if _is_of(topic, each) and each.path not in doomed]
         answers = await self._each(topic, fresh, lambda store, placed: store.register(placed))
@@ -133,11 +136,11 @@ class Lake:
         return [found.get(each.path, gone[each.path]) for each in segments]
 
     async def verified(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
-        """From now on readers use these. Whether each is registered under that path."""
+        """Let readers use these segments, and return whether each is registered under its path."""
         return await self._settled(scope, name, segments, lambda store, placed: store.verified(placed))
 
     async def unregister(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
-        """Forgets segments that are not verified; whether each is not registered any more."""
+        """Unregister segments that are not verified, and return whether each is now unregistered."""
         return await self._settled(scope, name, segments, lambda store, placed: store.unregister(placed))
 
     async def unverified(self, scope: Scope, name: str) -> list[Segment]:
@@ -146,10 +149,10 @@ class Lake:
         found = [segment for share in await gathered(shares) for _, segment in share]
         return sorted(found, key=lambda each: (each.partition, each.first))
 
-    # Files that nobody knows ------------------------------------------------------------------------------------------
+    # Unregistered files ----------------------------------------------------------------------------------------------
 
     async def look(self, scope: Scope, paths: Collection[str], min_age: timedelta = ORPHAN_AGE) -> set[str]:
-        """Those of the files that may be removed: unknown to every cell now, and when first looked at so long ago."""
+        """Return the files that can be removed: unknown to every cell now and at an earlier check."""
         for path in paths:
             _check_path(scope, path)
         known: set[str] = set()
@@ -161,7 +164,7 @@ class Lake:
         return await self._catalog.orphans.look(unknown, min_age=min_age) if unknown else set()
 
     async def swept(self, scope: Scope, paths: Collection[str]) -> None:
-        """These files are removed."""
+        """Record that these files are removed."""
         for path in paths:
             _check_path(scope, path)
         await self._catalog.orphans.forget(paths)
@@ -188,7 +191,7 @@ class Lake:
         segments: Sequence[Segment],
         verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[Found]]],
     ) -> list[Found]:
-        """The verb's answers in the order of the segments, each of which is asked of its cell."""
+        """Return the results in the order of the segments, each from its own cell."""
         shares: dict[int, list[int]] = {}
         for number, segment in enumerate(segments):
             shares.setdefault(topic.cells[segment.partition], []).append(number)
@@ -202,7 +205,7 @@ class Lake:
         return [found[number] for number in range(len(segments))]
 
     async def _plans(self, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, ColdPlan]:
-        """By partition; each cell's in one view."""
+        """Return the plan by partition, with one snapshot per cell."""
         for _ in range(2):
             calls = [
                 self._cells[cell].cold.plans(
@@ -222,7 +225,7 @@ class Lake:
         return found
 
     async def _watermarks(self, topic: Topic) -> Watermarks | None:
-        """None if the topic was made anew; `TopicNotFound` if it is gone."""
+        """Return the topic; None if it was recreated. Raise `TopicNotFound` if it is deleted."""
         heads = await self._heads(topic)
         if any(head.state is HeadState.DELETED for head in heads.values()):
             if (await self._topics.refresh(topic.scope, topic.name)).incarnation == topic.incarnation:
@@ -236,7 +239,7 @@ class Lake:
         )
 
     async def _heads(self, topic: Topic) -> dict[int, Head]:
-        """All heads by partition; those that are not made yet are made."""
+        """Return all heads by partition, after creating missing ones."""
         heads = await heads_of(self._cells, topic)
         if len(heads) < topic.partitions:
             await self._topics.ensure_heads(topic)
@@ -244,7 +247,7 @@ class Lake:
         return heads
 
     async def _times(self, topic: Topic, time: datetime | None) -> dict[int, int]:
-        """The first offset of each partition that was appended then or later."""
+        """Return the first offset of each partition that was appended at this time or later."""
         if time is None:
             return {}
         every = range(topic.partitions)
@@ -260,7 +263,7 @@ def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> Pa
     segments: list[Segment] = []
     hot_from = start
     for segment in found.segments:
-        # Where one is missing in between, the server that is asked for hot batches finds the rest.
+        # If one is missing in between, the server finds the rest when it is asked for hot batches.
         if segment.first <= hot_from < segment.end and hot_from < end:
             segments.append(segment)
             hot_from = segment.end
@@ -299,7 +302,7 @@ def _check_segment(topic: Topic, segment: Segment) -> None:
 
 
 def _is_of(topic: Topic, segment: Segment) -> bool:
-    """Whether the file was made for the topic as it is now, and not for an earlier one of its name."""
+    """Return whether the file belongs to the current topic and not to an earlier one with its name."""
     place = parse_segment_path(segment.path)
     return place is not None and place.incarnation == topic.incarnation
 
@@ -311,7 +314,7 @@ def _check_path(scope: Scope, path: str) -> None:
 
 def _another(topic: Topic) -> TopicNotFound:
     return TopicNotFound(
-        f"Topic '{topic.name}' was deleted and made anew; its offsets begin at 0 again.",
+        f"Topic '{topic.name}' was deleted and created again; its offsets begin at 0 again.",
         topic=topic.name,
         incarnation=topic.incarnation,
     )

@@ -1,7 +1,7 @@
-"""Writes: stage batches that nobody sees, decide once which attempts count, take those into the log cell by cell.
+"""Writes: stage invisible batches, decide once which attempts count, and move those into the log, cell by cell.
 
-The decision in the catalog is the only point of no return. Everything behind it can be repeated by anybody: the caller
-who decided, its re-run with other messages, or the agent that finishes what was broken off.
+The decision in the catalog is the only point of no return. All later steps can be repeated by the caller, by a second
+run with other messages, or by the agent that finishes interrupted writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakelog.storage.staging import PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, PartitionStore, Payload
 
 _PROMOTIONS_AT_ONCE = 4
-"""Per cell: each is a commit, and publishers want some, too."""
+"""Concurrent promotions per cell: each is a commit, and publishers need capacity too."""
 
 
 class Writes:
@@ -42,14 +42,14 @@ class Writes:
         topics: Topics,
         grew: Callable[[int, int], None],
     ) -> None:
-        """`grew` is told the cell and the partition that got messages."""
+        """Create the writes. `grew` is called with the cell and the partition that got messages."""
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
         self._grew = grew
 
     async def stage(self, scope: Scope, name: str, wish: StageOptions, pieces: Sequence[StagePiece]) -> None:
-        """Durable when this returns. Pieces are encoded and validated; a repeat of one changes nothing."""
+        """Store batches durably. They are encoded and validated; repeating one changes nothing."""
         check_write_id(wish.write_id)
         check_attempts([wish.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
@@ -66,7 +66,7 @@ class Writes:
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
     async def decide(self, scope: Scope, name: str, wish: DecideOptions) -> Written:
-        """What stands about the write, all of it in the log: by these attempts, or by those of an earlier decision."""
+        """Decide the write, and return the decision when all its messages are in the log. An earlier decision wins."""
         check_write_id(wish.write_id)
         check_attempts(wish.attempts)
         topic = await self._topics.refresh(scope, name)
@@ -77,7 +77,7 @@ class Writes:
             decision = await self._decide(topic, wish)
         if decision.is_abandoned:
             raise Conflict(
-                f"Write '{wish.write_id}' was given up, because nobody decided about it for a day; "
+                f"Write '{wish.write_id}' was given up, because it was not decided within a day; "
                 "write again with another write id.",
                 topic=name,
                 write_id=wish.write_id,
@@ -87,7 +87,7 @@ class Writes:
         return Written(count=decision.count, won=decision.attempts_hash == attempts_hash(wish.attempts))
 
     async def finish(self, decision: WriteDecision) -> None:
-        """Promotes what is left of a decided write, in whichever cell that is."""
+        """Promote the rest of a decided write in all cells."""
         await self._promote(decision, sorted(self._cells))
 
     async def _decide(self, topic: Topic, wish: DecideOptions) -> WriteDecision:
@@ -101,7 +101,7 @@ class Writes:
         if sum(counts) != wish.count:
             found = await self._catalog.writes.find(topic.incarnation, wish.write_id)
             if found is not None:
-                return found  # Somebody else decided meanwhile, and what is staged goes into the log.
+                return found  # Another caller has decided, and its staged messages go into the log.
             raise Conflict(
                 f"{sum(counts)} of {wish.count} messages are staged for write '{wish.write_id}' by these attempts; "
                 "stage them again.",
@@ -135,7 +135,7 @@ class Writes:
             results = await asyncio.gather(
                 *(self._promote_one(decision, cell, pid, free, topic) for pid in pids), return_exceptions=True
             )
-            # All have come to an end: none goes on behind the back of a caller who was told that it failed.
+            # Wait for all of them: none may continue after the caller was informed of a failure.
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
@@ -168,10 +168,10 @@ def _batch(topic: Topic, wish: StageOptions, piece: StagePiece) -> StagedBatch:
 
 
 def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
-    """Refuses what was meant for the topic as it was: another of that name, or fewer partitions."""
+    """Raise an error if the write was meant for another topic of this name, or for fewer partitions."""
     if topic.incarnation != incarnation:
         raise Conflict(
-            f"Topic '{topic.name}' was deleted and made anew while this was written; write it again.", topic=topic.name
+            f"Topic '{topic.name}' was deleted and created again during this write; write it again.", topic=topic.name
         )
     if topic.epoch != epoch:
         raise EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)

@@ -1,8 +1,8 @@
-"""Publish columns: a caller's Arrow stream, cut by partition and passed on as encoded batches, one answer a message.
+"""Publishes columns: a caller's Arrow stream is cut by partition into encoded batches, with one result per message.
 
-Reading, cutting and encoding a large body takes milliseconds, so that it happens in a thread, and only in a few at
-once: that also bounds how much of what callers compressed lies expanded in memory. Messages with idempotency keys are
-published one by one, because each key has a home of its own.
+Reading, cutting and encoding a large body takes milliseconds, so a few threads do it. Their number also limits the
+expanded size of compressed bodies in memory. Messages with idempotency keys are published one by one, because each key
+has its own home cell.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Results = list[Receipt | LakelogError]
 
 
 class Threads:
-    """A few threads for work on large bodies, which would hold up all other calls in the event loop."""
+    """A few threads for work on large bodies, which would delay all other calls in the event loop."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_THREADS)
 
     async def run(self, size: int, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
-        """The work's result. What is about as short as changing the thread is done at once."""
+        """Return the result of the work. Work that is as short as a thread switch is done directly."""
         if size <= INLINE_BYTES:
             return work(*args, **kwargs)
         async with self._free:
@@ -52,13 +52,13 @@ class Threads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """A stream made ready: frames and the rows in each of them, or messages to be published one by one."""
+    """A prepared stream: frames with the rows in each, or messages to publish one by one."""
 
     count: int
     frames: Sequence[Frame] = ()
     rows: Sequence[Rows] = ()
     refused: Rows | None = None
-    """Rows that name a partition that there is not."""
+    """Rows whose partition does not exist."""
     messages: Sequence[Message] | None = None
 
 
@@ -71,7 +71,7 @@ class ColumnPublisher:
         self._threads = threads
 
     async def stream(self, scope: Scope, name: str, body: bytes) -> Results:
-        """A receipt or a refusal for each message, in the order of the stream; all or nothing per partition."""
+        """Publish a stream, and return a receipt or refusal for each message in order; all or nothing per partition."""
         results: dict[int, Receipt | LakelogError] = {}
         wanted: Rows | None = None
         for _ in range(_TRIES):
@@ -86,7 +86,8 @@ class ColumnPublisher:
             moved = [n for n, answer in enumerate(answers) if isinstance(answer, EpochChanged)]
             if not moved:
                 break
-            # Partitions were added: these rows' keys may belong elsewhere now, and nothing of them is written.
+            # Partitions were added: the keys of these rows may belong to other partitions now, and none of them is
+            # written.
             wanted = np.sort(np.concatenate([cut.rows[n] for n in moved]))
         return [results[row] for row in range(len(results))]
 
@@ -115,7 +116,7 @@ def _cut(body: bytes, topic: Topic, turn: int, wanted: Rows | None) -> _Cut:
 
 
 def _read(body: bytes) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-    """All messages of the stream in one batch, and the partition that each names; -1 where it names none."""
+    """Return all messages of the stream in one batch, and the partition that each names; -1 if it names none."""
     batches, given = [], []
     for batch in read_stream(body):
         number = batch.schema.get_field_index("partition")

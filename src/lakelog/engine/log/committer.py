@@ -1,7 +1,7 @@
 """Group commit: appends that arrive during the running commits form the next one.
 
-A partition is in at most one commit at a time, so that its messages keep their order of arrival; a slow partition
-holds up only those that happen to share its commit, and those once. Nothing lingers: an idle committer commits at once.
+A partition is in at most one commit at a time, so its messages keep their order of arrival. A slow partition delays
+only those that share its commit, and only once. An idle committer commits immediately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakelog.storage.store import (
 )
 
 COMMITS_IN_FLIGHT = 2
-"""Per cell. More only adds commits for PostgreSQL to do: what waits for a place joins a larger commit."""
+"""Concurrent commits per cell. More would only add work for PostgreSQL: appends that wait join a larger commit."""
 MAX_PARTITIONS_PER_COMMIT = 32
 MAX_MESSAGES_PER_APPEND = 20_000
 
@@ -46,7 +46,7 @@ _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 class PendingAppend:
-    """One caller's share of a commit: messages still to be encoded, or a payload, for one partition."""
+    """One caller's share of a commit for one partition: messages to encode, or a payload."""
 
     __slots__ = ("count", "done", "duplicates", "epoch", "key_hashes", "messages", "payload", "pid", "producer", "size")
 
@@ -61,7 +61,7 @@ class PendingAppend:
         producer: tuple[bytes, int] | None = None,
         key_hashes: Mapping[int, bytes] = _NONE,
     ) -> None:
-        """`key_hashes` are by index into `messages`."""
+        """Create a part. `key_hashes` are by index into `messages`."""
         self.pid = pid
         self.epoch = epoch
         self.size = size
@@ -70,29 +70,29 @@ class PendingAppend:
         self.producer = producer
         self.key_hashes = key_hashes
         self.duplicates: Mapping[int, int] = _NONE
-        """Messages that turned out to be in the log already, by index, with their offsets."""
+        """Messages that are already in the log, by index, with their offsets."""
         self.done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.count = payload.count if payload else len(messages)
-        """How many messages are still to be written."""
+        """The number of messages that are still to be written."""
 
     @property
     def fresh(self) -> list[tuple[int, Message]]:
-        """Messages that are still to be written, with their index."""
+        """Messages that are still to be written, with their indexes."""
         return [(index, message) for index, message in enumerate(self.messages) if index not in self.duplicates]
 
     def found(self, index: int, offset: int) -> None:
-        """A message of this part is in the log already."""
+        """Record that a message of this part is already in the log."""
         self.duplicates = {**self.duplicates, index: offset}
         self.count = len(self.messages) - len(self.duplicates)
 
     @property
     def marks(self) -> Iterable[object]:
-        """What must not stand twice in one commit: only from the next one on can the store tell that it is a repeat."""
+        """Return the keys that must be unique in a commit: the store recognises repeats only in later commits."""
         return (self.producer,) if self.producer else self.key_hashes.values()
 
 
 class AppendResult(NamedTuple):
-    """What became of a part. `base` is the offset of its first fresh message; `refusal` means nothing was written."""
+    """The result of a part. `base` is the offset of its first new message; `refusal` means that nothing was written."""
 
     base: int = 0
     duplicate: bool = False
@@ -100,7 +100,7 @@ class AppendResult(NamedTuple):
 
 
 class Committer:
-    """The one way into the log of a cell, for all publishers of this process."""
+    """The only way into the log of a cell, for all publishers of this process."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Committer:
         grew: Callable[[int], None],
         appended: Callable[[Append, Appended], None] | None = None,
     ) -> None:
-        """`appended` is told first what went in, then `grew` which partition."""
+        """Create a committer. It calls `appended` with what was written, then `grew` with the partition."""
         self._store = store
         self._grew = grew
         self._appended = appended
@@ -120,7 +120,7 @@ class Committer:
         self._drops = 0
 
     def drop(self) -> None:
-        """Appends under way end as they do, but `appended` is not told of them."""
+        """Let running appends finish without reporting them to `appended`."""
         self._drops += 1
 
     def submit(self, part: PendingAppend) -> asyncio.Future[AppendResult]:
@@ -152,7 +152,7 @@ class Committer:
         while waiting:
             part = waiting[0]
             if part.done.cancelled():
-                # The caller gave up before anything was sent: it shall not be written behind its back.
+                # The caller gave up before anything was sent, so it must not be written.
                 waiting.popleft()
                 continue
             if parts and (count + part.count > MAX_MESSAGES_PER_APPEND or size + part.size > MAX_BODY_BYTES):
@@ -214,7 +214,7 @@ class Committer:
                 _resolve(part, AppendResult(refusal=answer.refusal))
 
     def _settle_parts(self, parts: list[PendingAppend], append: Append, verdicts: Sequence[PartVerdict]) -> None:
-        """Nothing was written: answers those with a verdict, and puts the others back in front."""
+        """Handle a commit that wrote nothing: resolve the parts with a verdict, and put the others back in front."""
         owners = _owners(parts)
         for verdict in verdicts:
             start = (append.keyed if verdict.keyed else append.sequenced)[verdict.index].start
@@ -222,7 +222,7 @@ class Committer:
             if verdict.verdict is not Verdict.DUPLICATE:
                 _resolve(part, AppendResult(refusal=verdict.verdict))
             elif verdict.offset is None:
-                continue  # A repeat within this append: from the next one on the store knows the first.
+                continue  # A repeat within this append: from the next append on, the store knows the first one.
             elif verdict.keyed:
                 part.found(index, verdict.offset)
                 if part.count == 0:
@@ -251,7 +251,7 @@ def _append_of(parts: Sequence[PendingAppend], clock: Clock) -> Append:
 
 
 def _payloads(parts: Sequence[PendingAppend], clock: Clock) -> list[Payload]:
-    """In order of arrival; loose messages with no payload in between share one batch."""
+    """Return the batches in order of arrival; messages without a payload between them share one batch."""
     payloads: list[Payload] = []
     for is_loose, run in groupby(parts, key=lambda part: part.payload is None):
         if is_loose:
@@ -270,7 +270,7 @@ def _has_relative_expiry(taken: Sequence[Sequence[PendingAppend]]) -> bool:
 
 
 def _dated(message: Message, expires_ms: int, clock: Clock) -> Message:
-    """The message with the time at which it expires: in the database's time, which the clock of this process is not."""
+    """Return the message with its expiry in the database's time, which differs from the clock of this process."""
     expires_at = _EPOCH + timedelta(milliseconds=min(clock.now_ms() + expires_ms, _LAST_MS))
     return replace(message, expires_at=expires_at, expires_ms=None)
 
@@ -280,7 +280,7 @@ def _ms(time: datetime) -> int:
 
 
 def _owners(parts: Sequence[PendingAppend]) -> dict[int, tuple[PendingAppend, int]]:
-    """Who put the message at a relative start there, and which of its messages it is."""
+    """Return the part and the index of the message at a relative start."""
     owners: dict[int, tuple[PendingAppend, int]] = {}
     start = 0
     for part in parts:
@@ -307,5 +307,5 @@ def _hit_after_commit() -> None:
     try:
         failpoints.hit("publish.after_commit")
     except Unavailable as error:
-        # An answer that is lost here is lost behind the commit: `Unavailable` would say that nothing was written.
+        # A response lost here is lost after the commit; `Unavailable` would claim that nothing was written.
         raise OutcomeUnknown(error.detail) from error

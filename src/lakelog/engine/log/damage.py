@@ -1,7 +1,7 @@
-"""Damage: ranges of a partition whose messages cannot be read, and the test whether a group is stopped by one.
+"""Damage: ranges of a partition whose messages cannot be read, and the check whether one stops a group.
 
-The test reads the next message of a partition as a consumer would, so that any server can tell, also one that met no
-damage yet; only messages in segments are read. It changes nothing.
+The check reads the next message of a partition as a consumer would, so any server can detect damage, even without an
+earlier error. Only messages in segments are read. It changes nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lakelog.storage.cold import ColdPlanRequest
 from lakelog.storage.store import PartitionStore
 
 TEST_SECONDS = 2.0
-"""The time limit of a test: partitions that were not read by then are taken for sound."""
+"""The time limit of a check. Partitions that were not read by then are considered sound."""
 _AT_ONCE = 32
 _KEEP_SECONDS = 5.0
-"""How long known damage is not read again."""
+"""How long known damage is cached."""
 _KEPT = 1000
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Damage(NamedTuple):
 
 
 def damage_of(error: object) -> Damage | None:
-    """Return the range that an error of `Extents` names; None for another error."""
+    """Return the range that an error of `Extents` names; None for other errors."""
     if not isinstance(error, SegmentDamaged):
         return None
     first, end = error.subject.get("first_offset"), error.subject.get("end_offset")
@@ -46,15 +46,15 @@ def damage_of(error: object) -> Damage | None:
 
 
 class DamageTest:
-    """One per engine."""
+    """The known damage of all partitions; one per engine."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._known: dict[int, tuple[float, Damage]] = {}
-        """By partition id, when it was found, and what."""
+        """The damage by partition id, with the time when it was found."""
 
     async def find(self, topic: Topic, offsets: Mapping[int, Collection[int]]) -> dict[int, Damage]:
-        """Return the damage at these offsets, by partition. Damage that cannot be seen in time is left out."""
+        """Return the damage at these offsets by partition. Damage that cannot be detected in time is not included."""
         found: dict[int, Damage] = {}
         if self._extents.url is None:
             return found
@@ -97,9 +97,9 @@ class DamageTest:
 
 
 async def _in_segments(store: PartitionStore, asks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return those of the offsets that lie in verified segments: hot batches are not read for a test."""
+    """Return the offsets that are in verified segments; hot batches are not read for a check."""
     found: list[tuple[int, int]] = []
-    # A plan has one stretch of each partition; one over several offsets would list all segments between them.
+    # A plan has one range per partition; a range over several offsets would list all segments between them.
     while asks:
         each = dict(asks)
         plans = await store.cold.plans([ColdPlanRequest(pid=pid, start=at, end=at + 1) for pid, at in each.items()])

@@ -1,8 +1,8 @@
-"""Extents: a partition's log as one line, whether it lies in hot batches or in cold segments.
+"""Extents: a partition's log as one sequence, whether it is in hot batches or in cold segments.
 
-Readers ask here and get batches. A segment's file is read in a thread; its footer, and the stretches that were read
-last, are kept for the next who asks. Which of the two holds an offset is the store's to say. An error names the offsets
-that cannot be read; the path of their file is for the log of this process only.
+Readers get batches. A segment's file is read in a thread; its footer and the ranges read last are cached. The store
+says which of the two holds an offset. An error names the offsets that cannot be read; the path of the file appears only
+in the log of this process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AT_ONCE = 6
 _STRETCH_MESSAGES = 4000
 _BATCH_MESSAGES = 1000
 KEPT_BYTES = 32 << 20
-"""Of stretches. Groups that catch up are at different places of one file, and each comes back for what follows."""
+"""Cached ranges. Groups that catch up are at different places of one file, and each returns for what follows."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 
 
 class Extents:
-    """Reads any partition; one per engine. `url` is the object store's, if there is one."""
+    """Reads all partitions; one per engine. `url` is that of the object store, if there is one."""
 
     def __init__(self, cells: Mapping[int, PartitionStore], url: str | None = None) -> None:
         self.cells = cells
@@ -50,10 +50,10 @@ class Extents:
         self._kept = _Stretches()
         self._failures = FailureLog("A segment cannot be read", "segment_read", _log)
         self._unused: list[_Opened] = []
-        """Files that are not read any longer; closed when the next one is read."""
+        """Files that are no longer read; they are closed at the next read."""
 
     def drop(self, cell: int) -> None:
-        """Forgets the files of all cells: they are few."""
+        """Drop the cached files of all cells, which are few."""
         self._unused += self._open.values()
         self._open.clear()
         self._kept = _Stretches()
@@ -61,7 +61,7 @@ class Extents:
     async def read(
         self, store: PartitionStore, pid: int, offset: int, *, max_messages: int, max_bytes: int
     ) -> ReadResult | None:
-        """As `PartitionStore.read`, but always batches."""
+        """Read like `PartitionStore.read`, but always return batches."""
         read = await store.read(pid, offset, max_messages=max_messages, max_bytes=max_bytes)
         if read is None or read.segment is None:
             return read
@@ -70,7 +70,7 @@ class Extents:
     async def read_many(
         self, store: PartitionStore, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
     ) -> list[ReadResult | LakelogError | None]:
-        """As `PartitionStore.read_many`, but always batches; an error where a segment could not be read."""
+        """Read like `PartitionStore.read_many`, but return batches, or an error if a segment could not be read."""
         reads = await store.read_many(asks, max_messages=max_messages, max_bytes=max_bytes)
 
         async def one(
@@ -89,7 +89,7 @@ class Extents:
         return list(await asyncio.gather(*map(one, asks, reads)))
 
     async def offset_at_time(self, store: PartitionStore, pid: int, time: datetime) -> int:
-        """The first offset that was appended at `time` or later, also where it is inside of a segment."""
+        """Return the first offset that was appended at `time` or later, even inside a segment."""
         offset, segment = await store.cold.search_time(pid, time)
         if segment is None:
             return offset
@@ -110,7 +110,7 @@ class Extents:
         try:
             batches = await self._run(read.segment, lambda opened: opened.read(offset, *limits))
         except ObjectNotFound as exc:
-            # Perhaps the log start went past it a day ago, and its file is swept; that is another answer.
+            # Perhaps the log start passed it a day ago and its file was swept, which is a different error.
             await store.read(pid, offset, max_messages=1, max_bytes=1)
             raise self._unreadable(read.segment, SegmentDamaged(f"{read.segment.path} is missing.")) from exc
         return replace(read, batches=batches, segment=None)
@@ -130,7 +130,7 @@ class Extents:
                 raise self._unreadable(segment, error) from error
 
     def _unreadable(self, segment: Segment, damage: SegmentDamaged) -> SegmentDamaged:
-        """Return the error for readers: all of the segment, unless the damage names a part of it."""
+        """Return the error for readers: the whole segment, unless the damage names a part of it."""
         self._failures.failed(damage.detail, kind=segment.path)
         first = damage.subject.get("first_offset", segment.first)
         end = damage.subject.get("end_offset", segment.end)
@@ -155,7 +155,7 @@ class Extents:
 
 
 class _Stretches:
-    """Batches that were read last, by file and first offset; for all threads."""
+    """The batches that were read last, by file and first offset; for all threads."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -196,7 +196,7 @@ class _Opened:
         self._file: SegmentFile | None = None
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """Batches from the one that holds the offset up to a limit, to damage, or to the segment's end."""
+        """Return batches from the one that holds the offset up to a limit, to damage, or to the segment's end."""
         found: list[HotBatch] = []
         messages = size = 0
         with self._mutex:
@@ -204,7 +204,7 @@ class _Opened:
                 try:
                     batch = self._at(offset)
                 except SegmentDamaged:
-                    # What can be read comes first; the next read begins with the damage, and opens the file again.
+                    # Return the readable batches first; the next read starts at the damage and opens the file again.
                     self._close()
                     if found:
                         break
@@ -236,9 +236,9 @@ class _Opened:
         return self._file
 
     def _at(self, offset: int) -> HotBatch:
-        """Of a stretch around the offset: what comes next is mostly asked for next.
+        """Return the batches of a range around the offset, because the following ones are usually read next.
 
-        Where it is cut does not hang on what was asked for: readers who share what they read rely on it.
+        The bounds of the range do not depend on the request, so that readers can share what they read.
         """
         start, end = self._opened().group_at(offset)
         first = start + (offset - start) // _STRETCH_MESSAGES * _STRETCH_MESSAGES

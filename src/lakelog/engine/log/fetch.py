@@ -1,7 +1,7 @@
-"""Fetch: batches of one partition from a position on, waiting for the first one if asked to.
+"""Fetch: batches of one partition from a position on, with an optional wait for the first one.
 
-Batches are handed on whole, as stored; the first may begin before `start` and the last may end behind `until`. A reader
-takes only what is in between.
+Batches are returned whole, as stored: the first may begin before `start`, and the last may end after `until`. Readers
+ignore the messages outside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_EVERY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Messages from `start` up to, not including, `until`, which is where to read on."""
+    """Messages from `start` up to, not including, `until`, which is the next offset to read."""
 
     topic: Topic
     partition: int
@@ -38,7 +38,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much at most, and how long to wait while there is nothing."""
+    """The largest number of messages, and how long to wait if there are none."""
 
     max_messages: int = 1000
     max_bytes: int = limits.MAX_FETCH_BYTES
@@ -52,7 +52,7 @@ class FetchLimits:
 
 
 class Fetcher:
-    """Reads any partition; one per engine."""
+    """Reads all partitions; one per engine."""
 
     def __init__(self, topics: Topics, extents: Extents, waiters: Waiters) -> None:
         self._topics = topics
@@ -87,7 +87,11 @@ class Fetcher:
                     continue
 
     async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> ReadResult | None:
-        """None if the topic was made anew; `TopicNotFound` if it is gone. A missing head of a present topic is made."""
+        """Return the head; None if the topic was recreated. A missing head of an existing topic is created.
+
+        Raises:
+            TopicNotFound: If the topic is deleted.
+        """
         store, pid = self._cells[topic.cells[partition]], topic.pid(partition)
         while True:
             try:
@@ -95,7 +99,7 @@ class Fetcher:
                     store, pid, start, max_messages=wanted.max_messages, max_bytes=wanted.max_bytes
                 )
             except OffsetOutOfRange:
-                # A deleted topic's log start is at its end: the offset may well be one of the topic as it is now.
+                # The log start of a deleted topic is its end, so the offset may belong to the current topic.
                 if await self._is_another(topic):
                     return None
                 raise
@@ -124,12 +128,12 @@ class Fetcher:
 
 
 def _anew(name: str, position: Position, has_waited: bool) -> Position:
-    """Where to read in a topic that was made anew: where the caller said, unless that was found in the old one."""
+    """Return where to read in a recreated topic: the caller's position, unless it was found in the old topic."""
     if not has_waited:
         return position
     if isinstance(position, AtOffset) and position.offset:
         raise OffsetOutOfRange(
-            f"Topic '{name}' was deleted and made anew; its offsets begin at 0 again.",
+            f"Topic '{name}' was deleted and created again; its offsets begin at 0 again.",
             offset=position.offset,
             log_start=0,
         )

@@ -1,8 +1,8 @@
-"""Publish: choose the partition, reserve idempotency keys, hand the parts to the committer, answer per message.
+"""Publish: chooses the partition, reserves idempotency keys, passes the parts to the committer, and returns results.
 
-A refusal that says the topic changed (recreated, more partitions, heads not there yet) is definite, so that what it
-refused is decided again with the topic as it is now. A lost answer of PostgreSQL is never repeated here: only the
-caller can make that safe, with its sequence or its idempotency key.
+A refusal because the topic changed (recreated, more partitions, missing heads) is definite, so the refused messages are
+decided again with the current topic. A lost response of PostgreSQL is never retried here: only the caller can make that
+safe, with its sequence or its idempotency key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
-    """A producer's number for a batch into one partition: the same again is a retry, the next one continues."""
+    """A producer's number for a batch in one partition: the same number is a retry, the next one continues."""
 
     producer: bytes
     sequence: int
@@ -58,7 +58,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameReceipt:
-    """Where the first message of a frame is; the others follow it."""
+    """The position of the first message of a frame; the others follow."""
 
     incarnation: int
     partition: int
@@ -75,7 +75,7 @@ class Submitted(NamedTuple):
     done: asyncio.Future[AppendResult]
 
     def receipt(self, outcome: AppendResult) -> Receipt | None:
-        """Return the place of the message. None: nothing was written, because the topic is no longer what it was."""
+        """Return the position of the message; None if nothing was written because the topic changed."""
         if outcome.refusal is not None:
             return None
         return Receipt(
@@ -88,16 +88,16 @@ class Submitted(NamedTuple):
 
 @dataclass(slots=True)
 class _Round(Generic[Answer]):
-    """One try for the items that have no answer yet."""
+    """One attempt for the items that have no result yet."""
 
     topic: Topic
     answers: dict[int, Answer | LakelogError] = field(default_factory=dict)
     changed: dict[int, Refusal] = field(default_factory=dict)
-    """Items that were refused because the topic is no longer what it was: nothing of them is written."""
+    """Items that were refused because the topic changed; none of them is written."""
 
 
 class Publisher:
-    """Publishes into any topic; one per engine."""
+    """Publishes to all topics; one per engine."""
 
     def __init__(
         self, topics: Topics, committers: dict[int, Committer], reservers: dict[tuple[int, bool], Reserver]
@@ -116,13 +116,14 @@ class Publisher:
         numbered: Numbered | None = None,
         epoch: int | None = None,
     ) -> list[Receipt | LakelogError]:
-        """A receipt or a refusal for each message; all or nothing per partition."""
+        """Publish messages, and return a receipt or a refusal for each; all or nothing per partition."""
         if len(messages) == 1 and (answer := await self._one(scope, name, messages[0], numbered, epoch)):
             return [answer]
         faults = {index: fault for index, message in enumerate(messages) if (fault := fault_of(message))}
         if numbered:
             if any(message.partition is None for message in messages):
-                # Another server, or this one after partitions were added, might choose another and not find it there.
+                # Another server, or this one after partitions were added, might choose another partition and not find
+                # the batch there.
                 raise InvalidRequest("A sequence counts batches into one partition: give each message's partition.")
             if any(message.idempotency_key is not None for message in messages):
                 raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
@@ -140,7 +141,7 @@ class Publisher:
         return [faults.get(index) or answers[index] for index in range(len(messages))]
 
     async def frames(self, scope: Scope, name: str, frames: Sequence[Frame]) -> list[FrameReceipt | LakelogError]:
-        """A receipt or a refusal for each frame."""
+        """Publish frames, and return a receipt or a refusal for each."""
 
         async def once(topic: Topic, indexes: Sequence[int]) -> _Round[FrameReceipt]:
             return await self._frames_once(topic, {index: frames[index] for index in indexes})
@@ -154,7 +155,10 @@ class Publisher:
     async def _one(
         self, scope: Scope, name: str, message: Message, numbered: Numbered | None, epoch: int | None
     ) -> Receipt | LakelogError | None:
-        """The short way for one plain message, at half the cost. None: nothing was written, go the long way."""
+        """Publish one plain message at half the cost.
+
+        Return None, with nothing written, if it needs the normal path.
+        """
         submitted = self.submit_one(scope, name, message, numbered, epoch)
         if submitted is None:
             return None
@@ -166,7 +170,10 @@ class Publisher:
     def submit_one(
         self, scope: Scope, name: str, message: Message, numbered: Numbered | None = None, epoch: int | None = None
     ) -> Submitted | None:
-        """Submit one plain message into a topic that is in the cache. None: nothing was done, call `messages`."""
+        """Submit one plain message to a cached topic.
+
+        Return None, with no effect, if the caller must use `messages`.
+        """
         partition = message.partition
         topic = self._topics.cached(scope, name)
         if (
@@ -190,9 +197,9 @@ class Publisher:
         return Submitted(topic, partition, self._committers[topic.cells[partition]].submit(part))
 
     def take_turns(self, topic: Topic, count: int) -> int:
-        """The turn of the first of the topic's next `count` messages without a key: turn n is partition n's, modulo.
+        """Return the turn of the first of the topic's next `count` messages without a key.
 
-        Counted per topic, because callers that alternate between topics would always meet the same partitions.
+        Turns are counted per topic, because callers that alternate between topics would always hit the same partitions.
         """
         if len(self._turns) >= _MAX_TURNS:
             self._turns.clear()
@@ -208,10 +215,10 @@ class Publisher:
         epochs: dict[int, int | None],
         once: Callable[[Topic, Sequence[int]], Awaitable[_Round[Answer]]],
     ) -> dict[int, Answer | LakelogError]:
-        """Tries again what was refused because the topic changed. `epochs` are those that callers chose partitions by.
+        """Retry what was refused because the topic changed. `epochs` are those by which callers chose partitions.
 
-        A caller's epoch goes to the store as it is: whether a numbered batch is a retry is looked at there before its
-        epoch, because a retry that was told to choose anew would be written twice.
+        A caller's epoch is passed to the store unchanged. The store checks first whether a numbered batch is a retry: a
+        retry whose caller had to choose again would be written twice.
         """
         answers: dict[int, Answer | LakelogError] = {}
         refused: LakelogError
@@ -219,7 +226,7 @@ class Publisher:
             for _ in range(_TRIES):
                 if any(_is_ahead(epoch, topic) for epoch in epochs.values()):
                     topic = await self._topics.refresh(topic.scope, topic.name)
-                    # The store would take an epoch that never was for the newest one, and shut all others out.
+                    # The store would take an epoch that never existed for the newest one, and refuse all others.
                     ahead = [index for index, epoch in epochs.items() if _is_ahead(epoch, topic)]
                     answers.update(dict.fromkeys(ahead, _epoch_changed(topic)))
                 found = await once(topic, [index for index in epochs if index not in answers])
@@ -237,7 +244,7 @@ class Publisher:
         except LakelogError as error:
             if not answers:
                 raise
-            # Some of it went in: raised for all, the error would say that nothing did.
+            # Some messages were written; an error for all would claim that none were.
             refused = error
         return {**dict.fromkeys(epochs, refused), **answers}
 
@@ -311,7 +318,7 @@ class Publisher:
     async def _reserve(
         self, topic: Topic, messages: dict[int, Message], chosen: dict[int, int], found: _Round[Receipt]
     ) -> dict[int, bytes]:
-        """Hashes of idempotency keys, by message; messages move to the partition that their key's first use chose."""
+        """Return hashes of idempotency keys by message, and move messages to the partition of their key's first use."""
         wanted: dict[tuple[int, bool], dict[int, Reservation]] = defaultdict(dict)
         for index, partition in chosen.items():
             text = messages[index].idempotency_key
@@ -325,8 +332,8 @@ class Publisher:
                 body_hash=body_hash(messages[index]),
                 partition=partition,
             )
-            # The message's own durable commit makes the reservation durable too, if both are in one cell. Another
-            # server may have chosen another partition before: only a one-cell topic can be sure.
+            # If both are in one cell, the message's own durable commit makes the reservation durable too. Another
+            # server may have chosen another partition before, so only a topic with one cell can be sure.
             wanted[home, len(set(topic.cells)) > 1][index] = reservation
         hashes: dict[int, bytes] = {}
         for place, reservations in wanted.items():
@@ -336,7 +343,7 @@ class Publisher:
                     found.answers[index] = _conflict(topic.name, messages[index].idempotency_key or "")
                     del chosen[index]
                 elif winner.partition >= topic.partitions:
-                    # It was added since this topic was read.
+                    # The partition was added after this topic was read.
                     found.changed[index] = Refusal.MISSING
                     del chosen[index]
                 else:
@@ -358,7 +365,7 @@ class Publisher:
 def _parts(
     topic: Topic, messages: dict[int, Message], chosen: dict[int, int], hashes: dict[int, bytes]
 ) -> list[tuple[PendingAppend, list[int]]]:
-    """One part per partition, and a part of its own for each repeat of an idempotency key within the call."""
+    """Return one part per partition, and a separate part for each repeat of an idempotency key within the call."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     repeats: dict[bytes, int] = defaultdict(int)
     for index, partition in chosen.items():
@@ -418,7 +425,7 @@ def _epoch_changed(topic: Topic) -> EpochChanged:
 
 
 def _outdated(found: _Round[Answer], topic: Topic, epochs: dict[int, int | None]) -> dict[int, LakelogError]:
-    """Those whose callers have to choose anew, because they chose for a topic that is another one now."""
+    """Return the items whose callers must choose partitions again, because the topic changed."""
     recreated = topic.incarnation != found.topic.incarnation
     return {
         index: _epoch_changed(topic)

@@ -13,7 +13,7 @@ _MAX_PER_CALL = 2_000
 
 
 class Reserver:
-    """One per cell and kind of durability."""
+    """The reservations of one cell and one kind of durability."""
 
     def __init__(self, store: PartitionStore, *, durable: bool) -> None:
         self._store = store
@@ -22,7 +22,7 @@ class Reserver:
         self._pump = CoalescingPump(self._next_call)
 
     async def reserve(self, reservations: Sequence[Reservation]) -> list[Reservation]:
-        """Return the reservation that holds for each key. A key may be given twice: the first one wins."""
+        """Return the valid reservation for each key. If a key is given twice, the first one wins."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Reservation]] = [loop.create_future() for _ in reservations]
         self._waiting.extend(zip(reservations, futures, strict=True))
@@ -44,7 +44,7 @@ class Reserver:
                 if not future.done():
                     future.set_result(holders[reservation.incarnation, reservation.key_hash])
         except Exception as error:
-            # A lost reservation is harmless: a repeated call finds it, or makes it.
+            # A lost reservation is harmless: a repeated call finds it or creates it.
             known = error if isinstance(error, LakelogError) else OutcomeUnknown(f"A reservation failed: {error!r}.")
             for _, future in taken:
                 if not future.done():

@@ -1,7 +1,7 @@
-"""Topics: create, describe, alter, delete, purge; and the short-lived cache through which all calls find them.
+"""Topics: create, describe, alter, delete, purge, and the short-lived cache through which all calls find them.
 
-Each verb decides once in the catalog, then applies the decision per cell in steps that can be repeated: whoever dies in
-between leaves work that the next caller, or the agents of maintenance, finish.
+Each operation decides once in the catalog, then applies the decision per cell in repeatable steps. If a process dies in
+between, the next caller or the maintenance agents finish the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
 
 _CACHE_SECONDS = 2.0
-"""A changed or recreated topic is noticed at once by the store's refusals; this bounds the rest (settings)."""
+"""How long a topic is cached.
+
+The store refuses calls for a changed or recreated topic; this limits outdated settings.
+"""
 _CACHE_SIZE = 10_000
 
 Found = TypeVar("Found")
@@ -37,7 +40,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """What a purge removed."""
+    """The result of a purge."""
 
     removed: int
     described: Described
@@ -52,23 +55,23 @@ class Topics:
         cells: dict[int, PartitionStore],
         cut: Callable[[int, int], None] = lambda cell, pid: None,
     ) -> None:
-        """`cut` is told the cell and the partition of which a purge put something out of reach."""
+        """Create the topics. `cut` is called with the cell and the partition that a purge shortened."""
         self._cut = cut
         self._catalog = catalog
         self._cells = cells
         self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
 
     def cached(self, scope: Scope, name: str) -> Topic | None:
-        """The topic, if it was looked for a short while ago."""
+        """Return the topic if it is cached."""
         entry = self._cached.get((scope.environment_id, name))
         return entry[1] if entry and entry[0] > time.monotonic() else None
 
     def drop(self, cell: int) -> None:
-        """Forgets all topics: the catalog may be in the same database as the cell."""
+        """Drop all cached topics, because the catalog may be in the same database as the cell."""
         self._cached.clear()
 
     async def find(self, scope: Scope, name: str, *, partition: int = 0) -> Topic:
-        """The topic, from the cache unless that one is too old or has no such partition: it may have been added."""
+        """Return the topic from the cache, or from the catalog if the cached one is too old or lacks the partition."""
         topic = self.cached(scope, name)
         if topic is not None and partition < topic.partitions:
             return topic
@@ -120,7 +123,10 @@ class Topics:
         partitions: int | None = None,
         change: Callable[[TopicSettings], TopicSettings] = lambda settings: settings,
     ) -> Topic:
-        """Other settings, more partitions. Fewer is refused: it would cut the order of keys."""
+        """Change settings or add partitions.
+
+        Removing partitions is refused, because it would break the order of keys.
+        """
         topic = await self.refresh(scope, name)
         added: Sequence[int] = ()
         if partitions is not None:
@@ -130,7 +136,7 @@ class Topics:
         altered = await self._catalog.topic_alter(topic, change(topic.settings), added)
         await self.ensure_heads(altered)
         if partitions is not None:
-            # Also where none were added: a repeat finishes what broke off between the catalog and here.
+            # Even if none were added: a repeat finishes what was interrupted between the catalog and the cells.
             await self._per_cell(altered, lambda store, pids: store.epoch_raise(pids, altered.epoch))
         self._remember(altered)
         return altered
@@ -140,16 +146,16 @@ class Topics:
         deleted = await self._catalog.topic_delete(topic)
         self._cached.pop((scope.environment_id, name), None)
         if not deleted:
-            raise TopicNotFound(f"Topic '{name}' was deleted meanwhile.", topic=name)
+            raise TopicNotFound(f"Topic '{name}' was deleted during the call.", topic=name)
         await self.close_deleted(topic)
 
     async def close_deleted(self, topic: Topic) -> None:
-        """The second half of a delete; safe to repeat."""
+        """Apply a delete to the cells; safe to repeat."""
         await self._per_cell(topic, lambda store, pids: store.heads_close(pids, HeadState.DELETED))
         await self._catalog.topic_forget(topic)
 
     async def purge(self, scope: Scope, name: str) -> Purge:
-        """Everything published so far goes out of reach; offsets go on."""
+        """Make everything published so far unreadable; offsets continue."""
         before = await self.describe(scope, name)
         ends = {head.pid: head.next_offset for head in before.heads}
         removed = await self._per_cell(

@@ -120,9 +120,9 @@ async def test_a_topic_made_anew_takes_nothing_of_the_old_one() -> None:
         await engine.writes.stage(scope, "orders", staging(topic), [piece(0, "a")])
         await engine.topics.delete(scope, "orders")
         await engine.topics.create(scope, "orders", 1)
-        with pytest.raises(Conflict, match="made anew"):
+        with pytest.raises(Conflict, match="created again"):
             await engine.writes.decide(scope, "orders", deciding(topic, 1))
-        with pytest.raises(Conflict, match="made anew"):
+        with pytest.raises(Conflict, match="created again"):
             await engine.writes.stage(scope, "orders", staging(topic), [piece(0, "a")])
 
 

@@ -233,7 +233,7 @@ async def test_a_long_poll_at_an_offset_of_a_deleted_topic_says_that_it_is_anoth
         await engine.topics.delete(scope, "orders")
         await engine.topics.create(scope, "orders")
         await publish(engine, scope, "orders", text("a"), text("b"))
-        with pytest.raises(OffsetOutOfRange, match="made anew"):
+        with pytest.raises(OffsetOutOfRange, match="created again"):
             await poll
 
 
