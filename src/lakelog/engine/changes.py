@@ -1,6 +1,6 @@
 """The hub of notifications: a partition's log or a group changed, in this process or in another one.
 
-Caches are invalidated first, then waiters are woken, then the other processes are notified. It reads and decides nothing.
+Caches are invalidated first, then waiters are woken, then other processes are notified. It reads and decides nothing.
 """
 
 from __future__ import annotations
