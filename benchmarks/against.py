@@ -22,7 +22,7 @@ _HERE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class CpuComparison:
     """Median processor time per message in microseconds, here and there, and the median ratio of the pairs."""
 
     name: str
@@ -32,7 +32,9 @@ class Comparison:
     each_ratio: Sequence[float]
 
 
-def compare(name: str, other: Path, rounds: int, options: Sequence[str], progress: Callable[[str], None]) -> Comparison:
+def compare(
+    name: str, other: Path, rounds: int, options: Sequence[str], progress: Callable[[str], None]
+) -> CpuComparison:
     """Run the benchmark `rounds` times in each checkout, in turns, and compare the processor time."""
     here: list[float] = []
     there: list[float] = []
@@ -41,7 +43,7 @@ def compare(name: str, other: Path, rounds: int, options: Sequence[str], progres
         here.append(_measure(_HERE, name, options))
         progress(f"round {number} of {rounds}: here {here[-1]:.2f} µs, there {there[-1]:.2f} µs")
     ratios = [ours / theirs for ours, theirs in zip(here, there, strict=True)]
-    return Comparison(
+    return CpuComparison(
         name=name,
         here_us=round(statistics.median(here), 3),
         there_us=round(statistics.median(there), 3),

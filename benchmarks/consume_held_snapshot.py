@@ -40,7 +40,7 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
     yield {"undisturbed": lambda: leg(held=False), OURS: lambda: leg(held=True)}
 
 
-class _Round:
+class _SnapshotRound:
     """Owners of one group after another, until the time has passed."""
 
     def __init__(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class _Round:
 
 
 async def _consumed(url: str, topic: str, seconds: float) -> Measured:
-    turn = _Round(seconds)
+    turn = _SnapshotRound(seconds)
 
     async def own(number: int) -> None:
         async with transport_to(url) as transport:

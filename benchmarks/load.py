@@ -126,7 +126,7 @@ class _Tally:
         )
 
 
-class _Connection(asyncio.Protocol):
+class _LoadConnection(asyncio.Protocol):
     """One request at a time, until the tally has enough."""
 
     def __init__(self, requests: Iterator[bytes], whole: Callable[[bytes], bool], tally: _Tally) -> None:
@@ -253,7 +253,7 @@ async def _over_tcp(load: HttpSingle | HttpBatches | RedisSingle, made: Corpus) 
     loop = asyncio.get_running_loop()
     protocols = []
     for source in sources:
-        connection = partial(_Connection, source, whole, tally)
+        connection = partial(_LoadConnection, source, whole, tally)
         _, protocol = await loop.create_connection(connection, "127.0.0.1", load.port)
         protocols.append(protocol)
     await asyncio.gather(*(protocol.done for protocol in protocols))

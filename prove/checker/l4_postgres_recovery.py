@@ -16,7 +16,9 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     # A negative value means that no publish succeeded.
     late = (rows.kind == SampleKind.SERVING) & ((rows.told > 1000 * limit) | (rows.told < 0))
     return [
-        Violation(invariant="L4", what=f"PostgreSQL was back at {rows.at_ns[at]} ns, and {_said(int(rows.told[at]))}")
+        Violation(
+            invariant="L4", what=f"PostgreSQL was back at {rows.at_ns[at]} ns, and {_wait_text(int(rows.told[at]))}"
+        )
         for at in np.flatnonzero(late)[:MOST].tolist()
     ]
 
@@ -28,7 +30,7 @@ def figure(tables: Tables, run: RunInfo) -> float | None:
     return float(waits.max()) / 1000 if len(waits) else None
 
 
-def _said(told: int) -> str:
+def _wait_text(told: int) -> str:
     return f"the first publish succeeded {told} ms later" if told >= 0 else "no publish was ok afterwards"
 
 

@@ -41,10 +41,10 @@ class _Floors:
 
 def _floors(attempts: Picked, fetches: Picked) -> _Floors:
     told = attempts.where((attempts.outcome == OUTCOME.OK) & (attempts.offset >= 0))
-    told_by = together(("process", "counter", "completed_ns"), told, fetches)
+    outcome_of_line = together(("process", "counter", "completed_ns"), told, fetches)
     marks = np.concatenate([told.offset + 1, fetches.high_watermark])
-    order = np.argsort(told_by.completed_ns, kind="stable")
-    return _Floors(calls=told_by.where(order), marks=marks[order])
+    order = np.argsort(outcome_of_line.completed_ns, kind="stable")
+    return _Floors(calls=outcome_of_line.where(order), marks=marks[order])
 
 
 def _falls(floors: _Floors, fetches: Picked, run: RunInfo) -> list[Violation]:

@@ -17,7 +17,7 @@ from prove.history.tables import OwnerVerb, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ends:
+class _FinalStates:
     """For each message from the group's start: whether it may have reached this state in the last epoch, and whether it
     certainly did."""
 
@@ -81,7 +81,7 @@ def _ended(leases: LeaseHistory, last: int) -> list[Violation]:
     return found
 
 
-def _ends(leases: LeaseHistory, start: int) -> _Ends:
+def _ends(leases: LeaseHistory, start: int) -> _FinalStates:
     said = leases.said
     offsets = leases.all_offsets[leases.all_offsets >= start]
     maybe, surely = {}, {}
@@ -95,7 +95,7 @@ def _ends(leases: LeaseHistory, start: int) -> _Ends:
         maybe[name], surely[name] = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         maybe[name][at[(verb == meant) & happened]] = True
         surely[name][at[(verb == meant) & ok]] = True
-    return _Ends(offsets=offsets, maybe=maybe, surely=surely)
+    return _FinalStates(offsets=offsets, maybe=maybe, surely=surely)
 
 
 INVARIANT = Invariant(

@@ -25,7 +25,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     if not len(before):
         return []
     after = before + 1
-    due = np.maximum(_said_due_ms(leases)[before], _backed_off_ms(leases, before, after))
+    due = np.maximum(_answered_due_ms(leases)[before], _backed_off_ms(leases, before, after))
     granted = leases.granted_ms[after]
     found = []
     for row in some(granted < due - CLOCK_SLACK_MS - leases.clock_ms):
@@ -37,7 +37,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     return found
 
 
-def _said_due_ms(leases: LeaseHistory) -> Array:
+def _answered_due_ms(leases: LeaseHistory) -> Array:
     """Return, for each delivery, the earliest due time that its answers allow; 0 if there may have been none."""
     said = leases.said
     nack = said.verb == VERB.NACK

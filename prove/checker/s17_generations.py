@@ -32,7 +32,12 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
         return []
     assigned = rows.where(rows.event == MEMBERSHIP.ASSIGNED)
     commits = rows.where(rows.event == MEMBERSHIP.COMMIT)
-    found = _shared(assigned, run) + _fenced(commits, run) + _taken(assigned, commits, run) + _outdated(rows, run)
+    found = (
+        _shared(assigned, run)
+        + _fenced(commits, run)
+        + _commits_under_other_owner(assigned, commits, run)
+        + _outdated(rows, run)
+    )
     return found[:MOST]
 
 
@@ -67,7 +72,7 @@ def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
     return found
 
 
-def _taken(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[Violation]:
+def _commits_under_other_owner(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[Violation]:
     """Return commits that were accepted while another member owned the partition in the same newer generation before
     and after."""
     if not len(commits):

@@ -36,7 +36,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
     if not len(rows):
         return []
     found = _too_many(rows, tables["sample"], run)
-    news = _news(rows)
+    news = _assignment_changes(rows)
     for change in _alone(rows, tables["call"], run):
         told = news.where((news.completed_ns > change.began_ns) & (news.completed_ns <= change.until_ns))
         found += _late(change, told, tables["call"], run)
@@ -128,7 +128,7 @@ def _alone(rows: TableColumns, asks: TableColumns, run: RunInfo) -> Iterator[_Ch
     before = np.append(-SETTLED_NS, np.maximum.accumulate(over)[:-1])
     after = np.append(changes.invoked_ns[1:], np.iinfo(np.int64).max)
     alone = (changes.outcome == OUTCOME.OK) & (changes.invoked_ns - before > SETTLED_NS)
-    lives = _lives(rows, asks)
+    lives = _member_calls(rows, asks)
     for row in true_at(alone)[:JUDGED].tolist():
         done = int(changes.completed_ns[row])
         until = min(int(after[row]), done + WATCHED_NS)
@@ -137,7 +137,7 @@ def _alone(rows: TableColumns, asks: TableColumns, run: RunInfo) -> Iterator[_Ch
             yield change
 
 
-def _lives(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Array, Array]]:
+def _member_calls(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Array, Array]]:
     """Return each member with the times of its calls, and whether each was a join."""
     sure = rows.where((rows.outcome == OUTCOME.OK) & (rows.event != MEMBERSHIP.LEAVE))
     polls = asks.where((asks.outcome == OUTCOME.OK) & (asks.verb == VERB.CONSUME) & np.isin(asks.owner, sure.member))
@@ -166,7 +166,7 @@ def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
     return True
 
 
-def _news(rows: TableColumns) -> TableColumns:
+def _assignment_changes(rows: TableColumns) -> TableColumns:
     """Return the first time that each member learned that it owns, or no longer owns, a partition."""
     heard = rows.where(
         (rows.outcome == OUTCOME.OK) & np.isin(rows.event, (MemberEvent.ASSIGNED, MemberEvent.REVOKED))
@@ -194,7 +194,7 @@ def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo)
         took = int(told.completed_ns[at]) - change.done_ns - own
         if took > limit:
             what = f"{run.name(told.member[at])} waited, and learned of {run.name(told.topic[at])}/"
-            what += f"{int(told.partition[at])} {took // MS} ms after {_said(change, run)}"
+            what += f"{int(told.partition[at])} {took // MS} ms after {_change_text(change, run)}"
             found.append(_violation(what, *calls(run, change.rows, [change.row]), *calls(run, told, [at])))
     return found[:MOST]
 
@@ -212,12 +212,12 @@ def _disturbed(change: _Change, told: TableColumns, run: RunInfo) -> list[Violat
         if not change.is_join or len(takers):
             taker = f" to {run.name(takers[0])}" if len(takers) else ""
             what = f"{run.name(lost.member[at])} lost {run.name(lost.topic[at])}/{int(lost.partition[at])}{taker} "
-            what += f"when {_said(change, run)}"
+            what += f"when {_change_text(change, run)}"
             found.append(_violation(what, *calls(run, change.rows, [change.row]), *calls(run, lost, [at])))
     return found[:MOST]
 
 
-def _said(change: _Change, run: RunInfo) -> str:
+def _change_text(change: _Change, run: RunInfo) -> str:
     return f"{run.name(change.member)} {'joined' if change.is_join else 'left'}"
 
 

@@ -44,7 +44,7 @@ def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ends:
+class _EndedOffsets:
     """Offsets that ended in the group in its last position epoch: certainly, and possibly."""
 
     sure: Array
@@ -74,7 +74,7 @@ def _counted(tables: Tables, last: TableColumns, run: RunInfo) -> list[Violation
         return [_violation(f"{group} in {where} counts {said} cut; at least {least} below {reach} never ended")]
     if said > most:
         return [_violation(f"{group} in {where} counts {said} cut; at most {most} below {considered} can be")]
-    told = _told(tables, int(last.group[at]))
+    told = _reported_cut(tables, int(last.group[at]))
     if said < told - ends.late - passed:
         return [_violation(f"{group} in {where} counts {said} cut; {told} were reported as cut unfinished")]
     return []
@@ -84,7 +84,7 @@ def _sum(rows: TableColumns, at: int, *names: str) -> int:
     return sum(int(rows.arrays[name][at]) for name in names)
 
 
-def _ends(tables: Tables, first_cut_ns: int) -> _Ends:
+def _ends(tables: Tables, first_cut_ns: int) -> _EndedOffsets:
     answers, calls, dead = tables["answer"], tables["call"], tables["dead"]
     seeks = calls.where((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL))
     sure_seeks = seeks.where(seeks.outcome == OUTCOME.OK)
@@ -93,7 +93,7 @@ def _ends(tables: Tables, first_cut_ns: int) -> _Ends:
     ended = np.where(_known(answers), answers.completed_ns, _NEVER)
     maybe = _ENDING[answers.verb] & (answers.outcome != OUTCOME.FAIL) & (ended >= before)
     sure = _SURE[answers.verb] & (answers.outcome == OUTCOME.OK) & (answers.invoked_ns > after)
-    return _Ends(
+    return _EndedOffsets(
         sure=counted(answers.offset[sure])[0],
         maybe=counted(np.concatenate([answers.offset[maybe], dead.offset]))[0],
         late=len(counted(answers.offset[maybe & (ended >= first_cut_ns)])[0]),
@@ -105,7 +105,7 @@ def _known(rows: TableColumns) -> Array:
     return known
 
 
-def _told(tables: Tables, group: int) -> int:
+def _reported_cut(tables: Tables, group: int) -> int:
     """Return how many messages retention reported as cut unfinished; 0 if positions were moved since."""
     cuts, calls = tables["cut"], tables["call"]
     if ((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL)).any():

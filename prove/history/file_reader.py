@@ -31,7 +31,7 @@ class FileReader:
 
     def __init__(self, path: Path, *, crashed: bool) -> None:
         self._path, self._crashed = path, crashed
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _GrowingTable] = {}
         self._pending: dict[int, _Pending] = {}
         self._ids: dict[str, int] = {}
         self._after = 0
@@ -114,7 +114,7 @@ class FileReader:
         for name, count, row in rows_of(invoke, outcome, counters, self._id):
             table = self._tables.get(name)
             if table is None:
-                table = self._tables[name] = _Table(name)
+                table = self._tables[name] = _GrowingTable(name)
             table.add(count, row)
 
     def _id(self, text: str) -> int:
@@ -138,7 +138,7 @@ class _Pending:
         self.invoke, self.next, self.end = invoke, invoke.counter, end
 
 
-class _Table:
+class _GrowingTable:
     """A table that grows by calls. Each column is an array with 8 bytes per number."""
 
     def __init__(self, name: str) -> None:

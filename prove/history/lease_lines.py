@@ -57,7 +57,7 @@ class OwnerAnswer:
         return body
 
 
-def said_line(topic: str, group: str, owner: str, saying: OwnerAnswer) -> Line:
+def answer_line(topic: str, group: str, owner: str, saying: OwnerAnswer) -> Line:
     """Return the line that is written before an answer is sent."""
     return Line(
         kind="invoke",
@@ -80,7 +80,7 @@ def outcome_lines(outcome: Told, data: Any, reason: str, count: int) -> list[Lin
     return [_answered(each) for each in data["results"]]
 
 
-def told_by(line: Line) -> Told:
+def outcome_of_line(line: Line) -> Told:
     """Return the outcome of one answer."""
     return "ok" if line.kind == "ok" else "fail" if line.kind == "fail" else "info"
 

@@ -69,12 +69,12 @@ class SyntheticPartition:
             if self._turn % 20 == 0:
                 self._read_along()
             if self._turn % 50 == 0:
-                self._tell_progress()
+                self._record_progress()
         while self._waiting:
             self._now_ns = max(self._now_ns, self._waiting[0].due_ns)
             self._take_back()
         self._read_along()
-        self._tell_progress()
+        self._record_progress()
         for recorder in (*self._producers, *self._owners, self._reader):
             recorder.close()
         return self._now_ns
@@ -154,7 +154,7 @@ class SyntheticPartition:
             call.saw(read, self._hashes[self._read :], keys=self._keys[self._read :], bounds=(0, end))
         self._read = end
 
-    def _tell_progress(self) -> None:
+    def _record_progress(self) -> None:
         first = self._reader.invoke(self._line(self._reader, op="progress"))
         self._pass(1)
         self._reader.complete(first, Line(kind="ok", progress=(self._progress(),)))

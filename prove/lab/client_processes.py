@@ -172,11 +172,11 @@ class ClientProcesses:
     def _listen(self) -> None:
         with contextlib.suppress(OSError, ValueError), self._link.makefile("rb") as lines:
             for line in lines:
-                self._hear(msgspec.json.decode(line))
+                self._on_event(msgspec.json.decode(line))
         if not self._closing:
             self.broken.append(f"the fork server ended: {self._process.log_text()[-3000:]}")
 
-    def _hear(self, fact: dict[str, Any]) -> None:
+    def _on_event(self, fact: dict[str, Any]) -> None:
         with self._guard:
             name = fact.get("started") or fact.get("ended")
             client = next(client for client in reversed(self.processes) if client.name == name)

@@ -56,7 +56,7 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     say("judging")
     concluded = conclude(finished, _asked(size, kinds), seed, repeat)
     show(concluded.judged, seconds=time.monotonic() - began)
-    _tell(concluded, folder, repeat)
+    _print_summary(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
     tested = [] if asked.no_simulation else [_test(version) for version in size.pythons]
     say(f"total time {time.monotonic() - began:.0f} s")
@@ -82,7 +82,7 @@ def _repeat(name: str, asked: Namespace, seed: int) -> str:
     return " ".join(words)
 
 
-def _tell(concluded: Conclusion, folder: Path, repeat: str) -> None:
+def _print_summary(concluded: Conclusion, folder: Path, repeat: str) -> None:
     summary = concluded.summary
     for name, number in summary.figures.items():
         say(f"  {name}: {number:,.5g}" if number != int(number) else f"  {name}: {int(number):,}")

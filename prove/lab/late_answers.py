@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from prove.history.lease_lines import OwnerAnswer, is_refusal, outcome_lines, said_line
+from prove.history.lease_lines import OwnerAnswer, answer_line, is_refusal, outcome_lines
 from prove.history.recorder import HistoryRecorder
 from prove.lab.server_link import HeldRequest
 
@@ -37,7 +37,7 @@ class LateAnswers:
         ]
         with HistoryRecorder(self._topology.folder / "history", name) as recorder:
             self._topology.recorded.append(name)
-            first = recorder.invoke(*(said_line(topic, group, body["owner"], saying) for saying in sayings))
+            first = recorder.invoke(*(answer_line(topic, group, body["owner"], saying) for saying in sayings))
             status, data = held.deliver(port)
             outcome = "ok" if 200 <= status < 300 else "fail" if is_refusal(status) else "info"
             recorder.complete(first, *outcome_lines(outcome, data, str(status), len(sayings)))  # type: ignore[arg-type]

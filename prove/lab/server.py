@@ -16,7 +16,7 @@ from lakelog.maintenance.trimmer import Trimmer
 from lakelog.storage.postgres.partitions import PostgresStore
 
 
-def hurry() -> None:
+def shorten_intervals() -> None:
     """Change the default intervals of the agents. The server creates them with their defaults."""
     _defaults(RetentionEnforcer, every_seconds=3.0)
     _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=8), max_bytes=8 << 20)
@@ -35,5 +35,5 @@ def _defaults(agent: type, **chosen: object) -> None:
 
 
 if __name__ == "__main__":
-    hurry()
+    shorten_intervals()
     main()

@@ -37,7 +37,7 @@ class StoreProxy(S3FaultProxy):
         super().__enter__()
         return self
 
-    def spoil(self, how: Corruption, share: float, seed: int) -> None:
+    def corrupt(self, how: Corruption, share: float, seed: int) -> None:
         """Corrupt this share of the files that are stored from now on."""
         self._spoilt, self._share, self._chance = how, share, random.Random(seed)
 
@@ -60,12 +60,12 @@ class StoreProxy(S3FaultProxy):
             return
         content = file.read_bytes()
         if how is not None and self._chance.random() < self._share:
-            file.write_bytes(spoilt(how, content, self._last, self._chance))
-            self.happened["spoilt"] += 1
+            file.write_bytes(corrupted(how, content, self._last, self._chance))
+            self.happened["corrupted"] += 1
         self._last = content
 
 
-def spoilt(how: Corruption, content: bytes, other: bytes, chance: random.Random) -> bytes:
+def corrupted(how: Corruption, content: bytes, other: bytes, chance: random.Random) -> bytes:
     """Return other bytes than the content, always."""
     if how is Corruption.OTHER and other and other != content:
         return other

@@ -76,11 +76,11 @@ def _judged(finished: FinishedRun) -> tuple[dict[str, Judgement], Digest]:
     if open_run(finished.folder).size < SPARK_FROM:
         history = load(finished.folder)
         judged = judge(history)
-        return judged, of_history(history, KeptRows(victims=victims, violations=summaries.told(judged)))
+        return judged, of_history(history, KeptRows(victims=victims, violations=summaries.traced_violations(judged)))
     from prove.checker.spark_job import judge_folder
 
     judged = judge_folder(finished.folder)
-    return judged, of_folder(finished.folder, KeptRows(victims=victims, violations=summaries.told(judged)))
+    return judged, of_folder(finished.folder, KeptRows(victims=victims, violations=summaries.traced_violations(judged)))
 
 
 def write(folder: Path, summary: summaries.ReportSummary) -> None:

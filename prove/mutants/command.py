@@ -63,7 +63,7 @@ def _run_all(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
     for number, (name, seed) in enumerate(wanted, 1):
         say(f"{number} of {len(wanted)}, after {time.monotonic() - began:.0f} s: {name}, seed {seed}")
         trials.append(stage.run(BY_NAME[name], seed))
-        say(f"  {'as expected' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_told(trials[-1])}")
+        say(f"  {'as expected' if trials[-1].passes(BY_NAME[name]) else 'WRONG'}: {_result_text(trials[-1])}")
         # After each run, so that an interrupt does not lose the results.
         write_json(folder / RESULT, trials)
     show(trials)
@@ -103,7 +103,7 @@ def _after(trial: Trial, invariant: str) -> str:
     return "at the end" if seconds is None else f"{seconds:.1f} s"
 
 
-def _told(trial: Trial) -> str:
+def _result_text(trial: Trial) -> str:
     found = ", ".join(f"{name} ({_after(trial, name)})" for name in trial.found) or "no invariant violated"
     return "; ".join([trial.verdict, found, *(shorten(each, 100) for each in trial.notes), f"{trial.seconds:.0f} s"])
 

@@ -91,7 +91,9 @@ class SimulatedDatabase:
     def connection(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
         """Return the database as that server sees it. Without `seals`, no partition is cold."""
         catalog = _Catalog(self, node, self.catalog)
-        cells = {cell: (_Sealing if seals else _Store)(self, node, store) for cell, store in self.cells.items()}
+        cells = {
+            cell: (_Sealing if seals else _StoreConnection)(self, node, store) for cell, store in self.cells.items()
+        }
         return cast("Catalog", catalog), cast("dict[int, PartitionStore]", cells)
 
     def delay(self) -> float:
@@ -177,7 +179,7 @@ class _Connection:
             done.set_result(result)
 
 
-class _Store(_Connection):
+class _StoreConnection(_Connection):
     def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryStore) -> None:
         super().__init__(database, node, there)
         self.groups = _Connection(database, node, there.groups)
@@ -189,7 +191,7 @@ class _Store(_Connection):
         """Do nothing: the database keeps running."""
 
 
-class _Sealing(_Store):
+class _Sealing(_StoreConnection):
     """A store with cold partitions."""
 
     async def read(self, pid: int, offset: int, **limits: int) -> Any:

@@ -219,7 +219,7 @@ class VirtualLoop:
         held, node.held = node.held, []
         self._ready += held
 
-    def bury(self) -> None:
+    def close_unfinished(self) -> None:
         """Close the coroutines that never ended, without letting them do anything."""
         self._is_over = True
         asyncio._set_running_loop(self._self)
@@ -248,7 +248,7 @@ class VirtualLoop:
         return self._is_over
 
     def close(self) -> None:
-        self.bury()
+        self.close_unfinished()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Ignore exceptions that were never retrieved: their waiters are dead."""

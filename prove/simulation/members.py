@@ -73,7 +73,7 @@ class SimulatedMember(SimulatedClient):
         if told is None:
             return False
         row["generation"] = told.generation
-        self._hear(told, row)
+        self._apply_assignment(told, row)
         return True
 
     async def _heartbeat(self) -> bool:
@@ -88,7 +88,7 @@ class SimulatedMember(SimulatedClient):
             return True
         except LakelogError as error:
             return outcome_of(error) is CallOutcome.INFO
-        self._hear(told, begun)
+        self._apply_assignment(told, begun)
         return True
 
     async def _leave(self) -> None:
@@ -105,7 +105,7 @@ class SimulatedMember(SimulatedClient):
         self.facts.complete(row, CallOutcome.OK)
         return told
 
-    def _hear(self, told: Membership, asked: Row) -> None:
+    def _apply_assignment(self, told: Membership, asked: Row) -> None:
         """Apply an assignment. Partitions that are no longer in it are given up at once."""
         if told.generation < self._generation:
             return  # An older response that came late.

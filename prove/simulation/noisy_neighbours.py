@@ -54,7 +54,7 @@ class NoisyNeighbours:
             self._pids.append(pid)
         return [NoisyNeighbour(self._world, self._scope, group) for group in _GROUPS for _ in range(2)]
 
-    def suffer(self, kind: str) -> None:
+    def begin_fault(self, kind: str) -> None:
         """Begin a fault that lasts until the run ends."""
         files = [self._database.cold.files[pid] for pid in self._pids]
         if kind == "neighbour: segment damaged":

@@ -77,7 +77,7 @@ class SimulationPlan:
     seconds: float
     forgets: float = 0.0
     """The share of consumes that a worker repeats as if the response had been lost."""
-    says_late: bool = False
+    repeats_late: bool = False
     """Whether workers repeat accepted answers up to minutes later."""
     remembered_bytes: int | None = None
     """Memory for closed leases in a partition, if less than usual."""
@@ -140,12 +140,12 @@ def _with_more(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
     if not neighbour and chance.random() < 0.3:
         faults.append(PlannedFault(at=plan.seconds * chance.random(), kind=LOST_THEN_LATE, seconds=2.0))
     forgets = chance.choice((0.0, 0.0, 0.0, 0.5))
-    says_late = chance.random() < 0.03
+    repeats_late = chance.random() < 0.03
     return replace(
         plan,
         forgets=forgets,
-        says_late=says_late,
-        remembered_bytes=chance.choice((50, 300, 64 * 1024)) if says_late else None,
+        repeats_late=repeats_late,
+        remembered_bytes=chance.choice((50, 300, 64 * 1024)) if repeats_late else None,
         neighbour=neighbour is not None,
         faults=tuple(sorted(faults, key=lambda each: each.at)),
     )

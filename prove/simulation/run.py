@@ -69,7 +69,7 @@ def simulate(seed: int, *, traced: bool = False, digested: bool = False) -> Simu
         with machine:
             scenario = _Scenario(plan, loop, chance, traced=traced)
             loop.run_until_complete(scenario.execute())
-            loop.bury()
+            loop.close_unfinished()
     finally:
         if collects:
             gc.enable()
@@ -122,7 +122,7 @@ class _Scenario:
 
     def _harm(self, kind: str) -> None:
         if kind in NEIGHBOURS:
-            self.neighbourhood.suffer(kind)
+            self.neighbourhood.begin_fault(kind)
             return
         topic = max(self._topics.values(), key=lambda each: each.partitions)
         partition = self.world.chance.randrange(topic.partitions)
@@ -139,7 +139,7 @@ class _Scenario:
     async def execute(self) -> None:
         await self._install()
         self._times[0] = self.facts.now_ns()
-        self._employ()
+        self._start_clients()
         await self.faults.run()
         await self.faults.heal()
         self._times[1] = self._times[2] = self.facts.now_ns()
@@ -182,7 +182,7 @@ class _Scenario:
         if plan.neighbour:
             self.clients += await self.neighbourhood.settle(engine)
 
-    def _employ(self) -> None:
+    def _start_clients(self) -> None:
         world, plan = self.world, self.plan
         self.clients += [SimulatedProducer(world) for _ in range(plan.producers)]
         topics = list(plan.topics)
@@ -216,9 +216,9 @@ class _Scenario:
             if quiet and await progress(world, engine, LEASE_GROUP, asker, final=False):
                 break
             await asyncio.sleep(1.0)
-        if self.plan.says_late:
+        if self.plan.repeats_late:
             workers = [client for client in self.clients if isinstance(client, SimulatedWorker) and not client.is_over]
-            await asyncio.gather(*(self.loop.begin(worker.node, worker.say_late()) for worker in workers))
+            await asyncio.gather(*(self.loop.begin(worker.node, worker.repeat_late()) for worker in workers))
         for client in self.clients:
             if not client.is_over:
                 client.node.is_dead = True

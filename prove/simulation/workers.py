@@ -60,7 +60,7 @@ class SimulatedWorker(SimulatedClient):
             while self._taken:
                 await self._work(self._taken.pop(0))
             if not self.world.is_draining:
-                await self._say_something_stale()
+                await self._send_stale_answer()
                 await self.rest(0.3)
 
     # Consuming ----------------------------------------------------------------------------------------------------
@@ -198,24 +198,24 @@ class SimulatedWorker(SimulatedClient):
         """Answer for each of its messages, in some calls, or not at all."""
         chance = self.chance
         if self.world.is_draining:
-            await self._say([_answer(Verb.ACK, lease, lease.offsets)])
+            await self._answer_with_retries([_answer(Verb.ACK, lease, lease.offsets)])
             return
         way = chance.random()
         if way < 0.06:
             return  # No answer: the lease expires.
         await self.rest(self.world.plan.lease_ms / 1000 * (1.6 if way < 0.2 else 0.4))
         if way < 0.35:
-            await self._say([_answer(Verb.EXTEND, lease, (), lease_ms=self.world.plan.lease_ms)])
+            await self._answer_with_retries([_answer(Verb.EXTEND, lease, (), lease_ms=self.world.plan.lease_ms)])
             await self.rest(self.world.plan.lease_ms / 1000 * 0.7)
         if way > 0.7:
-            await self._say([self._drawn(lease, lease.offsets)])
+            await self._answer_with_retries([self._drawn(lease, lease.offsets)])
             return
         answers = [self._drawn(lease, [offset]) for offset in lease.offsets]
         if way > 0.5:
-            await self._say(answers)
+            await self._answer_with_retries(answers)
             return
         for answer in answers:
-            await self._say([answer])
+            await self._answer_with_retries([answer])
 
     def _drawn(self, lease: Leased, offsets: Sequence[int]) -> Answer:
         way = 0.0 if self.world.is_draining else self.chance.random()
@@ -228,12 +228,12 @@ class SimulatedWorker(SimulatedClient):
             return _answer(Verb.RELEASE, lease, offsets, delay_ms=self.chance.choice((None, 200)))
         return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
 
-    async def _say(self, answers: Sequence[Answer], owner: str | None = None) -> None:
+    async def _answer_with_retries(self, answers: Sequence[Answer], owner: str | None = None) -> None:
         """Send answers, and mostly repeat them if there was no response."""
         ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
         for _ in range(4):
-            told = await self._say_once(answers, owner, ask)
+            told = await self._answer_once(answers, owner, ask)
             ask = ask and replace(ask, repeat=True)
             self._old += [(answer, owner) for answer in answers]
             if CallOutcome.INFO not in told or self.chance.random() < 0.3:
@@ -254,7 +254,7 @@ class SimulatedWorker(SimulatedClient):
             wish=wish_of(self.world.plan),
         )
 
-    async def _say_once(
+    async def _answer_once(
         self, answers: Sequence[Answer], owner: str, ask: ConsumeAsk | None = None
     ) -> list[CallOutcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
@@ -267,7 +267,7 @@ class SimulatedWorker(SimulatedClient):
         def again() -> None:
             nonlocal has_come_again
             has_come_again = True
-            self._said_again(rows)
+            self._record_repeated_answers(rows)
             if ask is not None:
                 self._consumed_again()
 
@@ -280,20 +280,20 @@ class SimulatedWorker(SimulatedClient):
                 self.facts.complete(call, outcome_of(error))
         else:
             if ask is not None and call is not None:
-                replies = self._taken_with(ask, call, replies)
+                replies = self._record_leases(ask, call, replies)
         if self.world.plan.neighbour:
             self._note_beside(begun, replies)
         for those, reply in zip(rows, replies, strict=True):
             self._complete(those, reply)
         if has_come_again:
             # The repeat may have arrived first.
-            self._said_again(rows)
+            self._record_repeated_answers(rows)
         if self.facts.trace is not None:
             said = [f"{a.verb} {a.token} {a.ranges}: {r!r}" for a, r in zip(answers, replies, strict=True)]
             self.facts.say(f"{owner} said {said}")
         return [CallOutcome(those[0]["outcome"]) for those in rows]
 
-    def _taken_with(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
+    def _record_leases(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
         """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
         self.facts.complete(call, CallOutcome.OK)
         together = sum(len(lease.offsets) for lease in consumed.leases)
@@ -319,7 +319,7 @@ class SimulatedWorker(SimulatedClient):
     async def _request(self, answers: Sequence[Answer], owner: str, engine: Engine) -> Any:
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
-    def _said_again(self, rows: list[list[Row]]) -> None:
+    def _record_repeated_answers(self, rows: list[list[Row]]) -> None:
         """Record that a repeated answer may have taken effect, although it was refused. A repeated extend extends
         again, and the worker never learns the later end."""
         for said in rows:
@@ -359,15 +359,15 @@ class SimulatedWorker(SimulatedClient):
             else:
                 self.facts.complete(row, outcome_of(reply))
 
-    async def say_late(self) -> None:
+    async def repeat_late(self) -> None:
         """Repeat answers long after they were sent. An accepted one must not be refused (S9)."""
         for _ in range(3):
             await asyncio.sleep(self.chance.choice((2.0, 20.0, 45.0)))
             if self._old:
                 answer, owner = self.chance.choice(self._old)
-                await self._say_once([answer], owner)
+                await self._answer_once([answer], owner)
 
-    async def _say_something_stale(self) -> None:
+    async def _send_stale_answer(self) -> None:
         """Repeat an old answer, or one of another owner. Most of these are refused."""
         if not self._old or self.chance.random() > 0.15:
             return
@@ -375,7 +375,7 @@ class SimulatedWorker(SimulatedClient):
         # If little of a closed lease is remembered, its owner is not, so another owner gets the outcome, too.
         if self.chance.random() < 0.3 and self.world.plan.remembered_bytes is None:
             owner = f"{owner}-thief"
-        await self._say_once([answer], owner)
+        await self._answer_once([answer], owner)
 
 
 def _answer(verb: Verb, lease: Leased, offsets: Sequence[int], **more: Any) -> Answer:

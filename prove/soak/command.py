@@ -156,7 +156,7 @@ def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: flo
         if at >= EVERY_SECONDS * len(taken):
             taken.append(take(topology, at))
             away = _away(stalls, began_ns, at)
-            _tell(taken, away)
+            _print_reading(taken, away)
             if at - away >= seconds or at >= MOST * seconds:
                 break
         time.sleep(HOLD_SECONDS)
@@ -190,7 +190,7 @@ def _peak(topology: Topology, workload: SoakWorkload, stalls: StallMonitor) -> f
     return counted / seconds
 
 
-def _tell(taken: list[GaugeReading], away: float) -> None:
+def _print_reading(taken: list[GaugeReading], away: float) -> None:
     now = taken[-1]
     rate = (now.published - taken[-2].published) / (now.at - taken[-2].at) if len(taken) > 1 else 0.0
     say(

@@ -16,13 +16,13 @@ from typing import Any
 from prove.history.lease_lines import (
     OwnerAnswer,
     SeenLease,
+    answer_line,
     lease_of,
     milliseconds,
     outcome_lines,
+    outcome_of_line,
     progress_of,
-    said_line,
     seen_of,
-    told_by,
 )
 from prove.history.lines import Line, Op, ProgressSeen, Told
 from prove.history.recorder import HistoryRecorder
@@ -94,18 +94,18 @@ class HttpOwner:
 
     def say(self, *sayings: OwnerAnswer, generation: int | None = None) -> list[Told]:
         """Send many answers in one call, and return the outcome of each."""
-        first = self.recorder.invoke(*(said_line(self.topic, self.group, self.owner, each) for each in sayings))
+        first = self.recorder.invoke(*(answer_line(self.topic, self.group, self.owner, each) for each in sayings))
         body: dict[str, Any] = {"owner": self.owner, "answers": [each.body() for each in sayings]}
         if generation is not None:
             body["generation"] = generation
         outcome, data, reason = self.call("POST", f"/v1/topics/{self.topic}/groups/{self.group}/answers", body)
         lines = outcome_lines(outcome, data, reason, len(sayings))
         self.recorder.complete(first, *lines)
-        return [told_by(line) for line in lines]
+        return [outcome_of_line(line) for line in lines]
 
     def say_one(self, saying: OwnerAnswer) -> Told:
         """Send one answer to its own route."""
-        first = self.recorder.invoke(said_line(self.topic, self.group, self.owner, saying))
+        first = self.recorder.invoke(answer_line(self.topic, self.group, self.owner, saying))
         body = {**saying.body(), "topic": self.topic, "group": self.group, "owner": self.owner}
         verb = body.pop("verb")
         if verb in ("release", "fail"):

@@ -39,7 +39,7 @@ KINDS: dict[str, type[BaseFault]] = {
         object_store.StoreSlow,
         object_store.StoredUntold,
         object_store.BodiesDamaged,
-        object_store.FilesSpoilt,
+        object_store.FilesCorrupted,
         tiering.DriverKilled,
         tiering.DriverStopped,
         tiering.TaskKilled,

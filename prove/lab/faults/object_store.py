@@ -91,7 +91,7 @@ class BodiesDamaged(_OfStore):
         topology.store_proxy.faults = DAMAGES[self.about]
 
 
-class FilesSpoilt(_OfStore):
+class FilesCorrupted(_OfStore):
     """A partial upload, a flipped bit on disk, or a swapped file. Some files are good, so that tiering progresses.
 
     Drivers wait before they verify registered files, so that a server that trusts them too early has time to do so.
@@ -106,7 +106,7 @@ class FilesSpoilt(_OfStore):
         (topology.folder / POINTS / EVERY).write_text("tier.registered=delay,tier.before_verify=delay")
         how = chance.choice(list(Corruption))
         self.about = how.value
-        topology.store_proxy.spoil(how, 0.7, chance.randrange(1 << 30))
+        topology.store_proxy.corrupt(how, 0.7, chance.randrange(1 << 30))
 
     def end(self, topology: Topology) -> None:
         (topology.folder / POINTS / EVERY).unlink(missing_ok=True)

@@ -78,7 +78,7 @@ class ForkServer:
         if pid == 0:
             self._run_child(module, plan, name)
         self._children[pid] = name
-        self._tell({"started": name, "pid": pid})
+        self._send({"started": name, "pid": pid})
 
     def _run_child(self, module: str, plan: dict[str, Any], name: str) -> None:
         code = 1
@@ -103,9 +103,9 @@ class ForkServer:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._tell({"ended": self._children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
+            self._send({"ended": self._children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
 
-    def _tell(self, fact: dict[str, Any]) -> None:
+    def _send(self, fact: dict[str, Any]) -> None:
         self._link.sendall(msgspec.json.encode(fact) + b"\n")
 
 

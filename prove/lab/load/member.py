@@ -98,10 +98,10 @@ class LoadMember:
             self._lost |= dict.fromkeys(self._owned, self._generation)
             return False
         self._beat_at = time.monotonic()
-        self._hear(reply.data)
+        self._apply_assignment(reply.data)
         return True
 
-    def _hear(self, told: dict[str, Any]) -> None:
+    def _apply_assignment(self, told: dict[str, Any]) -> None:
         partitions = told["assigned_partitions"].get(self._plan.topic, [])
         if told["generation"] == self._generation and set(partitions) == set(self._owned):
             return
@@ -152,12 +152,12 @@ class LoadMember:
             if not self._beat():
                 return False
         if self._lost and self._client.dice.random() < self._plan.steal:
-            self._steal()
+            self._commit_in_lost_partition()
         if idle:
             self._client.rest(0.1)
         return True
 
-    def _steal(self) -> None:
+    def _commit_in_lost_partition(self) -> None:
         """Commit the group's position in a partition that it has lost, with the generation in which it owned it."""
         partition = self._client.dice.choice(list(self._lost))
         if partition in self._owned:
@@ -166,13 +166,13 @@ class LoadMember:
         offset = self._positions().get(partition)
         if offset is None:
             return
-        reply = self._told(partition, offset, self._lost[partition])
+        reply = self._commit_offset(partition, offset, self._lost[partition])
         if reply.outcome == "fail" and reply.code != "position_refused":
             # Otherwise the group progressed in between, and the response says nothing about the generation.
             del self._lost[partition]
 
     def _commit(self, partition: int) -> bool:
-        reply = self._told(partition, self._owned[partition], self._generation)
+        reply = self._commit_offset(partition, self._owned[partition], self._generation)
         if reply.outcome == "fail":
             # Get the new assignment at once. A member that the group does not know has to join again.
             self._owned.pop(partition, None)
@@ -180,7 +180,7 @@ class LoadMember:
             return reply.code != "unknown_member" and self._beat()
         return True
 
-    def _told(self, partition: int, offset: int, generation: int) -> CallReply:
+    def _commit_offset(self, partition: int, offset: int, generation: int) -> CallReply:
         """Commit an offset and return the reply."""
         body = {
             "topic": self._plan.topic,

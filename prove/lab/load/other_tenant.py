@@ -85,7 +85,7 @@ class OtherTenant:
         if reply.outcome == "info":
             return None
         text = msgspec.json.encode(reply.data).decode()
-        return is_foreign(text, path, self._plan.words) or has_others(reply.data)
+        return is_foreign(text, path, self._plan.words) or has_other_messages(reply.data)
 
     def _metrics(self) -> bool | None:
         connection = http.client.HTTPConnection("127.0.0.1", self._plan.ports[0], timeout=self._plan.timeout)
@@ -103,7 +103,7 @@ def is_foreign(text: str, path: str, words: Sequence[str]) -> bool:
     return any(word in text for word in words if word not in path)
 
 
-def has_others(data: object) -> bool:
+def has_other_messages(data: object) -> bool:
     """Return whether there are messages that it did not publish."""
     messages = data.get("messages") if isinstance(data, dict) else None
     # Statistics have a number here.

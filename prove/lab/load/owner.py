@@ -8,12 +8,12 @@ from typing import Any
 from prove.history.lease_lines import (
     OwnerAnswer,
     SeenLease,
+    answer_line,
     lease_of,
     outcome_lines,
+    outcome_of_line,
     progress_of,
-    said_line,
     seen_of,
-    told_by,
 )
 from prove.history.lines import Line, Op, ProgressSeen, Told
 from prove.history.recorder import HistoryRecorder
@@ -62,12 +62,12 @@ class LeaseOwner:
         history."""
         self.caller.settle()
         told = told or owner or self.name_told
-        first = self.recorder.invoke(*(said_line(self.topic_told, self.group, told, each) for each in sayings))
+        first = self.recorder.invoke(*(answer_line(self.topic_told, self.group, told, each) for each in sayings))
         body: dict[str, Any] = {"owner": owner or self.name, "answers": [each.body() for each in sayings]}
         reply = self.caller.call("POST", f"/v1/topics/{self.topic}/groups/{self.group}/answers", body)
         lines = outcome_lines(reply.outcome, reply.data, reply.reason, len(sayings))
         self.recorder.complete(first, *lines)
-        return [told_by(line) for line in lines]
+        return [outcome_of_line(line) for line in lines]
 
     def progress(self, *, final: bool = False, start: int = 0) -> list[ProgressSeen]:
         """Return the progress of the group; empty if no server responded."""

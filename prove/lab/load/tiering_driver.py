@@ -61,10 +61,10 @@ class TieringDriver:
                     self._arm()
                     self._pass(spark, topic)
                 self._client.put(ProgressField.BUSY, 0)
-                self._client.rest(self._plan.every if self._told(UNELECTED) is None else 0.1)
+                self._client.rest(self._plan.every if self._read_points(UNELECTED) is None else 0.1)
         self._recorder.close()
 
-    def _told(self, name: str) -> str | None:
+    def _read_points(self, name: str) -> str | None:
         try:
             return (self._points / name).read_text()
         except FileNotFoundError:
@@ -88,8 +88,8 @@ class TieringDriver:
 
     def _arm(self) -> None:
         """Arm the fail points in this process, and in its tasks, which get them with each piece of work."""
-        points = self._told(self._plan.name) or self._told(EVERY) or ""
-        setattr(tiering, "recorded", runs.recorded if self._told(UNELECTED) is None else _unelected)  # noqa: B010
+        points = self._read_points(self._plan.name) or self._read_points(EVERY) or ""
+        setattr(tiering, "recorded", runs.recorded if self._read_points(UNELECTED) is None else _unelected)  # noqa: B010
         _arm_once(points)
         for name in ("_write", "_verify"):
             setattr(tier_tasks, name, partial(_at_work, points, name))

@@ -53,7 +53,7 @@ class TopicRecreator:
         while not self._client.stopped:
             self._round += 1
             try:
-                old = self._live(old)
+                old = self._use_topic(old)
             except TopicGone:
                 continue
             self._client.rest(self._plan.every * 2 * self._client.dice.random())
@@ -61,7 +61,7 @@ class TopicRecreator:
         self._caller.close()
         self._owner.recorder.close()
 
-    def _live(self, old: _Held) -> _Held:
+    def _use_topic(self, old: _Held) -> _Held:
         """Create and use one topic. Return the answers that are still open for it."""
         self._delete()
         self._create()

@@ -49,7 +49,7 @@ class LoadWorker:
             leases = self._lease(f"{self._plan.name}-{number}")
             count = sum(len(lease.messages) for lease in leases)
             self._client.count(ProgressField.DELIVERED, count)
-            self._think(count)
+            self._hold(count)
             self._work(leases)
             if not any(lease.suspect for lease in leases):
                 # Messages of a lost owner come one at a time, and should not also wait for this group's pauses.
@@ -70,7 +70,7 @@ class LoadWorker:
             repeat = True
         return []
 
-    def _think(self, count: int) -> None:
+    def _hold(self, count: int) -> None:
         """Hold the messages for a while. Faults that need a busy worker hit now."""
         if count:
             self._client.put(ProgressField.BUSY, count)
@@ -92,7 +92,7 @@ class LoadWorker:
             sayings = self._answers(lease)
             if sayings and dice.random() < plan.steal:
                 self._owner.say(sayings[:1], owner=f"{plan.name}-thief")
-            self._say_all(sayings)
+            self._answer_all(sayings)
         if self._lost and dice.random() < 0.2:
             self._owner.say([self._lost.pop()])
 
@@ -126,7 +126,7 @@ class LoadWorker:
             return "release"
         return _VERBS[what]
 
-    def _say_all(self, sayings: list[OwnerAnswer]) -> None:
+    def _answer_all(self, sayings: list[OwnerAnswer]) -> None:
         while sayings and not self._client.stopped:
             told = list(zip(sayings, self._owner.say(sayings), strict=True))
             done = sum(len(saying.offsets) for saying, outcome in told if outcome == "ok" and saying.verb == "ack")

@@ -22,7 +22,7 @@ def trace_of(violation: Violation, tables: Tables, run: RunInfo) -> list[str]:
         for name in _PLACED:
             rows = tables[name]
             mine = (rows.topic == text_id(topic)) & (rows.partition == partition) & (rows.offset == offset)
-            lines |= _told(rows.where(mine), run)
+            lines |= _lines(rows.where(mine), run)
     for call in violation.calls:
         process, _, counter = call.rpartition("-")
         if counter.isdigit():
@@ -37,11 +37,11 @@ def _of_call(tables: Tables, run: RunInfo, process: int, counter: int) -> dict[s
         rows = tables[name]
         if "counter" in rows.arrays:
             mine = np.flatnonzero((rows.process == process) & (rows.counter == counter))[:3]
-            lines |= _told(rows.where(mine), run)
+            lines |= _lines(rows.where(mine), run)
     return lines
 
 
-def _told(rows: TableColumns, run: RunInfo) -> dict[str, int]:
+def _lines(rows: TableColumns, run: RunInfo) -> dict[str, int]:
     zero = run.load_ns[0]
     found = {}
     for row in range(min(len(rows), MOST_LINES)):

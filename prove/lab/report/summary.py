@@ -91,7 +91,7 @@ def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: RunInfo)
     return tuple(_judged(name, says.get(name, ""), each, (tables, run)) for name, each in judged.items())
 
 
-def told(judged: Mapping[str, Judgement]) -> list[Violation]:
+def traced_violations(judged: Mapping[str, Judgement]) -> list[Violation]:
     """Return the violations whose calls must be kept, for their traces and times."""
     return [violation for each in judged.values() for violation in each.violations]
 
@@ -151,7 +151,7 @@ def figures_of(
         "faults that count": sum(counted.values()),
         "kinds of faults that count": len(counted),
         "faults without effect": len(effects) - sum(counted.values()),
-        "seconds in which the machine stalled": _taken_seconds(digest.run),
+        "seconds in which the machine stalled": _stalled_seconds(digest.run),
         "rows judged": sum(digest.counts[name] for name in TABLES),
         "L3: share of publishes that succeeded within 5 s of the first attempt": l3.figure(in_drill, digest.run)
         if in_drill
@@ -162,7 +162,7 @@ def figures_of(
     return {name: round(float(number), 5) for name, number in found.items() if number is not None}
 
 
-def _taken_seconds(run: RunInfo) -> float:
+def _stalled_seconds(run: RunInfo) -> float:
     return sum(each.ended_ns - each.began_ns for each in run.faults if each.kind == STALLED) / SECOND
 
 

@@ -9,7 +9,7 @@ from prove.checker import s17_generations as s17
 from prove.history.tables import MemberEvent
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.member_rows import MS, assigned, commit, join, member, revoked
-from tests.unit.prove.checker.membership_play import Play
+from tests.unit.prove.checker.membership_scenario import MembershipScenario
 from tests.unit.prove.checker.rows import FAIL, INFO, Rows
 
 BROKEN: dict[str, Rows] = {
@@ -57,7 +57,7 @@ def test_s17_says_who_owns_what() -> None:
 @pytest.mark.parametrize("kind", [GroupKind.CURSOR, GroupKind.LEASE])
 @pytest.mark.parametrize("seed", range(5))
 def test_s17_finds_nothing_in_what_the_coordinator_decides(seed: int, kind: GroupKind) -> None:
-    assert_kept(s17, Play(seed, kind).go(300, 400))
+    assert_kept(s17, MembershipScenario(seed, kind).go(300, 400))
 
 
 def test_s17_without_a_history() -> None:

@@ -10,7 +10,7 @@ from prove.checker.invariant import FaultInterval
 from prove.history.tables import SampleKind
 from tests.unit.prove.checker.cases import assert_broken, assert_kept, assert_nothing_said_of_nothing
 from tests.unit.prove.checker.member_rows import MS, assigned, commit, join, leave, poll, revoked
-from tests.unit.prove.checker.membership_play import Play
+from tests.unit.prove.checker.membership_scenario import MembershipScenario
 from tests.unit.prove.checker.rows import Rows, row, run
 
 BEFORE = join("a", 0, 1, 0, 1, 2) + join("b", 100, 2) + revoked("a", 110, 2, 2) + assigned("b", 120, 3, 2)
@@ -78,7 +78,7 @@ def test_s18_has_more_time_where_the_run_says_so() -> None:
 def test_s18_finds_nothing_in_what_the_coordinator_decides(
     seed: int, kind: GroupKind, steps: int, pause_ms: int
 ) -> None:
-    assert_kept(s18, Play(seed, kind).go(steps, pause_ms))
+    assert_kept(s18, MembershipScenario(seed, kind).go(steps, pause_ms))
 
 
 def test_s18_without_a_history() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prove.lab.store_link import Corruption, StoreProxy, spoilt
+from prove.lab.store_link import Corruption, StoreProxy, corrupted
 from tests.kit.s3_faults import S3Faults
 
 
@@ -35,20 +35,20 @@ def put(proxy: StoreProxy, folder: Path, name: str, content: bytes) -> bytes:
 def test_spoilt_bytes_are_always_other_ones(how: Corruption, seed: int) -> None:
     chance = random.Random(seed)
     for other in (b"", b"content", b"others"):
-        assert spoilt(how, b"content", other, chance) != b"content"
+        assert corrupted(how, b"content", other, chance) != b"content"
 
 
 def test_files_are_spoilt_until_the_fault_ends(store: StoreProxy, tmp_path: Path) -> None:
     assert put(store, tmp_path, "a", b"before") == b"before"
-    store.spoil(Corruption.OTHER, 1.0, seed=1)
+    store.corrupt(Corruption.OTHER, 1.0, seed=1)
     assert put(store, tmp_path, "b", b"meanwhile") == b"before"
     store.pass_through()
     assert put(store, tmp_path, "c", b"after") == b"after"
-    assert store.happened == {"spoilt": 1}
+    assert store.happened == {"corrupted": 1}
 
 
 def test_a_share_of_them_is_spoilt(store: StoreProxy, tmp_path: Path) -> None:
-    store.spoil(Corruption.FLIPPED, 0.5, seed=1)
+    store.corrupt(Corruption.FLIPPED, 0.5, seed=1)
     kept = sum(put(store, tmp_path, str(number), b"content") == b"content" for number in range(100))
     assert 30 < kept < 70
 

@@ -12,7 +12,14 @@ from prove.history.loading import History
 from prove.history.tables import CallOutcome, OwnerVerb, Tables, columns, text_id
 from prove.lab.digest import KeptRows, of_history
 from prove.lab.report.page import page
-from prove.lab.report.summary import ReportedFault, ReportSummary, RunTimeline, invariants_of, timeline_of, told
+from prove.lab.report.summary import (
+    ReportedFault,
+    ReportSummary,
+    RunTimeline,
+    invariants_of,
+    timeline_of,
+    traced_violations,
+)
 
 SECOND = 1_000_000_000
 HOSTILE = "<script>alert('x')</script>&\"'"
@@ -40,7 +47,7 @@ def summary(what: str = "it was there twice") -> ReportSummary:
     violation = Violation(invariant="S10", what=what, calls=("w-1-3",), place=("orders", 0, 7))
     judged = {"S10": Judgement(verdict=CheckVerdict.INVALID, violations=(violation,), rows=3)}
     found = history()
-    digest = of_history(found, KeptRows(violations=told(judged)))
+    digest = of_history(found, KeptRows(violations=traced_violations(judged)))
     fault = ReportedFault(kind=HOSTILE, about=HOSTILE, began=1, ended=2, counts=True, signs={HOSTILE: 3})
     return ReportSummary(
         size="ci",

@@ -181,7 +181,7 @@ def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(answering, "OutcomeForgotten", LeaseLost)
 
-    assert "accepted before" in str(found("S9", first=1470, among=lambda plan: plan.says_late))
+    assert "accepted before" in str(found("S9", first=1470, among=lambda plan: plan.repeats_late))
 
 
 def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_the_dead_do_nothing_not_even_on_their_way_out() -> None:
     loop.run_until_complete(kill())
 
     assert done == []
-    loop.bury()
+    loop.close_unfinished()
 
 
 def test_the_frozen_go_on_later_and_do_not_know() -> None:
@@ -118,7 +118,7 @@ def test_who_waits_for_nothing_is_told() -> None:
 
     with pytest.raises(Stuck, match="all nodes wait"):
         loop.run_until_complete(wait())
-    loop.bury()
+    loop.close_unfinished()
 
 
 def test_who_goes_round_in_a_circle_is_told() -> None:
@@ -130,4 +130,4 @@ def test_who_goes_round_in_a_circle_is_told() -> None:
 
     with pytest.raises(Stuck, match="did not end"):
         loop.run_until_complete(spin())
-    loop.bury()
+    loop.close_unfinished()

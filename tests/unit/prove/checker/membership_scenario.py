@@ -19,7 +19,7 @@ from tests.unit.prove.checker.member_rows import commit, join, leave, member, re
 from tests.unit.prove.checker.rows import FAIL, Rows
 
 
-class Play:
+class MembershipScenario:
     """One group in topic `t`; time goes on by itself with every call."""
 
     def __init__(self, seed: int, kind: GroupKind) -> None:
