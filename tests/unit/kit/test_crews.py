@@ -83,7 +83,7 @@ def leased(server: Server, folder: Path, first_ends: timedelta, *, killed: bool)
     return lease_history(folder, truth, killed=["w1"] if killed else [])
 
 
-def test_a_lease_that_was_over_is_another_owners(server: Server, tmp_path: Path) -> None:
+def test_an_expired_lease_goes_to_another_owner(server: Server, tmp_path: Path) -> None:
     history = leased(server, tmp_path, timedelta(milliseconds=-10), killed=True)
     assert_leases_valid(history)
     assert (in_hand(history), told(history, CallOutcome.OK), told(history, CallOutcome.INFO)) == (1, 3, 0)
@@ -93,7 +93,7 @@ def test_a_lease_that_was_over_is_another_owners(server: Server, tmp_path: Path)
     ("ends", "killed", "wrong"),
     [
         (timedelta(seconds=30), False, r"S8 invalid \(1\).*w1"),
-        (timedelta(seconds=-90), True, r"L5 invalid \(1\).*w1, who is dead"),
+        (timedelta(seconds=-90), True, r"L5 invalid \(1\).*the dead owner w1"),
     ],
 )
 def test_a_seeded_break_of_leases_fails(
@@ -107,11 +107,11 @@ def test_a_seeded_break_of_leases_fails(
 def test_a_history_without_its_end_fails_unless_its_owner_was_killed(server: Server, tmp_path: Path) -> None:
     history = leased(server, tmp_path, timedelta(milliseconds=-10), killed=True)
     assert history.cut == ()
-    with pytest.raises(AssertionError, match=r"S8 unknown.*w1.jsonl: it ends before"):
+    with pytest.raises(AssertionError, match=r"S8 unknown.*w1.jsonl: the end line is missing"):
         assert_leases_valid(with_truth(load_files(tmp_path), history.tables))
 
 
-def test_a_message_that_nobody_published_fails_the_truth(server: Server, tmp_path: Path) -> None:
+def test_a_message_that_was_never_published_fails_the_truth(server: Server, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         truth_of(server, tmp_path, TOPIC, GROUP, {}, GroupRules())
 
