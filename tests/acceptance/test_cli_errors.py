@@ -32,7 +32,7 @@ def stray() -> Iterator[Cli]:
 
 @contextmanager
 def stub(status: int, body: bytes) -> Iterator[str]:
-    """A web server that returns the same response to every request."""
+    """Yield the URL of a web server that returns the same response to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

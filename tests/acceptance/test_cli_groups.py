@@ -33,7 +33,7 @@ def fleet(cluster: Cluster) -> Iterator[Fleet]:
 
 @pytest.fixture(params=["http", "postgresql"])
 def cli(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> Cli:
-    """Both URLs lead to the same database."""
+    """Return a command line for each URL; both lead to the same database."""
     url = fleet.url if request.param == "postgresql" else f"http://127.0.0.1:{fleet.ports[0]}"
     return Cli(folder=tmp_path, env={"LAKELOG_URL": url})
 

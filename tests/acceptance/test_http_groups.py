@@ -42,7 +42,7 @@ def _forwarded(fleet: Fleet, server: int) -> float:
 
 
 def _know_each_other(fleet: Fleet) -> bool:
-    """Each server forwards heartbeats of some groups; the groups do not exist, so nothing is created."""
+    """Return whether each server forwards heartbeats of some groups; the groups do not exist, so nothing is created."""
     for number in range(20):
         body = {"member_id": "nobody", "generation": 0}
         for server in range(2):

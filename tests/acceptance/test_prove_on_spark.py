@@ -24,7 +24,7 @@ PLACE = (TOPIC, "readers")
 
 
 def made(folder: Path, *, wrong: bool) -> Path:
-    """A run of three partitions. If it is broken, one process has seen what must not happen."""
+    """Write a run of three partitions. If it is wrong, one process has seen what must not happen."""
     (folder / HISTORY).mkdir(parents=True)
     found = [make_partition(folder, number, 7_000) for number in range(3)]
     processes = [name for names, _ in found for name in names]

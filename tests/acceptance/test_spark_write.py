@@ -268,7 +268,7 @@ class Files:
         query.awaitTermination()
 
     def forget_last_commit(self) -> None:
-        """The state that a driver leaves if it is killed between the sink's commit and Spark's own."""
+        """Restore the state that a driver leaves if it is killed between the sink's commit and Spark's own."""
         last = max((path for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit()), key=_number)
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)

@@ -162,7 +162,9 @@ def truth_of(fleet: Fleet, folder: Path, topic: str, group: str, places: Places,
 
 
 def lease_history(folder: Path, truth: Truth, *, killed: Collection[str] = ()) -> History:
-    """The records of all owners, and the final state. `killed` owners never returned (L5), and may lack their end."""
+    """Return the records of all owners and the final state. `killed` owners never returned (L5), and may lack their
+    end.
+    """
     run = replace(truth.run, crashed=frozenset(map(text_id, killed)))
     return with_truth(load_files(folder, crashed=killed, run=run), truth.tables)
 

@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
 
 def handler_in(folder: str) -> Callable[[str, Any], None]:
-    """By the first word of the value: `good`; `shaky` fails twice; `bad` always fails; `deadly` kills its process."""
+    """Return a handler: a `shaky` message fails twice, a `bad` one always, and a `deadly` one kills the process."""
 
     def handle(value: str, delivery: Any) -> None:
         began = time.time_ns()

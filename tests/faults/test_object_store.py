@@ -40,7 +40,7 @@ def store(s3: S3Server, proxy: S3FaultProxy, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def direct(s3: S3Server, request: pytest.FixtureRequest) -> ObjectStore:
-    """The same store without the proxy: what is really stored."""
+    """Return the same store without the proxy, to see what is really stored."""
     return open_store(f"{s3.url}/{request.node.name}", s3.options)
 
 

@@ -35,7 +35,7 @@ GAP_SECONDS = 3.0
 
 @pytest.fixture
 def url(database: str, second_database: str) -> Iterator[str]:
-    """A server over two cells."""
+    """Yield the URL of a server over two cells."""
     others = {"b": second_database}
     asyncio.run(migrate(database, others))
     supervisor = Supervisor()

@@ -64,7 +64,7 @@ def _create(server: Running, topic: str) -> None:
 
 @pytest.fixture
 def orders(server: Running) -> None:
-    """The topic of the examples, created again after a generated call deleted it."""
+    """Create the topic of the examples, also after a generated call deleted it."""
     _create(server, "orders")
 
 
