@@ -82,7 +82,7 @@ def with_dead(cli: Cli, log: lakelog.Lakelog, count: int) -> list[str]:
 def test_list_and_describe_say_how_far_a_group_is(cli: Cli, log: lakelog.Lakelog) -> None:
     assert "No groups yet" in cli.run("groups", "list").err
     missing = cli.run("groups", "describe", GROUP, code=3)
-    assert "is made when its first member" in missing.err and missing.out == ""
+    assert "is created when its first member" in missing.err and missing.out == ""
     publish(log, 10)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
     assert GROUP in cli.run("groups", "list").out

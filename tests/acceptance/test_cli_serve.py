@@ -156,7 +156,7 @@ def test_it_waits_a_while_for_postgresql() -> None:
         process = cli.process("serve", ["serve", "--no-auth", "--port", str(port)], None)
         try:
             process.start()
-            eventually(lambda: "Trying again" in process.log_text(), within=60, what="it misses PostgreSQL")
+            eventually(lambda: "Retrying for" in process.log_text(), within=60, what="it misses PostgreSQL")
             cluster.start()
             eventually(lambda: _is_ready(port) or not process.running, within=60, what="it serves")
             assert process.running, process.log_text()

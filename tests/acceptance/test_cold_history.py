@@ -234,7 +234,7 @@ async def test_a_repeated_registration_is_known_and_a_conflicting_one_is_taken(p
         assert [each.status for each in await log.lake.register("t", [segment])] == [RegisterStatus.REGISTERED]
         answers = await log.lake.register("t", [segment, rival])
         assert [each.status for each in answers] == [RegisterStatus.KNOWN, RegisterStatus.TAKEN]
-        assert answers[1].reason == "Another segment holds some of it."
+        assert answers[1].reason == "The segment overlaps another segment."
 
 
 async def test_segments_of_a_deleted_topic_do_not_meet_its_successor(place: Place) -> None:
