@@ -1,6 +1,6 @@
-"""The part of the log that groups are working on, kept in memory: batches as stored, with what leasing asks of them.
+"""The batch cache: the part of the log that groups work on, as stored batches with the columns that leasing needs.
 
-All groups of a partition share it. It is a cache: whatever is missing is read again.
+All groups of a partition share it. Batches that are missing are read again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
 READ_TOGETHER_BYTES = 64 << 10
 CANDIDATE_BYTES = 8 << 20
-"""At most so much is offered to one decision, and so handed out by it."""
+"""The most that one decision is offered, and so can hand out."""
 KEEP_BYTES = 64 << 20
 LOOK_EVERY_SECONDS = 1.0
 
@@ -36,24 +36,24 @@ _Asks = Sequence[tuple[int, int]]
 
 @dataclass(slots=True, eq=False)
 class CachedPartition:
-    """Batches of one partition in order, with a gap where no group is, and how far the log was known to reach."""
+    """The cached batches of one partition in order, with gaps where no group reads, and the known bounds of the log."""
 
     batches: list[CachedBatch] = field(default_factory=list)
     cell: int | None = None
-    """Where it is read; None if it never was."""
+    """The cell it was read from; None if it was never read."""
     log_start: int = 0
     high_watermark: int = 0
     looked_at: float = 0.0
     growths: int = 1
-    """How often it was said that the log begins or ends elsewhere."""
+    """Counts the notifications that the log begins or ends elsewhere."""
     known_growths: int = 0
-    """As many of them as had been said when the last answer that is known here was asked for."""
+    """The count of notifications when the newest known head was requested."""
     is_checked: bool = False
-    """Its head was looked at since."""
+    """Its head was read since the last notification."""
 
     @property
     def grown(self) -> bool:
-        """Whether there may be more than what is known here."""
+        """Return whether the log may have grown beyond what is known here."""
         return self.growths > self.known_growths
 
     def grew(self) -> None:
@@ -61,7 +61,7 @@ class CachedPartition:
         self.is_checked = False
 
     def saw(self, head: Head, growths: int) -> None:
-        """Takes in a head that was asked for after so many growths. An older answer may come after a newer one."""
+        """Take in a head that was requested at that count of notifications. Heads may arrive out of order."""
         if growths > self.known_growths:
             self.log_start, self.high_watermark = head.log_start, head.next_offset
             self.known_growths = growths
@@ -72,16 +72,16 @@ class CachedPartition:
         self.looked_at = time.monotonic()
 
     def at(self, offset: int) -> int | None:
-        """The number of the batch that holds the offset."""
+        """Return the index of the batch that holds the offset."""
         number = bisect_right(self.batches, offset, key=_base) - 1
         return number if number >= 0 and offset < self.batches[number].hot.end else None
 
     def is_doubtful(self) -> bool:
-        """Whether the log start may be another by now."""
+        """Return whether the log start may have changed."""
         return not self.is_checked or time.monotonic() - self.looked_at > LOOK_EVERY_SECONDS
 
     def is_current(self, frontier: int) -> bool:
-        """Whether it is known what there is from the frontier on."""
+        """Return whether the messages from the frontier on are known."""
         if self.at(frontier) is not None:
             return True
         fresh = time.monotonic() - self.looked_at < LOOK_EVERY_SECONDS
@@ -97,14 +97,14 @@ def _end(cached: CachedBatch) -> int:
 
 
 class BatchCache:
-    """What all groups of this process work on."""
+    """The batches that all groups of this process work on."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
         self._cells = extents.cells
         self._rows: dict[int, CachedPartition] = {}
         self._kept: OrderedDict[CachedBatch, CachedPartition] = OrderedDict()
-        """All batches, those that were not used for longest first."""
+        """All batches, the least recently used first."""
         self._size = 0
 
     def row(self, pid: int) -> CachedPartition:
@@ -114,7 +114,7 @@ class BatchCache:
         return row
 
     def _row_of(self, topic: Topic, partition: int) -> CachedPartition:
-        """The row, which is about to be read. If another one is in its place afterwards, its cell was dropped."""
+        """Return the cached partition before a read. If it was replaced after the read, its cell was dropped."""
         row = self.row(topic.pid(partition))
         row.cell = topic.cells[partition]
         return row
@@ -131,7 +131,7 @@ class BatchCache:
             row.grew()
 
     def appended(self, append: Append, answer: Appended) -> None:
-        """What this process just appended: where it continues what is known here, nobody has to read it."""
+        """Add what this process just appended, so that it need not be read if it continues the cached batches."""
         row = self._rows.get(answer.pid)
         base = answer.base
         if row is None or base + sum(payload.count for payload in append.payloads) <= row.high_watermark:
@@ -152,27 +152,26 @@ class BatchCache:
             base = batch.end
         self._make_room(len(append.payloads))
         row.high_watermark = base
-        # A growth that is known: an answer that was asked for before does not set the end back.
+        # The growth is known: a head that was requested before does not set the end back.
         row.growths = row.known_growths = row.growths + 1
 
     def backlog(self, pid: int, frontier: int) -> int:
-        """How many messages from the frontier on are known of; at least one if there may be any."""
+        """Return how many messages are known from the frontier on; at least one if there may be any."""
         row = self._rows.get(pid)
         if row is None or row.grown:
             return max(1, row.high_watermark - frontier if row else 0)
         return max(0, row.high_watermark - frontier)
 
     def is_ready(self, pid: int, frontier: int, *, is_checked: bool) -> bool:
-        """Whether it is known what comes from the frontier on. `is_checked`: the log start was looked at for this."""
+        """Return whether the messages from the frontier on are known. `is_checked`: the log start was just read."""
         row = self.row(pid)
         start = max(frontier, row.log_start)
         return row.is_current(start) and (is_checked or not row.is_doubtful() or row.at(start) is None)
 
     async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
-        """Reads on from these offsets, by partition of one cell, unless what lies there is known.
+        """Read from these offsets on, by partition of one cell, unless the batches there are cached.
 
-        Returns why, by partition, where that failed. What retention did is known within a second, a purge as soon as
-        it is announced.
+        Return the errors by partition. Retention is noticed within a second, a purge as soon as it is announced.
         """
         rows = {partition: self.row(topic.pid(partition)) for partition in offsets}
         await self.look(topic, [n for n, row in rows.items() if row.is_doubtful() and row.at(offsets[n]) is not None])
@@ -180,7 +179,7 @@ class BatchCache:
         return await self._read(topic, missing) if missing else {}
 
     async def look(self, topic: Topic, partitions: Sequence[int]) -> None:
-        """How far the log reaches in these partitions of one cell, without reading it."""
+        """Read the bounds of the log in these partitions of one cell."""
         if not partitions:
             return
         pids = [topic.pid(partition) for partition in partitions]
@@ -192,7 +191,7 @@ class BatchCache:
             row.saw(heads[pid], growths)
 
     async def ends(self, cell: int, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Log start and high watermark as they are now, by partition of one topic."""
+        """Return log start and high watermark as they are now, by partition of one topic."""
         found = {}
         for head in await self._cells[cell].heads_read(pids):
             row = self.row(head.pid)
@@ -204,7 +203,7 @@ class BatchCache:
     def candidates(
         self, row: CachedPartition, frontier: int, group: str, wanted: Filter | None, want: int
     ) -> Candidates:
-        """Messages from the frontier on, as far as they are here and one decision may take."""
+        """Return the cached messages from the frontier on, as many as one decision may take."""
         number = row.at(frontier)
         if number is None:
             return Candidates(start=frontier, keys=())
@@ -226,7 +225,7 @@ class BatchCache:
         return Candidates(start=start, keys=keys, passed=passed, expires=expires)
 
     async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
-        """The batches that hold these offsets (ascending); those that retention took are missing."""
+        """Return the batches that hold these offsets (ascending), without those that retention deleted."""
         row = self._row_of(topic, partition)
         found: list[Piece] = []
         at = 0
@@ -257,16 +256,16 @@ class BatchCache:
             return None
         if self._rows.get(topic.pid(partition)) is not row:
             raise Unavailable("The data of the partition's cell was replaced while it was read; try again.")
-        # What comes back does so batch by batch: its neighbours are asked for next.
+        # Redelivered messages come batch by batch: their neighbours are needed next.
         self._add(row, partition, read.batches)
         self._make_room(len(read.batches))
         number = row.at(offset)
         return row.batches[number] if number is not None else None
 
     async def _read(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
-        # As it was before reading: what is said while the answer is on its way may be missing in it.
+        # The count before the read: the reply may lack what is announced during it.
         rows = {row: row.growths for row in (self._row_of(topic, partition) for partition in offsets)}
-        # Many at once have little each, and shall not fill the memory if not.
+        # Many partitions at once usually have little each, and must not fill the memory if they have much.
         size = READ_BYTES if len(offsets) == 1 else READ_TOGETHER_BYTES
         store = self._cells[topic.cells[next(iter(offsets))]]
         asks = [(topic.pid(partition), offset) for partition, offset in offsets.items()]
@@ -279,12 +278,12 @@ class BatchCache:
                 await self._keep(topic, partition, read, growths)
             except Exception as error:
                 failed[partition] = as_error(error)
-        # All that was read stays until it was decided about, however much it is.
+        # All that was read stays until the decision, whatever its size.
         self._make_room(sum(len(read.batches) for read in reads if isinstance(read, ReadResult)))
         return failed
 
     async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[ReadResult | LakelogError | None]:
-        """Reads all at once; where that fails, one by one, so that one partition does not fail the others."""
+        """Read all at once; if that fails, one by one, so that one partition does not fail the others."""
         try:
             return await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
         except Exception as error:
@@ -320,14 +319,14 @@ class BatchCache:
             self._size += cached.size
 
     def _make_room(self, keep: int) -> None:
-        """Drops the oldest by use, not by offset: what is read for a group far behind has lower ones than the rest."""
+        """Evict the least recently used batches, not the lowest: a group far behind reads low offsets."""
         while self._size > KEEP_BYTES and len(self._kept) > keep:
             gone, its = next(iter(self._kept.items()))
             at = bisect_left(its.batches, gone.hot.base, key=_base)
             self._forget(its, at, at + 1)
 
     def _displace(self, row: CachedPartition, hot: HotBatch) -> None:
-        """Takes away what overlaps: a segment's messages may be cut into other batches than when they were hot."""
+        """Remove overlapping batches: a segment may split messages into other batches than the hot table."""
         first = bisect_right(row.batches, hot.base, key=_end)
         self._forget(row, first, bisect_left(row.batches, hot.end, key=_base))
 

@@ -1,4 +1,4 @@
-"""One batch of the batch cache. What decisions ask of it is decoded at once, its messages when first needed."""
+"""One batch of the batch cache. The columns for decisions are decoded at once, the messages on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OVERHEAD_BYTES = 500
 
 
 class CachedBatch:
-    """One batch: what decisions ask of it, and its messages, which are decoded when they are first asked for."""
+    """One batch: the columns for decisions, and its messages, which are decoded on first use."""
 
     __slots__ = ("_batch", "_fates", "expires", "hot", "keys", "partition", "size", "targets")
 
@@ -25,7 +25,7 @@ class CachedBatch:
         self.partition = partition
         self._batch: pa.RecordBatch | None = None
         self._fates: dict[tuple[str, str], dict[int, ExclusionReason]] = {}
-        # As if it were decoded: it will be as soon as a part of it is handed out.
+        # The decoded size: it is decoded as soon as a part of it is handed out.
         self.size = decoded_bytes(hot.payload) + _OVERHEAD_BYTES
         self.keys: Sequence[int]
         self.expires: dict[int, int]
@@ -39,7 +39,7 @@ class CachedBatch:
         return self._batch
 
     def fates(self, group: str, wanted: Filter | None) -> Mapping[int, ExclusionReason]:
-        """Messages that this group does not get: filtered out, or meant for another group."""
+        """Return the messages that this group does not get: filtered out, or for another group."""
         if wanted is None and not self.targets:
             return {}
         name = (group, str(wanted or ""))
@@ -53,7 +53,7 @@ class CachedBatch:
 
 
 def _decision_columns(hot: HotBatch) -> tuple[list[int], dict[int, int], dict[int, str]]:
-    """Hashes of the keys, and by offset, where there are any: times of expiry in milliseconds, and target groups."""
+    """Return the key hashes and, by offset where present, expiry times in milliseconds and target groups."""
     small = decode_small(hot.payload)
     if small is not None:
         keys = hash_each(small["key"]) if "key" in small else [0] * hot.count

@@ -1,7 +1,7 @@
-"""Which cells are silent: a call to one takes long, and so does a small question beside it.
+"""Detects unresponsive cells: a call takes long, and so does a small probe beside it.
 
-A call of a worker touches partitions of many cells. Whoever waits for a silent one would hold up the others, so nobody
-does: what is asked of it is refused until it answers again. With one cell there are no others, and everybody waits.
+A worker's call touches partitions of many cells. Waiting for an unresponsive cell would hold up the others, so
+operations on it are refused until it responds again. With a single cell, calls wait.
 """
 
 from __future__ import annotations
@@ -16,83 +16,83 @@ from lakelog.reporting import log_event
 from lakelog.storage.store import PartitionStore
 
 SLOW_CALL_SECONDS = 2.0
-"""A call that takes longer is doubted."""
+"""A call that takes longer starts a probe."""
 PROBE_SECONDS = 1.0
-"""So long a cell may take for what needs neither disk nor lock."""
+"""The time limit of a probe, which needs neither disk nor lock."""
 _AGAIN_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 class CellHealth:
-    """The cells of one process."""
+    """The health of all cells, as one process sees it."""
 
     def __init__(self, cells: Mapping[int, PartitionStore], on_unresponsive: Callable[[int], None]) -> None:
-        """`on_unresponsive` is called once for each silence."""
+        """`on_unresponsive` is called once each time a cell becomes unresponsive."""
         self._cells = cells
         self._cell_unresponsive = on_unresponsive
-        self._silent: set[int] = set()
-        self._questions: dict[int, asyncio.Task[None]] = {}
+        self._unresponsive: set[int] = set()
+        self._probes: dict[int, asyncio.Task[None]] = {}
         self._asked: set[asyncio.Future[datetime]] = set()
 
     def __contains__(self, cell: int) -> bool:
-        return cell in self._silent
+        return cell in self._unresponsive
 
     @contextmanager
     def awaiting(self, cell: int) -> Iterator[None]:
-        """Around a call to the cell."""
+        """Watch a call to the cell: enter before it, leave after it."""
         if len(self._cells) == 1:
             yield
             return
-        doubt = asyncio.get_running_loop().call_later(SLOW_CALL_SECONDS, self._doubt, cell)
+        timer = asyncio.get_running_loop().call_later(SLOW_CALL_SECONDS, self._start_probe, cell)
         try:
             yield
         finally:
-            doubt.cancel()
+            timer.cancel()
 
     def heard(self, cell: int) -> None:
-        if cell in self._silent:
+        if cell in self._unresponsive:
             log_event(_log, logging.WARNING, "cell_responsive", f"Cell {cell} responds again.", cell=cell)
-            self._silent.discard(cell)
+            self._unresponsive.discard(cell)
 
     def close(self) -> None:
-        for question in self._questions.values():
-            question.cancel()
+        for probe in self._probes.values():
+            probe.cancel()
 
-    def _doubt(self, cell: int) -> None:
-        if cell not in self._questions:
-            self._questions[cell] = asyncio.get_running_loop().create_task(self._ask(cell))
+    def _start_probe(self, cell: int) -> None:
+        if cell not in self._probes:
+            self._probes[cell] = asyncio.get_running_loop().create_task(self._probe(cell))
 
-    async def _ask(self, cell: int) -> None:
-        """Until it answers."""
+    async def _probe(self, cell: int) -> None:
+        """Probe the cell until it responds."""
         try:
             while True:
-                if await self._answers(cell):
+                if await self._responds(cell):
                     self.heard(cell)
                     return
                 await asyncio.sleep(_AGAIN_SECONDS)
         finally:
-            del self._questions[cell]
+            del self._probes[cell]
 
-    async def _answers(self, cell: int) -> bool:
-        question = asyncio.ensure_future(self._cells[cell].clock())
-        self._asked.add(question)
-        question.add_done_callback(self._forget)
+    async def _responds(self, cell: int) -> bool:
+        probe = asyncio.ensure_future(self._cells[cell].clock())
+        self._asked.add(probe)
+        probe.add_done_callback(self._forget)
         try:
-            await asyncio.wait([question], timeout=PROBE_SECONDS)
-            if question.done() and question.exception() is None:
+            await asyncio.wait([probe], timeout=PROBE_SECONDS)
+            if probe.done() and probe.exception() is None:
                 return True
         finally:
-            # Its connection may be one that will never answer: the next question gets another.
-            question.cancel()
-        if cell not in self._silent:
+            # Its connection may never respond: the next probe gets another one.
+            probe.cancel()
+        if cell not in self._unresponsive:
             message = f"Cell {cell} does not respond. Its partitions are unavailable until it does."
             log_event(_log, logging.WARNING, "cell_unresponsive", message, cell=cell)
-            self._silent.add(cell)
+            self._unresponsive.add(cell)
             self._cell_unresponsive(cell)
         return False
 
-    def _forget(self, question: asyncio.Future[datetime]) -> None:
-        self._asked.discard(question)
-        if not question.cancelled():
-            question.exception()
+    def _forget(self, probe: asyncio.Future[datetime]) -> None:
+        self._asked.discard(probe)
+        if not probe.cancelled():
+            probe.exception()

@@ -1,6 +1,6 @@
-"""What is decided for one ledger: by its state, what is asked of it, the log as far as it was read, and the time.
+"""Decides for one journal: from its state, the pending operations, the log as far as it was read, and the time.
 
-Writes nothing: what was decided holds only if it is committed.
+Writes nothing: a decision holds only if it is committed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_FURTHER = 100
 
 
 class Decider:
-    """Gives turns their steps, and the entries of the journal that say so."""
+    """Gives commits their steps and journal entries."""
 
     def __init__(self, batch_cache: BatchCache, clocks: Mapping[int, Clock], dice: random.Random) -> None:
         self._batch_cache = batch_cache
@@ -54,7 +54,7 @@ class Decider:
         if group_topic.epoch > state.epoch and journal.partition < len(group_topic.targets):
             target = group_topic.targets[journal.partition]
             if target is not None:
-                # A seek that was decided and did not get here yet.
+                # A seek that was decided and not applied here yet.
                 operations.insert(0, SeekPosition(epoch=group_topic.epoch, offset=target))
         context = self._context(journal, state, operations, now_ms)
         decided = step(state, operations, context)
@@ -73,7 +73,7 @@ class Decider:
         if wants:
             wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
-            # Further than is wanted, because some will be skipped; where that is not enough, the next try goes on.
+            # More than is wanted, because some will be skipped. If that is not enough, the next attempt continues.
             look = 2 * sum(wants) + _LOOK_FURTHER
             candidates = self._batch_cache.candidates(row, frontier, group.name, wanted, look)
         else:
@@ -101,9 +101,9 @@ class Decider:
 
 
 def _refuse_ended(commit: PendingCommit, now_ms: int) -> None:
-    """Whoever may have had a lease that is over by now does not get the messages as if it were for the first time."""
+    """Refuse operations whose lost lease may have expired: the messages would look like a first delivery."""
     ended = [pending for pending in commit.pending if pending.until_ms is not None and pending.until_ms <= now_ms]
     if ended:
         for pending in ended:
-            pending.refuse(OutcomeUnknown("An answer was lost, and what was leased is perhaps over; ask again."))
+            pending.refuse(OutcomeUnknown("A reply was lost, and the lease may have expired since; call again."))
         commit.pending = [pending for pending in commit.pending if pending not in ended]

@@ -1,8 +1,8 @@
-"""The decision queue of one cell: operations on its ledgers are decided together, and written in shared commits.
+"""The decision queue of one cell: operations on its journals are decided together and written in shared commits.
 
 Reading occupies no commit: journals are loaded, the log is read and the bytes of dead letters are fetched by tasks of
-their own. What needs no reading is decided as soon as a commit is free, so that an ack does not wait for a take of the
-same ledger whose messages have to come from the object store.
+their own. Operations that need no read are decided as soon as a commit slot is free, so that an ack does not wait for
+an acquire on the same journal whose messages come from the object store.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionServices:
-    """What the queues of all cells share."""
+    """The services that the queues of all cells share."""
 
     loader: Loader
     decider: Decider
@@ -45,7 +45,7 @@ class DecisionServices:
 
 
 class DecisionQueue:
-    """One per cell. A ledger is busy while its state is loaded, or a decision about it is being written."""
+    """The queue of one cell. A journal is busy while its state is loaded or a decision about it is written."""
 
     def __init__(self, cell: int, clock: Clock, tools: DecisionServices) -> None:
         self._cell = cell
@@ -54,28 +54,28 @@ class DecisionQueue:
         self._ready: dict[Journal, None] = {}
         self._unloaded: dict[Journal, None] = {}
         self._with_dead_letters: list[PendingCommit] = []
-        """Decided turns whose dead letters were read: they join the next commit."""
+        """Decided commits whose dead letters were read. They join the next commit."""
         self._commits = CoalescingPump(self._next_commit, COMMITS_IN_FLIGHT)
         self._loads = CoalescingPump(self._next_load, LOADS_IN_FLIGHT)
         self.in_flight: dict[PendingCommit, None] = {}
-        """Decided, and not answered yet."""
+        """Commits that are decided and not answered yet."""
         self._others: set[asyncio.Task[None]] = set()
         """Reads of the log and of dead letters, and releases."""
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
-        """All that is running."""
+        """All running tasks."""
         return self._commits.tasks | self._loads.tasks | self._others
 
     def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
-        """Queues the operation. If the future is cancelled before it is decided, it never is."""
+        """Queue the operation. If the future is cancelled before the decision, the operation is dropped."""
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         journal.pending.append(PendingOperation(operation, done))
         self._wake(journal)
         return done
 
     async def load(self, journals: Sequence[Journal]) -> None:
-        """Reads the journals of ledgers that are not busy. Operations on one that still has no state are refused."""
+        """Read journals that are not busy. Operations on one that still has no state are refused."""
         for journal in journals:
             journal.busy = True
         failed: Mapping[Journal, LakelogError] = {}
@@ -92,7 +92,7 @@ class DecisionQueue:
                 self._free(journal)
 
     def release(self, journal: Journal, owner: str, granted: Granted) -> None:
-        """Give back messages whose caller has gone."""
+        """Release a lease whose caller is gone."""
         ranges = [(offset, offset + 1) for offset in granted.offsets]
         back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE, orphaned=True)
         self._start(self._quietly(journal, back))
@@ -136,7 +136,7 @@ class DecisionQueue:
         return self._load(chosen) if chosen else None
 
     def _decide_ready(self) -> list[PendingCommit]:
-        """Decides about ledgers in line, up to one commit; those that have to be read first leave the line."""
+        """Decide the ready journals, up to one commit. Start reads for those that need them first."""
         commits, self._with_dead_letters = (
             self._with_dead_letters[:MAX_JOURNALS_PER_COMMIT],
             self._with_dead_letters[MAX_JOURNALS_PER_COMMIT:],
@@ -146,7 +146,7 @@ class DecisionQueue:
             journal = next(iter(self._ready))
             del self._ready[journal]
             if journal.busy:
-                # It is back in line when it is free.
+                # It is ready again when it is free.
                 continue
             if journal.state is None:
                 self._unloaded[journal] = None
@@ -162,7 +162,7 @@ class DecisionQueue:
         return commits
 
     def _await_log(self, journal: Journal) -> bool:
-        """Sets operations aside for which the log has to be read; whether that read has to begin."""
+        """Set operations aside that need the log. Return whether to start reading it."""
         is_reading = bool(journal.awaiting_log)
         for pending in take_pending(journal):
             try:
@@ -173,7 +173,7 @@ class DecisionQueue:
         return not is_reading and bool(journal.awaiting_log)
 
     def _decided(self, journal: Journal) -> PendingCommit | None:
-        """Return a turn that has to be written or checked; one that does not is answered."""
+        """Return a commit to write or check. One that needs neither is answered here."""
         commit = PendingCommit(journal, take_pending(journal))
         if not commit.pending:
             return None
@@ -206,7 +206,7 @@ class DecisionQueue:
                 self._wake(journal)
 
     async def _read_log(self, frontiers: Mapping[Journal, int]) -> None:
-        """For ledgers of one group and topic."""
+        """Read the log for journals of one group and topic, then queue their operations again."""
         with self._tools.cell_health.awaiting(self._cell):
             failed = await self._tools.loader.fill(frontiers)
         for journal in frontiers:
@@ -214,7 +214,7 @@ class DecisionQueue:
             if journal in failed and not _has_moved(journal, frontiers[journal]):
                 fail(PendingCommit(journal, waiting), failed[journal], self._clock)
                 if not journal.busy:
-                    # To be loaded again: another server may have moved the group past what cannot be read.
+                    # Load it again: another server may have moved the group past what cannot be read.
                     journal.state = None
                 continue
             for pending in waiting:
@@ -240,13 +240,13 @@ class DecisionQueue:
     async def _commit(self, commits: Sequence[PendingCommit]) -> None:
         for commit in commits:
             if commit.journal.state is None:
-                # Dropped since: decided again.
+                # The journal was dropped since: decide again.
                 commit.journal.pending.extendleft(reversed(commit.pending))
                 self._end([commit])
         commits = [commit for commit in commits if commit in self.in_flight]
         writing = [commit for commit in commits if commit.entry is not None]
         checking = [commit for commit in commits if commit.entry is None]
-        # At once: neither waits for the other.
+        # Concurrently: neither waits for the other.
         await asyncio.gather(
             *(
                 self._answer(work(self._cell, share), share)

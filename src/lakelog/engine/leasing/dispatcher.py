@@ -45,7 +45,7 @@ class Dispatcher:
     """Hands out the messages of one topic to one group, in this process."""
 
     def __init__(self, context: LeasingContext, topic: Topic, renew: Callable[[Dispatcher], Awaitable[object]]) -> None:
-        """`renew` reads the group as it is now, and calls `refresh`."""
+        """`renew` reads the current group and calls `refresh`."""
         self._context = context
         self.topic = topic
         self._renew = renew

@@ -1,4 +1,4 @@
-"""One ledger: a group's progress in one partition as this process knows it, and what is being asked of it."""
+"""The journal of one group in one partition: its progress as this process knows it, and the pending operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class PendingOperation:
-    """One operation, on its way."""
+    """One operation that waits for its decision or its commit."""
 
     operation: Operation
     done: asyncio.Future[Reply]
@@ -43,30 +43,30 @@ class PendingOperation:
     reads: int = 0
     """How often the log was read for it."""
     is_unknown: bool = False
-    """A commit of it was lost: it may have been written."""
+    """The outcome of a commit is unknown: it may have been written."""
     until_ms: int | None = None
-    """When the lease ends that may have been granted so: until then it is found by its request."""
+    """When the lease that may have been granted ends. Until then the request finds it."""
 
     def lost(self, reply: Reply | LakelogError) -> None:
-        """The commit that was to make this reply true may have been written. A refusal writes nothing."""
+        """Note that the commit of this reply may have been written. A refusal writes nothing."""
         if not isinstance(reply, LakelogError):
             self.is_unknown = True
         if isinstance(reply, Granted):
             self.until_ms = reply.until_ms
 
     def is_search(self) -> bool:
-        """Whether it looks for a lease of a repeated call, which another server may have granted a moment ago."""
+        """Return whether it looks for a lease of a repeated call, which another server may have granted."""
         return isinstance(self.operation, AcquireMessages) and self.operation.is_search
 
     def refuse(self, error: LakelogError) -> None:
-        """After a lost commit the refusal is no proof that nothing was changed: a second decision sees other facts."""
+        """Refuse the operation. After a commit of unknown outcome, the refusal does not prove that nothing changed."""
         if not self.done.done():
             self.done.set_exception(OutcomeUnknown.after(error) if self.is_unknown else error)
 
 
 @dataclass(slots=True, eq=False)
 class Journal:
-    """One group in one partition. `state` is None when it has to be read (again)."""
+    """One group in one partition. `state` is None until it is read, or when it must be read again."""
 
     group: Group
     group_topic: GroupTopic
@@ -79,14 +79,14 @@ class Journal:
     seen_at: float = 0.0
     busy: bool = False
     not_before: float = 0.0
-    """After a conflict: when to decide again."""
+    """When to decide again after a conflict."""
     stop: PartitionStop | None = None
     """The last error that concerned this group and partition alone, until messages are handed out here again."""
     pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
-    """How often what is known here was dropped: a journal that was read before does not count."""
+    """Counts the drops: rows that were requested before a drop are ignored."""
     awaiting_log: list[PendingOperation] = field(default_factory=list)
-    """Operations for which the log is being read; they are asked again afterwards."""
+    """Operations for which the log is being read. They are pending again afterwards."""
     _config: tuple[int, LeasingConfig] | None = None
 
     def beginning(self) -> DeliveryState:
@@ -94,7 +94,7 @@ class Journal:
         return begin(self.group_topic.start(self.partition), last_token=token_before(self.group, self.topic))
 
     def config(self) -> LeasingConfig:
-        """The group's settings, as decisions need them; made anew when they change."""
+        """Return the group's settings as decisions need them."""
         group = self.group
         if self._config is None or self._config[0] != group.version:
             settings = group.settings
@@ -116,7 +116,7 @@ class Journal:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The group and the partition: what `waiters` knows the journal by."""
+        """The group id and the partition id, by which `waiters` knows the journal."""
         return (self.group.group_id, self.pid)
 
     def notify(self) -> None:
@@ -125,7 +125,7 @@ class Journal:
 
     @property
     def frontier(self) -> int:
-        """Of a state that was read."""
+        """The frontier of the state, which must have been read."""
         assert self.state is not None
         return self.state.frontier
 
@@ -135,18 +135,18 @@ class Journal:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is to be handed out here now."""
+        """Return whether no messages may be handed out here now."""
         return self.stop is not None and not self.stop.is_over()
 
     def drop(self) -> None:
-        """Forgets what was read of the journal, and that the partition was stopped."""
+        """Forget what was read of the journal, and that the partition was stopped."""
         self.state = self.stop = None
         self.version = self.since_snapshot = 0
         self.drops += 1
         self.notify()
 
     def stopped(self, error: LakelogError, clock: Clock) -> None:
-        """Nothing is handed out here for a while."""
+        """Hand out nothing here for a while."""
         if self.stop is None:
             place = f"Group '{self.group.name}' stopped in topic '{self.topic.name}', partition {self.partition}"
             fields: dict[str, str | int] = {
@@ -158,12 +158,12 @@ class Journal:
         self.stop = stop_after(error, clock.now_ms() if clock.known else 0)
 
     def due_in_ms(self, clock: Clock) -> int | None:
-        """When something happens here by itself; None if nothing will, or nothing is known."""
+        """Return when the next lease expires or retry is due. None if there is none, or nothing is known."""
         due = self.state.next_due_ms() if self.state is not None else None
         return None if due is None else due - clock.now_ms()
 
     def is_suspect_due(self, clock: Clock) -> bool:
-        """Or will be with the next decision, because a lease is over."""
+        """Return whether a suspect is due, or will be with the next decision because its lease expired."""
         due = self.state.first_lost_ms() if self.state is not None else None
         return due is not None and due <= clock.now_ms()
 
@@ -182,7 +182,7 @@ def token_before(group: Group, topic: Topic) -> int:
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """A ledger's share of one commit: what was asked, and what was decided."""
+    """A journal's share of one commit: the operations, and the decision."""
 
     journal: Journal
     pending: list[PendingOperation]
@@ -201,14 +201,14 @@ def replay_rows(state: DeliveryState, read: JournalRead, since_snapshot: int = 0
 
 
 def take_pending(journal: Journal) -> list[PendingOperation]:
-    """What is asked now, without those who gave up."""
+    """Remove and return the pending operations whose callers still wait."""
     pending = [each for each in journal.pending if not each.done.done()]
     journal.pending.clear()
     return pending
 
 
 def answer_all(commit: PendingCommit) -> list[tuple[Operation, Reply]]:
-    """Answers everybody; what was decided for those who are no longer there is returned."""
+    """Answer all callers. Return the replies of those that no longer wait."""
     assert commit.step is not None
     if commit.journal.stop and any(map(_moves_on, commit.pending)):
         commit.journal.stop = None
@@ -225,7 +225,7 @@ def answer_all(commit: PendingCommit) -> list[tuple[Operation, Reply]]:
 
 
 def fail(commit: PendingCommit, error: LakelogError, clock: Clock) -> None:
-    """Refuses what was asked. An error that concerns this group and partition alone stops it for a while."""
+    """Refuse the operations. An error that concerns this group and partition alone stops it for a while."""
     commit.journal.state = None if commit.step else commit.journal.state
     if concerns_one_partition(error):
         commit.journal.stopped(error, clock)
@@ -235,5 +235,5 @@ def fail(commit: PendingCommit, error: LakelogError, clock: Clock) -> None:
 
 
 def _moves_on(pending: PendingOperation) -> bool:
-    """Return whether deciding the operation ends a stop: its messages were read, or were left behind."""
+    """Return whether deciding the operation ends a stop: its messages were read or skipped."""
     return isinstance(pending.operation, AcquireMessages | SeekPosition | SkipTo) and not pending.is_search()

@@ -1,6 +1,6 @@
-"""The progress of groups as the store has it, for those who only look: read from journals, and not decided on.
+"""Reads the progress of groups from journals, for callers that only look at it.
 
-Who looks does so again and again: what was read last is kept, and the next time only what is new is read.
+Callers look repeatedly, so the last states are cached and only new rows are read.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ KEEP = 500
 
 
 class JournalReader:
-    """One per engine."""
+    """The states of all cells, as they were last read."""
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
         self._kept: dict[tuple[int, int], tuple[int, DeliveryState]] = {}
-        """By group and partition: a version of the journal, and the state there. Used last, last."""
+        """By group and partition: a version of the journal, and the state at it. The most recently used is last."""
 
     def drop(self, cell: int) -> None:
-        """Forgets the states of all cells: they are few."""
+        """Forget the states of all cells: they are few."""
         self._kept = {}
 
     async def read(
         self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
-        """In that order; the caller's own."""
+        """Return the states in the order of `partitions`. They belong to the caller."""
         by_cell: dict[int, list[int]] = {}
         for partition in partitions:
             by_cell.setdefault(topic.cells[partition], []).append(partition)
@@ -44,12 +44,12 @@ class JournalReader:
     async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, DeliveryState]:
         places = {partition: (group.group_id, topic.pid(partition)) for partition in starts}
         kept = self._kept
-        # Taken out: who asks for the same meanwhile begins anew, and does not replay on top of this.
+        # Removed: a concurrent read of the same journal must not replay on top of this state.
         known = {each: kept.pop(places[each], (0, begin(start))) for each, start in starts.items()}
         asks = [JournalRequest(group_id=group.group_id, pid=places[each][1], after=known[each][0]) for each in known]
         reads = await self._cells[cell].groups.journals_read(asks)
         if kept is not self._kept:
-            # What was known here may not be what these rows follow.
+            # The cell was dropped: these rows may not follow the cached state.
             return await self._read(cell, group, topic, starts)
         found = {}
         for (partition, (version, state)), read in zip(known.items(), reads, strict=True):

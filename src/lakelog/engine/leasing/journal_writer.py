@@ -1,7 +1,7 @@
-"""Writes what was decided for ledgers: one commit for all of a cell, and one outcome for each.
+"""Writes decisions to journals: one commit for all journals of a cell, and one outcome for each.
 
-Every operation can be decided again: after a conflict, or a commit of unknown outcome, a ledger has no state and its
-operations are back in line.
+Every operation can be decided again: after a conflict, or a commit of unknown outcome, a journal has no state and its
+operations are pending again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lakelog.storage.store import PartitionStore
 
 _TRIES = 40
 _PAUSE_SECONDS = 0.002
-"""After a conflict, on average and doubled up to sixteen times: two servers that decide in step would never agree."""
+"""Average pause after a conflict, doubled with each try: two servers that decide in step would never agree."""
 _TRUST_SECONDS = 1.0
-"""So long after the journal was last seen, `NothingAvailable` is answered from the cache."""
+"""How long after the journal was last read `NothingAvailable` is answered from the cache."""
 
 Orphans = list[tuple[Journal, Operation, Reply]]
-"""What was decided for callers that gave up."""
+"""Replies to callers that gave up."""
 
 
 class JournalWriter:
-    """Of all cells; one per engine."""
+    """Writes to the journals of all cells; one per engine."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class JournalWriter:
         self._activity = activity
 
     async def write(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
-        """Commits the entries of the turns, and answers those that were written."""
+        """Commit the entries, and answer those that were written."""
         entries = [commit.entry for commit in commits if commit.entry is not None]
         try:
             if failpoints.armed:
@@ -69,7 +69,7 @@ class JournalWriter:
             if len(commits) == 1:
                 fail(commits[0], as_error(error), self._clocks[cell])
                 return []
-            # Perhaps one of them cannot be written. If any was, its version does not follow: it is decided again.
+            # One of them may be impossible to write. If one was written, its version conflicts and it is decided again.
             return [orphan for commit in commits for orphan in await self.write(cell, [commit])]
         except BaseException:
             for commit in commits:
@@ -103,7 +103,7 @@ class JournalWriter:
         return orphans
 
     def _again(self, commit: PendingCommit, error: LakelogError) -> None:
-        """Decides again after reading the journal: the state has events that were perhaps not written."""
+        """Decide again after reading the journal: the state has events that may not have been written."""
         journal = commit.journal
         journal.state = None
         if isinstance(error, OutcomeUnknown) and commit.step is not None:
@@ -122,7 +122,7 @@ class JournalWriter:
             journal.not_before = time.monotonic() + _PAUSE_SECONDS * 2**tries * self._random.random()
 
     async def check(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
-        """Answers turns with nothing to write, if the journal has not moved on; else they are decided again."""
+        """Answer commits with nothing to write if the journal has not changed; else decide again."""
         versions = [commit.journal.version for commit in commits]
         failed = await self._loader.load(cell, [commit.journal for commit in commits])
         for commit, version in zip(commits, versions, strict=True):
@@ -136,7 +136,7 @@ class JournalWriter:
 
 
 def is_doubtful(commit: PendingCommit) -> bool:
-    """An answer that writes nothing is never checked by a commit, so it is confirmed against the journal first."""
+    """Return whether to confirm a reply against the journal: one that writes nothing is not checked by a commit."""
     assert commit.step is not None
     stale = time.monotonic() - commit.journal.seen_at > _TRUST_SECONDS or any(
         map(PendingOperation.is_search, commit.pending)

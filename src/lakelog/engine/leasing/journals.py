@@ -1,8 +1,8 @@
-"""Ledgers: the progress of groups in partitions, as this process knows it, and the one way to change it.
+"""Journals: the progress of groups in partitions, as this process knows it, and the only way to change it.
 
-Operations are queued, decided and written by the decision queue of the ledger's cell. The cache proves nothing: a
-decision holds only if its version is still the journal's last when it is written, and an answer with nothing to write
-only after the journal was looked at. Every operation can be decided again, so that a commit of unknown outcome is read
+The decision queue of a journal's cell queues, decides and writes operations. The cache proves nothing: a decision holds
+only if its version still follows the journal's last one when it is written, and a reply with nothing to write only
+after the journal was read. Every operation can be decided again, so that a commit of unknown outcome is read
 again and repeated.
 """
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Journals:
-    """All ledgers of this process."""
+    """All journals of this process."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Journals:
         self._queues = {cell: DecisionQueue(cell, clocks[cell], tools) for cell in cells}
         self._journals: dict[tuple[int, int], Journal] = {}
         self._altered: dict[int, Group] = {}
-        """Groups as they were last altered in this process: whoever looked for one before may come later."""
+        """Groups as they were last altered in this process. A caller may still hold an older one."""
         self._requests = count(1)
         self._name = secrets.token_hex(4)
 
     def journal(self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int) -> Journal:
-        """The one ledger of that group and partition in this process."""
+        """Return the journal of the group and partition; there is one in this process."""
         place = (group.group_id, topic.pid(partition))
         journal = self._journals.get(place)
         if journal is None:
@@ -92,9 +92,9 @@ class Journals:
         return journal
 
     def altered(self, group: Group) -> None:
-        """Also for those who wait for messages by now."""
+        """Use the altered group, also for consumers that already wait."""
         if group.version < self._altered.get(group.group_id, group).version:
-            # Two were at it, and the later one was answered first.
+            # Two callers altered it, and the later one was answered first.
             return
         self._altered[group.group_id] = group
         for (group_id, _), journal in self._journals.items():
@@ -104,11 +104,11 @@ class Journals:
     async def run(
         self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int, operation: Operation
     ) -> Reply:
-        """Decides the operation and commits it, with what others ask of this ledger meanwhile."""
+        """Decide the operation and commit it, together with other operations on the journal."""
         return await self.ask(self.journal(group, group_topic, topic, partition), operation)
 
     async def ask(self, journal: Journal, operation: Operation) -> Reply:
-        """As `submit`, for a caller who may give up: a lease that was granted to nobody goes back at once."""
+        """Submit for a caller that may give up: a lease that was granted to it is then released at once."""
         done = self.submit(journal, operation)
         try:
             return await done
@@ -120,9 +120,9 @@ class Journals:
             raise
 
     def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
-        """Puts the operation in line. If the future is cancelled before it is decided, it never is."""
+        """Queue the operation. If the future is cancelled before the decision, the operation is dropped."""
         if isinstance(operation, AcquireMessages) and not operation.request:
-            # So that a commit of unknown outcome can be found again.
+            # A commit of unknown outcome is found again by its request.
             operation = replace(operation, request=f"{self._name}-{next(self._requests)}")
         if self.is_unresponsive(journal.cell):
             done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -133,39 +133,39 @@ class Journals:
     async def states(
         self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
-        """The progress as the store has it now, in that order."""
+        """Return the progress as the store has it now, in the order of `partitions`."""
         return await self._states.read(group, topic, group_topic, partitions)
 
     async def load(self, journals: Sequence[Journal]) -> None:
-        """Reads what this process does not know yet, where nothing is on its way."""
+        """Read the journals that are neither loaded nor busy."""
         await self._read(journals, lambda journal: journal.state is None)
 
     async def refresh(self, journals: Sequence[Journal]) -> None:
-        """Reads on where others may have written: those that have a state and nothing on its way."""
+        """Read what other servers wrote to journals that are loaded and not busy."""
         await self._read(journals, lambda journal: journal.state is not None)
 
     async def drain(self) -> None:
-        """Waits until nothing is on its way."""
+        """Wait until no task is running."""
         while tasks := {task for queue in self._queues.values() for task in queue.tasks}:
             await asyncio.wait(tasks)
         self._cell_health.close()
 
     def drop(self, cell: int) -> None:
-        """Forgets the cell's journals. Decisions that are not being written yet are made again."""
+        """Forget the cell's journals. Decisions that are not being written yet are made again."""
         self._states.drop(cell)
         for journal in self._journals.values():
             if journal.cell == cell:
                 journal.drop()
 
     def stop(self, journal: Journal, error: LakelogError) -> None:
-        """Hands out nothing of that partition to that group for a while."""
+        """Hand out nothing of the partition to the group for a while."""
         journal.stopped(error, self._clocks[journal.cell])
 
     async def _read(self, journals: Sequence[Journal], is_meant: Callable[[Journal], bool]) -> None:
-        """Of all cells, before it says that one did not answer."""
+        """Read all cells before raising the error of one."""
         refusal: LakelogError | None = None
         for cell in {journal.cell: None for journal in journals}:
-            # Looked at only now: a decision may have begun while another cell was read.
+            # Checked here, because a decision may have begun while another cell was read.
             idle = [each for each in journals if each.cell == cell and is_meant(each) and not each.busy]
             if idle and self.is_unresponsive(cell):
                 refusal = _silent()
@@ -177,14 +177,14 @@ class Journals:
         if refusal is not None:
             raise refusal
 
-    # Callers that gave up ---------------------------------------------------------------------------------------------
+    # Unresponsive cells and callers that gave up ---------------------------------------------------------------------
 
     def is_unresponsive(self, cell: int) -> bool:
-        """Whether the cell does not answer, and what is asked of it is refused."""
+        """Return whether the cell does not respond, so that operations on it are refused."""
         return cell in self._cell_health
 
     def _cell_unresponsive(self, cell: int) -> None:
-        """Nobody waits any longer. What is being written goes on; who finds nobody there gives its leases back."""
+        """Refuse all that wait for the cell. Running commits go on, and release leases whose callers are gone."""
         unknown = OutcomeUnknown.after(_silent())
         for commit in self._queues[cell].in_flight:
             for pending in commit.pending:
@@ -195,7 +195,7 @@ class Journals:
                     pending.refuse(_silent())
 
     def release(self, journal: Journal, owner: str, granted: Granted) -> None:
-        """Gives back what nobody will work on."""
+        """Release a lease whose caller is gone."""
         self._queues[journal.cell].release(journal, owner, granted)
 
     def _make_room(self) -> None:
@@ -211,4 +211,4 @@ def _is_idle(journal: Journal) -> bool:
 
 
 def _silent() -> Unavailable:
-    return Unavailable("The database of this partition does not answer; try again.", unreachable="database")
+    return Unavailable("The database of this partition does not respond; try again.", unreachable="database")

@@ -1,4 +1,4 @@
-"""What decisions about ledgers need to read: journals, and the log where somebody wants messages of it."""
+"""Reads what decisions need: journals, and the log for consumers that want messages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lakelog.storage.store import PartitionStore
 Errors = dict[Journal, LakelogError]
 
 _MAX_READS = 3
-"""A read is repeated if its messages left the batch cache before they were decided about, but not endlessly."""
+"""How often the log is read for one operation: its messages may leave the batch cache before the decision."""
 
 
 class Loader:
-    """Of all cells; one per engine."""
+    """Loads from all cells; one per engine."""
 
     def __init__(
         self, cells: Mapping[int, PartitionStore], batch_cache: BatchCache, clocks: Mapping[int, Clock]
@@ -33,7 +33,7 @@ class Loader:
         self._clocks = clocks
 
     async def load(self, cell: int, journals: Sequence[Journal]) -> Errors:
-        """Reads journals: whole where there is no state, else on from it. Returns why, where one is not understood."""
+        """Read journals: whole if there is no state, else from the state on. Return errors of unreadable ones."""
         if not self._clocks[cell].known:
             self._clocks[cell].heard(int((await self._cells[cell].clock()).timestamp() * 1000))
         if not journals:
@@ -53,13 +53,13 @@ class Loader:
             try:
                 _replay(journal, read)
             except Exception as error:
-                # Part of the rows was perhaps applied.
+                # Some of the rows may have been applied.
                 journal.state = None
                 failed[journal] = as_error(error)
         return failed
 
     def must_read(self, journal: Journal, pending: PendingOperation) -> bool:
-        """Whether the log has to be read before the operation is decided."""
+        """Return whether the log must be read before the operation is decided."""
         if journal.group.kind is GroupKind.CURSOR:
             return not pending.reads
         if not _wants_messages(pending.operation) or pending.reads == _MAX_READS:
@@ -67,8 +67,8 @@ class Loader:
         return not self._batch_cache.is_ready(journal.pid, journal.frontier, is_checked=pending.reads > 0)
 
     async def fill(self, frontiers: Mapping[Journal, int]) -> Errors:
-        """Reads the log from the frontiers on, for ledgers of one group and topic. Returns why, where that failed."""
-        # Some may have been asked before partitions were added.
+        """Read the log from the frontiers on, for journals of one group and topic. Return the errors."""
+        # Some operations may be older than the last added partitions.
         topic = max((journal.topic for journal in frontiers), key=lambda each: each.partitions)
         offsets = {journal.partition: frontier for journal, frontier in frontiers.items()}
         try:
@@ -76,7 +76,7 @@ class Loader:
                 await self._batch_cache.look(topic, list(offsets))
                 return {}
             failed = await self._batch_cache.fill(topic, offsets)
-            # Where retention took what was to come next, the decision will move to the log start.
+            # If retention deleted the next messages, the decision will move to the log start.
             starts = {partition: self._batch_cache.row(topic.pid(partition)).log_start for partition in offsets}
             failed |= await self._batch_cache.fill(
                 topic, {n: start for n, start in starts.items() if start > offsets[n]}
@@ -98,7 +98,7 @@ def _replay(journal: Journal, read: JournalRead) -> None:
         return
     journal.state, journal.since_snapshot = replay_rows(state, read, journal.since_snapshot)
     journal.version = read.rows[-1].version if read.rows else 0
-    # Another server granted what is open: the dispatcher has to know when that lease ends.
+    # Another server may have granted leases: the dispatcher must know when they end.
     journal.notify()
 
 

@@ -22,7 +22,7 @@ Grants = list[tuple[Journal, Granted]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingContext:
-    """What all dispatchers of an engine share."""
+    """The services that all dispatchers of an engine share."""
 
     journals: Journals
     batch_cache: BatchCache
@@ -56,7 +56,7 @@ class WaitingConsumer:
 
 @dataclass(slots=True, eq=False)
 class PartitionView:
-    """What the dispatcher knows of one partition."""
+    """A dispatcher's view of one partition."""
 
     journal: Journal
     batch_cache: BatchCache

@@ -1,8 +1,8 @@
-"""Stops: why a group does not go on in one partition, and when it is tried again.
+"""Partition stops: why a group does not go on in one partition, and when it is tried again.
 
-A file that is damaged, a journal event of a newer version or a defect concerns one group in one partition. Nothing is
-handed out there for a while; other groups and other partitions go on. A database that does not respond is no stop: it
-concerns all of its partitions.
+A damaged file, a journal event of a newer version or a defect concerns one group in one partition. Nothing is handed
+out there for a while; other groups and partitions go on. An unresponsive database is not a stop: it concerns all of
+its partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakelog.reporting import log_event
 
 PAUSE_SECONDS = 5.0
 RETRYABLE_PAUSE_SECONDS = 1.0
-"""The same for an error that passes, such as that of an object store that does not respond."""
+"""The pause after a temporary error, such as an unresponsive object store."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ class PartitionStop:
     error: LakelogError
     at_ms: int
     until: float
-    """Nothing is handed out before, by the monotonic clock of this process."""
+    """No messages are handed out before this time of the process's monotonic clock."""
 
     def is_over(self) -> bool:
         return time.monotonic() >= self.until
 
 
 def concerns_one_partition(error: LakelogError) -> bool:
-    """Return whether other partitions of the same cell and topic may be read and decided all the same."""
+    """Return whether other partitions of the same cell and topic can still be read and decided."""
     if isinstance(error, ObjectStoreUnavailable):
         return True
     return not isinstance(error, (Unavailable, OutcomeUnknown, TopicNotFound))
@@ -48,7 +48,7 @@ def stop_after(error: LakelogError, at_ms: int) -> PartitionStop:
 
 
 def as_error(error: Exception) -> LakelogError:
-    """Return the error itself, or for one that is not of Lakelog, an internal one; the log has its traceback."""
+    """Return a Lakelog error itself; for any other, log the traceback and return an internal error."""
     if isinstance(error, LakelogError):
         return error
     log_event(_log, logging.ERROR, "decision_failed", f"A decision for a group failed: {error!r}", error)

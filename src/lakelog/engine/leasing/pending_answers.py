@@ -1,4 +1,4 @@
-"""What one owner says about its leases in one call: made into operations, submitted together, and awaited."""
+"""The answers of one owner in one call: turned into operations, submitted together, and awaited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakelog.model.topic import Topic
 
 @dataclass(slots=True, eq=False)
 class PendingAnswers:
-    """The answers of one call, to one group and topic."""
+    """The answers of one call to one group and topic."""
 
     journals: Journals
     topic: Topic
@@ -37,12 +37,12 @@ class PendingAnswers:
     _replies: list[asyncio.Future[Reply] | LakelogError] = field(default_factory=list)
 
     def submit(self) -> None:
-        """Puts the answers in line, in order; once."""
+        """Submit the answers in order, once."""
         if not self._replies:
             self._replies = [self._submit(each) for each in self.answers]
 
     async def outcomes(self) -> list[Answered | LakelogError]:
-        """One for each answer, in order, when all of them are decided."""
+        """Wait until all answers are decided, and return one outcome for each, in order."""
         self.submit()
         waiting = [each for each in self._replies if not isinstance(each, LakelogError)]
         if waiting:
@@ -85,7 +85,7 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
         check_lease_ms(answer.lease_ms)
         offset = ranges[0][0] if ranges else None
         if token is None and offset is None:
-            raise InvalidRequest("An extend names a token, or a message of the lease.")
+            raise InvalidRequest("An extend needs a token, or an offset of the lease.")
         return ExtendLease(
             owner=owner,
             token=token,
@@ -95,12 +95,12 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
             generation=generation,
         )
     if not ranges:
-        raise InvalidRequest("Say which messages: an offset, or offsets.")
+        raise InvalidRequest("The answer names no messages; give an offset or offsets.")
     if any(first < 0 or end <= first for first, end in ranges):
-        raise InvalidRequest("A range of offsets goes from its first to its last, both at least 0.")
+        raise InvalidRequest("A range of offsets goes from its first to its last offset, both at least 0.")
     if verb in _RETURNS:
         if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
-            raise InvalidRequest("A delay is 0 to 604800000 ms, a week.")
+            raise InvalidRequest("The delay must be 0 to 604800000 ms (one week).")
         return ReturnMessages(
             owner=owner,
             token=token,
