@@ -36,7 +36,11 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="seed of the random choices, to repeat a run (default: random)")
     parser.add_argument("--minutes", type=float, help="maximum duration; the load is reduced in proportion")
     parser.add_argument(
-        "--fault", choices=sorted(KINDS), action="append", help="inject only this kind of fault; may be repeated"
+        "--fault",
+        choices=sorted(KINDS),
+        metavar="KIND",
+        action="append",
+        help="inject only this kind of fault; may be repeated; an unknown kind lists all",
     )
     parser.add_argument("--dir", type=Path, help="folder for histories, logs and the report (default: a new one)")
     parser.add_argument("--no-simulation", action="store_true", help="run only the laboratory")

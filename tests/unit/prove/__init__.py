@@ -1,1 +1,1 @@
-"""Tests of the proof itself: what judges the others must be judged first."""
+"""Tests of the proof itself, so that its verdicts can be trusted."""

@@ -1,4 +1,4 @@
-"""What commands share that work for long in a folder."""
+"""The helpers of commands that work in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drill: when what is killed, and how soon all partitions are served after PostgreSQL's return."""
+"""The drill: its schedule, and the time until all partitions are served after PostgreSQL returns."""
 
 from __future__ import annotations
 

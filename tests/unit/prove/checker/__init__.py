@@ -1,1 +1,1 @@
-"""One file per invariant: histories that break it, and some that nearly do."""
+"""One file per invariant: histories that violate it, and some that nearly do."""

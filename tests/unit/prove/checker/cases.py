@@ -1,4 +1,4 @@
-"""What the test of every check does with its cases: histories that break the promise, and ones that nearly do."""
+"""Shared assertions of the check tests: histories that violate an invariant, and histories that nearly do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.unit.prove.checker.rows import Rows, judged, run, tables
 
 
 def invariants(module: ModuleType) -> tuple[Invariant, ...]:
-    """One, or one for each scope."""
+    """Return the invariant of a module, or one per scope."""
     return module.INVARIANTS if hasattr(module, "INVARIANTS") else (module.INVARIANT,)
 
 
 def assert_broken(module: ModuleType, history: Rows) -> list[Violation]:
-    """Something is found, and it names calls that are in the history."""
+    """Assert that a violation is found, and that it names calls of the history."""
     found = judged(invariants(module), tables(history))
     assert found
     assert {each.invariant for each in found} == {one.name for one in invariants(module)}
@@ -31,7 +31,8 @@ def assert_kept(module: ModuleType, history: Rows) -> None:
 
 
 def assert_nothing_said_of_nothing(module: ModuleType) -> None:
-    """An empty history breaks nothing, and costs next to nothing: small ones are judged by the ten thousand."""
+    """Assert that an empty history violates nothing and is fast: the simulation judges small ones by the ten
+    thousand."""
     empty = Tables(by_name={})
     for one in invariants(module):
         assert one.check(empty, run()) == []

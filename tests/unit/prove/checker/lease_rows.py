@@ -1,6 +1,6 @@
-"""Small histories of one group in one partition, as rows: what owners got, said and were told.
+"""Small histories of one group in one partition, as rows of deliveries, answers and outcomes.
 
-An owner is called by its name, a time is in milliseconds on both clocks, a call takes one of them.
+An owner is its name, a time is in milliseconds on both clocks, and a call takes one millisecond.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CHECKS: dict[str, ModuleType] = {
 }  # fmt: skip
 FAILED = {"outcome": CallOutcome.FAIL}
 LOST = {"outcome": CallOutcome.INFO, "took": None}
-"""Nobody knows what became of it."""
+"""A call of unknown outcome."""
 
 
 def call(at: int, *, took: int | None = 1, owner: str = "a", **more: Any) -> dict[str, Any]:
-    """What rows say of a call that was made then."""
+    """Return the columns of a call at that time."""
     ended = {} if took is None else {"completed_ns": (at + took) * MS, "completed_wall_ms": at + took}
     return {
         "process": text_id(owner), "counter": at, "outcome": CallOutcome.OK,
@@ -49,7 +49,7 @@ def call(at: int, *, took: int | None = 1, owner: str = "a", **more: Any) -> dic
 
 
 def consume(at: int, token: int, messages: str, owner: str = "a", **more: Any) -> Rows:
-    """One lease, granted then; messages as "offset[:delivery[:failures]] …"."""
+    """Return one lease, granted at that time; messages as "offset[:delivery[:failures]] …"."""
     found = [[*map(int, item.split(":"))] for item in messages.split()]
     granted, size = more.pop("granted", at), more.pop("together", len(found))
     lease = {"token": token, "expires_ms": granted + LEASE_MS, "lease_ms": LEASE_MS, "together": size}
@@ -62,7 +62,7 @@ def consume(at: int, token: int, messages: str, owner: str = "a", **more: Any) -
 
 
 def lost_consume(at: int, owner: str = "a", **more: Any) -> Rows:
-    """A consume that brought nothing; of unknown outcome unless otherwise said."""
+    """Return a consume without deliveries; of unknown outcome by default."""
     return [("call", {**call(at, owner=owner, **{**LOST, **more}), "verb": OwnerVerb.CONSUME, "partition": -1})]
 
 
@@ -71,7 +71,7 @@ def seek(at: int, **more: Any) -> Rows:
 
 
 def said(verb: OwnerVerb, at: int, token: int, *offsets: int, **more: Any) -> Rows:
-    """`dead` are those that became dead letters by it."""
+    """Return answers; `dead` are the offsets that became dead letters."""
     dead, more = more.get("dead", ()), {name: more[name] for name in more if name != "dead"}
     told = {"delay_ms": -1, **call(at, **more), "verb": verb, "token": token}
     return [("answer", {**told, "offset": offset, "dead": offset in dead}) for offset in offsets]
@@ -82,7 +82,7 @@ def ack(at: int, token: int, *offsets: int, **more: Any) -> Rows:
 
 
 def acked(at: int, token: int, *offsets: int) -> Rows:
-    """The same by owner `b`."""
+    """Return the same by owner `b`."""
     return ack(at, token, *offsets, owner="b")
 
 
@@ -95,7 +95,7 @@ def extend(at: int, token: int, until: int, **more: Any) -> Rows:
 
 
 def progress(count: int, **more: Any) -> dict[str, Any]:
-    """All of the messages acked, unless otherwise said."""
+    """Return progress with all messages acked by default."""
     told = {"committed": count, "frontier": count, "high_watermark": count, "acked": count - more.get("dead", 0)}
     return {**told, **more}
 
@@ -112,8 +112,8 @@ def letter(offset: int, failures: int = 2, deliveries: int = 2, **more: Any) -> 
 
 
 def end(keys: str = "k", letters: Iterable[Row] = (), **more: Any) -> Rows:
-    """One message for each letter, which is its key; `-` has none, `.` is not in the log any more. All are acked, or
-    dead, unless otherwise said."""
+    """Return the final state with one message per letter, which is its key; `-` has none, `.` is no longer in the log.
+    All are acked or dead by default."""
     found = [*letters]
     told = {"topic": TOPIC, "group": GROUP, "partition": 0, "final": True}
     told |= progress(**{"count": len(keys), "dead": len(found), **more})
@@ -138,14 +138,14 @@ def tables(*parts: Rows) -> Tables:
 
 
 def run(**more: Any) -> RunInfo:
-    """Owner `z` is dead."""
+    """Return a run in which owner `z` is dead."""
     names = {text_id(name): name for name in ("t", "g", "a", "b", "z", "m")}
     rules = {(TOPIC, GROUP): more.pop("rules", RULES)}
     return RunInfo(names=names, rules=rules, crashed=frozenset({text_id("z")}), **more)
 
 
 def found(invariant: str, history: Iterable[Rows], **more: Any) -> list[Violation]:
-    """What the check says; nothing may be in doubt."""
+    """Return the violations that the check finds; none may be in doubt."""
     made, known = tables(*history), run(**more)
     checked = CHECKS[invariant].INVARIANT
     assert checked.name == invariant and checked.doubt(made, known) is None

@@ -1,4 +1,4 @@
-"""Histories of members as rows: what they joined, heard, committed and asked for. Times are in milliseconds."""
+"""Histories of members as rows: joins, assignments, commits and consumes. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MS = 1_000_000
 
 
 def member(event: MemberEvent, name: str, began: int, generation: int = 0, **more: Any) -> Rows:
-    """An event of one member of `g`, which took a millisecond; its counter is the time."""
+    """Return an event of one member of `g`, which took a millisecond; its counter is the time."""
     when = {"invoked_ns": began * MS, "completed_ns": (began + 1) * MS}
     told = {"topic": "t", "group": "g", "member": name, "process": name, "counter": began, "generation": generation}
     return row("member", **{**told, **when, "event": event, **more})
 
 
 def join(name: str, began: int, generation: int = 0, *partitions: int, **more: Any) -> Rows:
-    """With what it was given at once."""
+    """Return a join with its first assignment."""
     rows = member(MemberEvent.JOIN, name, began, generation, **more)
     return rows + assigned(name, began, generation, *partitions)
 
@@ -42,7 +42,7 @@ def commit(name: str, began: int, generation: int, partition: int = 0, **more: A
 
 
 def poll(name: str, began: int, ended: int, **more: Any) -> Rows:
-    """A consume that waits."""
+    """Return a consume that waits."""
     when = {"invoked_ns": began * MS, "completed_ns": ended * MS}
     told = {"topic": "t", "group": "g", "owner": name, "process": name, "counter": began, "verb": OwnerVerb.CONSUME}
     return row("call", **{**told, **when, **more})

@@ -1,4 +1,4 @@
-"""Members as the coordinator decides them, played with dice: histories that are right by construction."""
+"""Random membership changes as the coordinator decides them: histories that are valid by construction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.prove.checker.rows import FAIL, Rows
 
 
 class MembershipScenario:
-    """One group in topic `t`; time goes on by itself with every call."""
+    """One group in topic `t`. Time advances with every call."""
 
     def __init__(self, seed: int, kind: GroupKind) -> None:
         self._dice = random.Random(seed)
@@ -29,11 +29,11 @@ class MembershipScenario:
         self._now = 1000
         self._fence: dict[int, int] = {}
         self._known: dict[str, tuple[int, set[int]]] = {}
-        """What each member has heard: the generation, and its partitions."""
+        """The last known generation and partitions of each member."""
         self.rows = Rows()
 
     def go(self, steps: int, pause_ms: int) -> Rows:
-        """In a pause of seconds everybody heartbeats some times."""
+        """Make random changes. In a pause of seconds every member sends some heartbeats."""
         partitions = 6
         for number in range(steps):
             for _ in range(4 if pause_ms > 2000 else 0):

@@ -1,6 +1,6 @@
-"""Small histories for the tests of checks, as rows: `publish`, `fetch` and `final` as a person would say them.
+"""Small histories for the tests of checks, as rows: `publish`, `fetch` and `final` in a readable form.
 
-Texts stand for themselves and become numbers here. `judged` cuts a history as the checker does, in the plainest way.
+Texts are converted to numbers here. `judged` divides a history as the checker does, in the simplest way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of some tables; `+` puts them together."""
+    """Rows of some tables; `+` joins them."""
 
     by_table: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Rows:
 
 
 def row(table: str, **values: object) -> Rows:
-    """One row; texts become numbers."""
+    """Return one row; texts become numbers."""
     return Rows(
         {table: ({name: number(value) if isinstance(value, str) else value for name, value in values.items()},)}
     )
@@ -51,12 +51,12 @@ def number(text: str | None) -> int:
 
 
 def run(**more: Any) -> RunInfo:
-    """A run that knows all names."""
+    """Return a run that knows all names."""
     return RunInfo(names=NAMES, **more)
 
 
 def publish(counter: int, value: str, offset: int | None = None, **more: Any) -> Rows:
-    """A publish of `a` that took from 10 x counter to 10 x counter + 5: ok when it has an offset, else unknown."""
+    """Return a publish of `a` from 10 x counter to 10 x counter + 5: ok if it has an offset, else unknown."""
     told = {"outcome": INFO} if offset is None else {"outcome": OK, "partition": 0, "offset": offset}
     when = {"invoked_ns": counter * 10, "completed_ns": counter * 10 + 5}
     defaults = {"process": "a", "topic": "t", "batch": counter, **when, **told}
@@ -64,7 +64,7 @@ def publish(counter: int, value: str, offset: int | None = None, **more: Any) ->
 
 
 def fetch(counter: int, start: int, messages: str, high_watermark: int, **more: Any) -> Rows:
-    """A fetch by `r` from partition 0; messages as "5:x 6:y:key"."""
+    """Return a fetch by `r` from partition 0; messages as "5:x 6:y:key"."""
     shared = {"topic": "t", "partition": 0, "reader": ReaderKind.FETCH, "process": "r", "counter": counter}
     shared |= {"completed_ns": counter * 10 + 5} | {name: more[name] for name in more if name in TABLES["seen"]}
     found = [item.split(":") for item in messages.split()]
@@ -94,7 +94,7 @@ def keyed(value: str, key: str | None = None, identity: str | None = None) -> Ke
 def final(
     *values: str | Keyed, log_start: int = 0, end: int | None = None, partition: int = 0, topic: str = "t"
 ) -> Rows:
-    """One partition with these values, one offset after the other."""
+    """Return the final read of one partition with these values at consecutive offsets."""
     end = log_start + len(values) if end is None else end
     return final_at(dict(enumerate(values, log_start)).items(), log_start, end, partition=partition, topic=topic)
 
@@ -102,7 +102,7 @@ def final(
 def final_at(
     messages: Iterable[tuple[int, str | Keyed]], log_start: int, end: int, *, partition: int = 0, topic: str = "t"
 ) -> Rows:
-    """One partition with these offsets, in the order in which they came."""
+    """Return the final read of one partition with these offsets, in the order in which they came."""
     found = [(offset, value if isinstance(value, Keyed) else keyed(value)) for offset, value in messages]
     where = {"topic": topic, "partition": partition, "reader": ReaderKind.FINAL, "process": "f", "counter": partition}
     told = {"offset": log_start, "log_start": log_start, "high_watermark": end, "count": len(found)}
@@ -113,7 +113,7 @@ def final_at(
 
 
 def tables(*rows: Rows) -> Tables:
-    """All of them, with what the loader adds: where unknown attempts are, and which have something in common."""
+    """Return all tables, with what the loader adds: places of unknown attempts, and shared identities and values."""
     together = sum(rows, Rows()).tables()
     attempts = together["attempt"]
     if not len(attempts):
@@ -122,7 +122,7 @@ def tables(*rows: Rows) -> Tables:
 
 
 def judged(invariants: Iterable[Invariant], found: Tables, told: RunInfo | None = None) -> list[Violation]:
-    """What the invariants say of each part of a history."""
+    """Return the violations that the invariants find in each part of a history."""
     known = told or run()
     return [each for one in invariants for part in _cut(one.scope, found) for each in one.check(part, known)]
 

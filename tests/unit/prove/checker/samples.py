@@ -11,6 +11,6 @@ MS = 1_000_000
 
 
 def sample(kind: SampleKind, told: int, truth: int = 0, at: int = 0, **more: Any) -> Rows:
-    """At so many milliseconds."""
+    """Return a sample at that millisecond."""
     found = {"topic": "t", "group": "g", "process": "s", "told": told, "truth": truth, "at_ns": at * MS}
     return row("sample", kind=kind, **{**found, **more})

@@ -1,4 +1,4 @@
-"""Verdicts: what is cut or in doubt is never called valid."""
+"""Verdicts: an incomplete or doubtful history is never called valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = Tables(by_name={"seen": columns("seen", [PLACE, {**PLACE, "partition": 
 
 
 def wrong(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Whatever is seen is wrong."""
+    """Return a violation for every observation."""
     return [Violation(invariant="S99", what=f"partition {part} is there") for part in tables["seen"].partition]
 
 

@@ -1,4 +1,4 @@
-"""L1: nothing is unseen 60 s after the last fault."""
+"""L1: every message has been delivered 60 s after the last fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACE = {"topic": "t", "partition": 0, "group": "g"}
 
 
 def given(at: int, *offsets: int, **more: Any) -> Rows:
-    """A delivery at that second."""
+    """Return a delivery at that second."""
     told = {"process": "w", "counter": at, "invoked_ns": at * S, "completed_ns": at * S + 1000, "lease_ms": 30_000}
     return sum((row("delivery", **{**PLACE, **told, "offset": each, **more}) for each in offsets), Rows())
 

@@ -17,7 +17,7 @@ S = 1_000_000_000
 
 
 def progress(at: int, frontier: int, partition: int = 0, **more: Any) -> Rows:
-    """A sample at that second, of 100 messages."""
+    """Return a sample at that second, of 100 messages."""
     told = {"topic": "t", "group": "g", "process": "s", "counter": at, "partition": partition}
     when = {"invoked_ns": at * S, "completed_ns": at * S + 1000}
     figures = {"frontier": frontier, "committed": frontier, "high_watermark": 100}
@@ -25,7 +25,7 @@ def progress(at: int, frontier: int, partition: int = 0, **more: Any) -> Rows:
 
 
 def samples(first: int, last: int, frontier: int, partition: int = 0, **more: Any) -> Rows:
-    """One every second, all the same."""
+    """Return equal samples, one per second."""
     return sum((progress(at, frontier, partition, **more) for at in range(first, last + 1)), Rows())
 
 

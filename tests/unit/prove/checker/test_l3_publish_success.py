@@ -1,4 +1,4 @@
-"""L3: publishes are ok within 5 s of their first try."""
+"""L3: publishes succeed within 5 s of their first attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def attempt(counter: int, began: int, ended: int, **more: Any) -> Rows:
-    """From one millisecond to another."""
+    """Return an attempt from one millisecond to another."""
     when = {"invoked_ns": began * MS, "completed_ns": ended * MS}
     return row("attempt", **{"process": "a", "topic": "t", "counter": counter, **when, **more})
 

@@ -1,4 +1,4 @@
-"""L4: serving within 10 s of PostgreSQL's return."""
+"""L4: the servers serve again within 10 s after PostgreSQL returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""L7: reported lag and oldest age are true within a second, or marked stale."""
+"""L7: reported lag and oldest age are accurate to one second, or marked stale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.prove.checker.samples import sample
 
 
 def series(kind: SampleKind, truths: list[int], told: dict[int, int], **more: object) -> Rows:
-    """Two samples a second; the truth was told but for those of these numbers."""
+    """Return two samples per second that report the true value, except those in `told`."""
     made = (sample(kind, told.get(at, truth), truth, at * 500, **more) for at, truth in enumerate(truths))
     return sum(made, Rows())
 

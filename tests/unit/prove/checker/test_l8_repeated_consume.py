@@ -1,4 +1,4 @@
-"""L8: a consume repeated under its request id returns the leases of its first try."""
+"""L8: a consume repeated with its request id returns the leases of its first attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""L9: a group or partition that cannot be read, or only slowly, holds up no other."""
+"""L9: a group or partition that is slow or impossible to read delays no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks of leases share: whole histories that all of them accept, what is in doubt, and that it is quick."""
+"""The lease history: histories that all lease checks accept, doubtful ones, and the speed of the checks."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_lease_in_doubt_of_its_epoch_is_unknown(sought: Rows, invariant: str) 
 
 
 def test_large_numbers_are_as_good_as_small_ones() -> None:
-    """Tokens and offsets that do not fit one number together."""
+    """Tokens and offsets that do not fit into one number together."""
     modules = {"S8": test_s08, "S9": test_s09, "S12": test_s12, "S15": test_s15, "L5": test_l5}
     for invariant, module in modules.items():
         for each in (*module.BROKEN.values(), *module.VALID.values()):
@@ -141,7 +141,7 @@ def test_it_is_computed_once_for_a_scope() -> None:
 
 
 def history(messages: int, *, seed: int = 1) -> Tables:
-    """A large history that is right: batches of 100 with a tenth as many keys; one in a hundred fails once."""
+    """Return a large valid history: batches of 100 with a tenth as many keys; one message in a hundred fails once."""
     chance = np.random.default_rng(seed)
     batch = np.arange(messages) // 100
     failing = chance.random(messages) < 0.01
@@ -189,7 +189,7 @@ def test_a_large_history_is_valid(invariant: str) -> None:
 
 
 def test_all_together_are_quick() -> None:
-    """Far below the budget of 5 µs a row, so that a loop over all rows would show."""
+    """The limit is far below the budget of 5 µs per row, so that a loop over all rows would fail."""
     made, known = history(100_000), run()
     rows = sum(map(len, made.by_name.values()))
     began = time.process_time()

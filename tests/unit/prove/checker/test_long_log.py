@@ -1,4 +1,4 @@
-"""S1 to S7 and S22 of a long true history with lost answers and repeats: nothing is found in it until it is damaged."""
+"""S1 to S7 and S22 on a long valid history with lost responses and repeats: no violation until it is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2: only what was attempted is read, and nothing that was refused."""
+"""S2: only attempted messages are read, and no refused one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3: one place, one content, whoever looks."""
+"""S3: an offset has one content, for every reader."""
 
 from __future__ import annotations
 

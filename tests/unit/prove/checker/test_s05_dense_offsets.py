@@ -132,7 +132,7 @@ def test_s5_says_which_two_were_swapped() -> None:
 
 
 def test_s5_keeps_streams_apart() -> None:
-    """The soonest ack of one key says nothing about another, however many there are."""
+    """The earliest ack of one key does not affect another, however many there are."""
     history = Rows()
     for number, key in enumerate("abcdef"):
         history += publish(number + 1, f"x{key}", 11 - number, key=key) + publish(

@@ -1,4 +1,4 @@
-"""S8: tokens of a message rise, and the validity of two leases never overlaps."""
+"""S8: tokens of a message rise, and no two leases are valid at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S9: a stale token, another owner or an old lease is refused, and what is refused changes nothing."""
+"""S9: an answer with a stale token, by another owner or for an old lease is refused, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S11: after the drain each message has exactly one end, and is counted."""
+"""S11: after the drain each message has exactly one final state, and is counted."""
 
 from __future__ import annotations
 

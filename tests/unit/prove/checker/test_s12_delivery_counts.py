@@ -1,4 +1,4 @@
-"""S12: deliveries count without gap, failures are nacks and expiries while alone, and the limit makes a dead letter."""
+"""S12: deliveries count without a gap; failures are nacks and expiries while alone; the limit makes a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S14: nothing that a group has considered vanishes from the sums, and a redrive moves each dead letter once."""
+"""S14: no considered message is missing from the sums, and a redrive moves each dead letter once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.prove.checker.lease_rows import (
 
 
 def moved(offset: int, copy: int, **more: Any) -> Row:
-    """A dead letter of key `k` that was redriven into its own partition."""
+    """Return a dead letter of key `k` that was redriven into its own partition."""
     told = {"hash": 100 + copy, "key": text_id("k"), "redriven": 1, "copy_topic": TOPIC, "copy_partition": 0}
     return letter(offset, **{**told, "copy_offset": copy, "copy_hash": 100 + copy, **more})
 

@@ -1,4 +1,4 @@
-"""S15: a message is never given out while the one before it of its key is open or waits."""
+"""S15: a message is never delivered while an earlier message of its key is open or waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S18: few rebalances, soon over, and only for those whom they concern."""
+"""S18: rebalances are few and short, and affect only the members concerned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.prove.checker.rows import Rows, row, run
 
 BEFORE = join("a", 0, 1, 0, 1, 2) + join("b", 100, 2) + revoked("a", 110, 2, 2) + assigned("b", 120, 3, 2)
 AFTER = assigned("a", 60_000, 4, 0) + assigned("b", 60_000, 4, 2)
-"""Both are there, long after."""
+"""Both members are present, long after."""
 JOINED = BEFORE + join("c", 20_000, 4) + AFTER + commit("c", 60_000, 5, 1)
 LEFT = BEFORE + join("c", 200, 3) + leave("c", 20_000) + AFTER
 

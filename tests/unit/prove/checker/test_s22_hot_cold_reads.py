@@ -11,12 +11,12 @@ from tests.unit.prove.checker.rows import Rows, fetch, final, keyed, row
 
 
 def cold(messages: str, counter: int = 1, process: str = "files") -> Rows:
-    """The files as an independent reader found them."""
+    """Return the files as an independent reader found them."""
     return fetch(counter, 0, messages, 0, reader=ReaderKind.COLD, process=process)
 
 
 def seen(offset: int, value: str) -> Rows:
-    """One message of a Spark read."""
+    """Return one message of a Spark read."""
     return row(
         "seen", topic="t", partition=0, offset=offset, hash=value, reader=ReaderKind.SPARK, process="s", counter=1
     )

@@ -1,4 +1,4 @@
-"""S23: what retention cuts is old enough, and counted where it was unfinished."""
+"""S23: messages that retention cuts are old enough, and are counted if they were unfinished."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cut(end: int, **more: Any) -> Rows:
 
 
 def progress(**more: Any) -> Rows:
-    """Ten messages, all considered."""
+    """Return progress with ten messages, all considered."""
     told = {"final": 1, "start": 0, "committed": 10, "frontier": 10, "high_watermark": 10, "completed_ns": 900}
     return row("progress", **{**PLACE, **told, "process": "s", "counter": 1, **more})
 
@@ -35,7 +35,7 @@ def seek(counter: int, **more: Any) -> Rows:
 
 
 ACKED = said(OwnerVerb.ACK, 0, 1, 2, 6, 7, 8, 9)
-"""Three are not; six are below the cut."""
+"""Three are not acked; six are below the cut."""
 BROKEN: dict[str, Rows] = {
     "not counted": cut(6) + ACKED + progress(acked=7),
     "one too few": cut(6) + ACKED + progress(acked=7, cut=2),

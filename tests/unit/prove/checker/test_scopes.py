@@ -1,4 +1,4 @@
-"""How a run is cut along the scopes, and how attempts of unknown outcome are placed."""
+"""Division of a run into scopes, and placement of attempts of unknown outcome."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of histories: how they are written, and that damage is never passed over."""
+"""Tests of histories: recording, and detection of damage."""

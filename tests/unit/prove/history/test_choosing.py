@@ -1,4 +1,4 @@
-"""Rows chosen of a table: by a mask or by indices, once or again, with columns that are taken out when asked for."""
+"""Selected rows of a table: by a mask or by indices, once or repeatedly, with columns extracted on first use."""
 
 from __future__ import annotations
 

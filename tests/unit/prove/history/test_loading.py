@@ -1,4 +1,4 @@
-"""Loading: a run of which anything is missing or damaged says so."""
+"""Loading: a run with missing or damaged parts reports them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ RUN = RunInfo(
 
 
 def make(folder: Path) -> Path:
-    """A whole run of two processes, of which p1 was killed."""
+    """Write a complete run of two processes, of which p1 was killed."""
     (folder / HISTORY).mkdir()
     write(folder / HISTORY, "p0")
     write(folder / HISTORY, "p1")

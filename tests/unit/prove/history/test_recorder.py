@@ -1,4 +1,4 @@
-"""The recorder: what is written before and after a call, and what the tables make of it."""
+"""The recorder: the lines before and after a call, and the rows that they become."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACE = ("t", "g")
 
 
 def rows(history: History, table: str, *names: str) -> list[Any]:
-    """Some columns of a table as tuples, or one as numbers, in the order of the calls."""
+    """Return some columns of a table as tuples, or one as numbers, in the order of the calls."""
     found = history.tables[table]
     order = found.sorted_by(*(("process", "counter") if "counter" in found.arrays else ("at_ns",)))
     columns = [order.arrays[name].tolist() for name in names]

@@ -1,4 +1,4 @@
-"""Two faults never work on the same thing."""
+"""Two faults never affect the same target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks of servers are wrong for a while: what their files say, and that they say nothing wrong afterwards."""
+"""Server clocks are wrong for a while: the contents of their files during the fault and after it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ print(statistics.quantiles(took, n=4)[2] / sys.getswitchinterval())
 def test_threads_of_a_process_with_a_wrong_clock_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int
 ) -> None:
-    """And do not spin: a server with two busy threads would take both processors, and answer nobody for seconds."""
+    """The threads do not spin: a server with two busy threads would take both processors, and not respond for
+    seconds."""
     monkeypatch.delenv(clocks.PLACED)
     if clocks.library() is None:
         pytest.skip("libfaketime is not installed")

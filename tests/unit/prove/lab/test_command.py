@@ -1,4 +1,4 @@
-"""What a run does besides the laboratory."""
+"""The steps of a run after the laboratory."""
 
 from __future__ import annotations
 

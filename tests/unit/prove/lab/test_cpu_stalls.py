@@ -1,4 +1,4 @@
-"""When the machine was taken away: by its own counters, in intervals."""
+"""Stalls of the machine, from its own counters, as intervals."""
 
 from __future__ import annotations
 

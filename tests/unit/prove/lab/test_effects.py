@@ -1,4 +1,4 @@
-"""A fault counts only if the history shows it, in its time, of clients that it could touch."""
+"""A fault counts only if the history shows it, in its time, in calls of clients that it could affect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a schedule are begun, ended and written down; one that cannot be made frees what it had."""
+"""Faults of a schedule are begun, ended and recorded; a fault that cannot be injected releases its claims."""
 
 from __future__ import annotations
 
@@ -91,19 +91,19 @@ def test_one_that_cannot_be_made_is_told_and_leaves_nothing_claimed(topology: An
 
 
 def test_what_one_that_was_not_made_disturbed_is_written_down(topology: Any) -> None:
-    """A server that was started anew for nothing is away all the same: the clocks of L1, L2, L4 and L5 stand still."""
+    """A server that was restarted for a failed fault is down all the same, so the clocks of L1, L2, L4 and L5 stop."""
     (found,) = play(topology, "too late").unmade
     assert found.kind == "too late" and 0 < found.began_ns <= found.ended_ns
 
 
 def test_one_that_disturbed_nobody_is_not_written_down(topology: Any) -> None:
-    """It would excuse the time for which it waited."""
+    """A record would excuse the time for which the fault waited."""
     found = play(topology, "impossible")
     assert not found.unmade and len(found.failed) == 1
 
 
 def test_a_fault_begins_when_it_has_what_it_claims(topology: Any) -> None:
-    """Until then it waits for others, and nothing is excused by that."""
+    """Until then the fault waits for others, which excuses nothing."""
     topology.claims.take(["server0"])
     freed: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What load processes decide by themselves: messages that can be made again, and whether a call was refused."""
+"""Decisions of load processes: messages that can be regenerated, and recognition of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are stored as other bytes than were sent: always other ones, and only while the fault lasts."""
+"""Files that are corrupted when stored: always changed, and only during the fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Iterator[StoreProxy]:
 
 
 def put(proxy: StoreProxy, folder: Path, name: str, content: bytes) -> bytes:
-    """As the store has it when the writer is answered."""
+    """Return the content of the store when the writer has its response."""
     file = folder / "data" / "lake" / name
     file.write_bytes(content)
     proxy.draw(("lost", "stalled"), "PUT", f"/lake/{name}")

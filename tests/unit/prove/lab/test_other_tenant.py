@@ -1,4 +1,4 @@
-"""S24: what a tenant of another project takes for a text of the others."""
+"""S24: texts that a tenant of another project recognises as foreign."""
 
 from __future__ import annotations
 

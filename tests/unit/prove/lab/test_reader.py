@@ -1,4 +1,4 @@
-"""A tail reader: it goes on where its last answer ended, and after a failure begins that answer again."""
+"""A tail reader continues where its last response ended, and repeats that response after a failure."""
 
 from __future__ import annotations
 

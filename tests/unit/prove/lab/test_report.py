@@ -1,4 +1,4 @@
-"""The report: hostile texts stay texts, and a counter-example comes with its message's trace."""
+"""The report: untrusted texts are escaped, and a counter-example comes with the trace of its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fault when: from the seed alone, all kinds in turn, a quarter of the time quiet."""
+"""The schedule of faults: from the seed alone, all kinds in turn, a quarter of the time quiet."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_faults_in_turn_are_those_that_are_named_one_act_after_the_other() -> No
 
 
 def test_a_long_run_begins_with_a_server_killed_every_ten_seconds() -> None:
-    """L3 is about that."""
+    """L3 applies to this part."""
     entries = schedule(5, NAMES, faults=30, seconds=200)
     assert [(entry.kind, entry.at) for entry in entries[:3]] == [(DRILL, 2.0), (DRILL, 12.0), (DRILL, 22.0)]
     assert entries[3].at > drill_seconds(NAMES, 200) > 30

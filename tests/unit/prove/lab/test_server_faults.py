@@ -1,4 +1,4 @@
-"""Faults of servers: limits that are set and taken away, and points that are there."""
+"""Faults of servers: limits that are set and removed, and fail points that exist."""
 
 from __future__ import annotations
 

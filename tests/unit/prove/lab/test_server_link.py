@@ -1,4 +1,4 @@
-"""Requests that are held arrive later, whole; their senders see a reset, or nothing."""
+"""Held requests arrive later and complete; their senders see a reset, or no response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What faults of tiering tell its drivers, and that they take it back."""
+"""The fail points that faults of tiering set for drivers, and their removal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from prove.lab.faults import tiering as tiering_faults
 from prove.lab.load import tiering_driver
 
 
-class Crew:
-    """One driver that is busy, or none."""
+class DriverProcesses:
+    """One busy driver, or none."""
 
     def __init__(self, *processes: Any) -> None:
         self.processes = list(processes)
@@ -34,7 +34,7 @@ class Crew:
 def topology(tmp_path: Path) -> Any:
     (tmp_path / tiering_driver.POINTS).mkdir()
     client = SimpleNamespace(name="driver-1", running=True, pid=0)
-    return SimpleNamespace(folder=tmp_path, claims=Claims(), clients=Crew(client), servers=[])
+    return SimpleNamespace(folder=tmp_path, claims=Claims(), clients=DriverProcesses(client), servers=[])
 
 
 def test_points_are_told_to_one_driver_and_taken_back(topology: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who deletes topics and makes them anew: what it answers for is of the topic before (S9)."""
+"""The client that recreates topics answers for leases of the deleted topic (S9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prove.lab.load.plan import TopicRecreatorPlan
 
 
 class Servers:
-    """A topic whose leases begin anew with each incarnation; `careful`: not their tokens."""
+    """A topic whose leases start again with each incarnation; with `careful`, tokens do not."""
 
     def __init__(self, careful: bool) -> None:
         self.careful, self.incarnation, self.there = careful, 0, False
@@ -47,10 +47,10 @@ class Servers:
         return {"partition": 0, "token": self._token, "expires_at": expires, "suspect": False, "messages": messages}
 
     def settle(self) -> None:
-        """No pause."""
+        """Do not pause."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 @pytest.mark.parametrize(("careful", "verdict"), [(True, CheckVerdict.VALID), (False, CheckVerdict.INVALID)])

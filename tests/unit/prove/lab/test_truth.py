@@ -1,4 +1,4 @@
-"""What is asked when all is done: files that belong to nobody, and messages that nobody can read any more."""
+"""The final state: orphaned files, and messages that cannot be read any more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_files_that_no_live_segment_names_are_told() -> None:
 
 
 def offsets_of(lost: range, edges: set[int]) -> list[int]:
-    """What is read of 5,000 messages, in batches of ten, where some cannot be."""
+    """Return the offsets that are read of 5,000 messages, in batches of ten, if some cannot be read."""
 
     def read_range(topic: str, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         for at in range(first, end, 10):

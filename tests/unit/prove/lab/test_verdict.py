@@ -1,4 +1,4 @@
-"""What enough is: messages, faults that count, their kinds; and L3 and L4 as the laboratory measures them."""
+"""Requirements of a run: messages, faults that count, their kinds; and L3 and L4 as the laboratory measures them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_l3_looks_at_what_was_first_tried_in_the_drill() -> None:
 
 
 def test_l3_is_not_of_publishes_without_an_identity() -> None:
-    """Nobody may try them again; and what all of them have in common is no identity of one of them."""
+    """They cannot be repeated safely, and a missing identity is not a shared identity."""
     lost = [
         published(number, began, began + 2, CallOutcome.INFO, identity=0) for number, began in enumerate((1, 20, 40))
     ]

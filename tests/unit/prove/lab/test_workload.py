@@ -1,4 +1,4 @@
-"""Who works in a run: everybody has a plan that its process can read."""
+"""The workload of a run: every client has a plan that its process can read."""
 
 from __future__ import annotations
 

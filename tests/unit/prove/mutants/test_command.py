@@ -1,4 +1,4 @@
-"""What counts as found, and how it is told."""
+"""The rule for found bugs, and the printed result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def concluded(verdict: str, **found: CheckVerdict) -> Conclusion:
 
 
 def finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str, **found: Any) -> int:
-    """The command with a stage that plays nothing: what it is told was found, or raised."""
+    """Run the command with a runner that returns these findings, or raises."""
 
     def run(self: object, mutant: Mutant | None, seed: int) -> Trial:
         told = found.get((mutant.name if mutant else NONE).replace("-", "_"), {})

@@ -1,4 +1,4 @@
-"""The seeded bugs fit the code as it is, and change it."""
+"""The patches of the seeded bugs apply to the current code, and change it."""
 
 from __future__ import annotations
 

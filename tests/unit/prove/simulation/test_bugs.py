@@ -1,4 +1,4 @@
-"""The simulation can fail: bugs put into the engine are found within a few hundred seeds, and nothing without them."""
+"""The simulation can fail: it finds bugs in the engine within a few hundred seeds, and nothing without them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = 300
 
 
 def found(*names: str, first: int = 0, among: Callable[[SimulationPlan], bool] = lambda plan: True) -> str | None:
-    """The first violation of one of these invariants, in seeds from the first on whose plan is as asked."""
+    """Return the first violation of one of these invariants, in seeds from the first on whose plan matches."""
     for seed in islice((each for each in count(first) if among(drawn(each))), MOST):
         for _, violation in run_range(seed, seed + 1).violations:
             if violation.startswith(tuple(f"{name}:" for name in names)):
@@ -44,17 +44,17 @@ def test_without_a_bug_nothing_is_found() -> None:
 
 
 def test_nothing_is_cut_while_the_truth_is_told() -> None:
-    """A seed in which retention came between two reads of it."""
+    """A seed in which retention ran between two reads of the final state."""
     assert not run_range(700_089, 700_090).violations
 
 
 def test_a_repeat_that_comes_before_the_call_itself_may_have_happened() -> None:
-    """A seed in which the repeat of a nack was first, a seek came next, and the nack was refused then."""
+    """A seed in which the repeat of a nack arrived first, a seek followed, and the nack was refused."""
     assert not run_range(300_177, 300_178).violations
 
 
 def test_a_repeated_extend_moves_an_end_that_its_worker_does_not_know() -> None:
-    """A seed in which an extend came twice, the worker learnt the first end only, and acked before the second one."""
+    """A seed in which an extend arrived twice; the worker knew only the first end, and acked before the second one."""
     assert not run_range(3_004_645, 3_004_646).violations
 
 
@@ -65,7 +65,7 @@ def test_S9_an_ack_whose_commit_was_lost_is_not_refused_after_the_end_of_its_lea
 
 
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow answers are taken for silence here: who waits for them is sent away, and they come all the same."""
+    """Slow responses count as unresponsive here: waiting callers are sent away, and the responses still arrive."""
     monkeypatch.setattr(cell_health, "SLOW_CALL_SECONDS", 0.05)
     monkeypatch.setattr(cell_health, "PROBE_SECONDS", 0.002)
     fell: list[int] = []
@@ -111,7 +111,7 @@ def test_S16_the_highest_ack_instead_of_the_contiguous_is_found(monkeypatch: pyt
 
 
 def test_S8_an_expiry_by_the_servers_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision is written whatever the database's clock says."""
+    """The decision is written whatever the database clock says."""
     right = groups.MemoryGroups._commit
 
     def wrong(self: groups.MemoryGroups, entry: JournalEntry, now: int) -> CommitStatus:
@@ -136,7 +136,7 @@ def test_S12_deliveries_that_are_not_counted_are_found(monkeypatch: pytest.Monke
 
 
 def test_S1_an_append_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repeat that is not looked for: the commit of unknown outcome is written twice."""
+    """The repeat is not looked up: the commit of unknown outcome is written twice."""
 
     def wrong(*_: object) -> Iterator[PartVerdict]:
         return iter(())
@@ -147,7 +147,7 @@ def test_S1_an_append_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_S10_a_journal_without_a_version_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two servers decide at once, and the second one's decision is written over the first one's."""
+    """Two servers decide at once, and the second decision overwrites the first."""
     right = groups.MemoryGroups._commit
 
     def wrong(self: groups.MemoryGroups, entry: JournalEntry, now: int) -> CommitStatus:
@@ -177,7 +177,7 @@ def test_L8_a_repeated_consume_that_does_not_look_for_its_lease_is_found(monkeyp
 
 
 def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its repeat is refused, as if another owner had the message."""
+    """Its repeat is refused, as if another owner held the message."""
 
     monkeypatch.setattr(answering, "OutcomeForgotten", LeaseLost)
 
@@ -185,7 +185,7 @@ def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.Monke
 
 
 def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ack was written, and its answer lost until the lease had ended: the second decision refuses it."""
+    """The ack was written, and its response lost until the lease had ended: the second decision refuses it."""
 
     def refuse(self: PendingOperation, error: LakelogError) -> None:
         if not self.done.done():
@@ -202,7 +202,7 @@ def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that asks for messages of all partitions is refused because of the one."""
+    """A worker that asks for messages of all partitions is refused because of one of them."""
 
     def wrong(tries: Sequence[LeaseAttempt], refusal: BaseException | None) -> BaseException | None:
         return next((failed for each in tries if (failed := each.reply.exception())), refusal)

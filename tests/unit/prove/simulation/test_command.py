@@ -1,4 +1,4 @@
-"""Which seeds `scripts/prove simulate` and the long runs take."""
+"""The seeds that `scripts/prove simulate` and the long runs use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prove.simulation.known_seeds import KNOWN
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The ranges of seeds that were run, in order. None of them is simulated."""
+    """Return the ranges of seeds that were run, in order. None of them is simulated."""
     ranges: list[tuple[int, int]] = []
 
     def run_range(first: int, end: int) -> SeedResults:

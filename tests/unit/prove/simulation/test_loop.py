@@ -1,4 +1,4 @@
-"""The loop in virtual time: nobody waits, the dead do nothing, the frozen are late, order is kept or drawn."""
+"""The loop in virtual time: no real waits, dead nodes do nothing, frozen nodes are late, order is kept or random."""
 
 from __future__ import annotations
 

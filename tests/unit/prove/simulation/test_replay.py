@@ -1,4 +1,4 @@
-"""A seed is a run: the same one twice, whatever ran before, and in processes that hash texts differently."""
+"""A seed always gives the same run: twice, after other runs, and in processes that hash texts differently."""
 
 from __future__ import annotations
 

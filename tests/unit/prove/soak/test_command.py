@@ -1,4 +1,4 @@
-"""While the machine is taken away producers hold, and the soak's clock stands still."""
+"""While the machine stalls, producers pause and the clock of the soak stops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prove.soak.gauges import GaugeReading
 
 
 class Stolen:
-    """A machine that is taken away for the first tenths of a second."""
+    """A machine that stalls for the first tenths of a second."""
 
     def __init__(self, seconds: float) -> None:
         self._began = time.monotonic_ns()

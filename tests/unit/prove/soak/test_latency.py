@@ -1,4 +1,4 @@
-"""Waits out of real histories: publishes by their calls, deliveries from the publish of the same message."""
+"""Latencies from real histories: publishes by their calls, deliveries from the publish of the same message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGAN = 5_000 * MS
 
 
 class Clock:
-    """It stands still until somebody sets it."""
+    """A clock that does not advance by itself."""
 
     def __init__(self) -> None:
         self.ms = 0

@@ -1,4 +1,4 @@
-"""The page of a soak: hostile texts stay texts, and every line is drawn within its picture."""
+"""The page of a soak: untrusted texts are escaped, and every line is drawn within its chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a soak is judged by: growth, bounds, and waits that stay as they were."""
+"""The verdicts of a soak: growth, bounds, and steady latencies."""
 
 from __future__ import annotations
 
