@@ -75,7 +75,7 @@ def test_each_message_is_run_on_an_executor_and_acked(
     assert (summary.acked, summary.delivered, summary.failed, summary.dead) == (500, 500, 0, 0)
     assert len(seen) == summary.rounds and seen[-1] == summary
     assert log.group(name).lag(name) == 0
-    assert len(list(tmp_path.iterdir())) == 2, "a child for each of two lanes, and the same ones in every round"
+    assert len(list(tmp_path.iterdir())) == 2, "a child for each of two slots, and the same ones in every round"
 
 
 def test_a_failure_is_tried_again_in_order_and_ends_as_a_dead_letter(
@@ -118,7 +118,7 @@ def test_handlers_that_kill_their_process_or_overrun_fail_their_message_alone(
             case 30:
                 time.sleep(60)
 
-    summary = run(spark, name, handler, retries=lakelog.Fixed(max=1, seconds=0.05), handler_timeout=1)
+    summary = run(spark, name, handler, retries=lakelog.Fixed(max=1, seconds=0.05), ack_timeout=1)
     assert (summary.acked, summary.dead, summary.crashed, summary.timed_out) == (97, 3, 4, 2)
     reasons = sorted(letter.error for letter in topic.dead_letters(name).list())
     assert reasons == [
@@ -155,7 +155,7 @@ def test_more_handlers_than_cores_run_at_once(spark: SparkSession, log: Lakelog,
         while len(list(tmp_path.iterdir())) < 6:
             time.sleep(0.01)
 
-    assert run(spark, name, handler, concurrency=6, handler_timeout=20).acked == 6
+    assert run(spark, name, handler, concurrency=6, ack_timeout=20).acked == 6
 
 
 def members(log: Lakelog, name: str) -> tuple[MemberInfo, ...]:

@@ -30,11 +30,21 @@ _NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """The messages of a subscription since its start, by outcome."""
+    """The messages of a subscription since its start, by outcome.
+
+    Attributes:
+        acked: Messages that were finished, including those that the filter rejected.
+        skipped: Messages that were acked without running the handler, because the filter rejected the value.
+        failed: Attempts that ended with a nack or a fail.
+        timed_out: Attempts that exceeded `ack_timeout`, which count as failed too.
+        discarded: Messages that the handler discarded.
+        dead: Messages that became dead letters.
+        lost: Messages whose answer the server refused, because their lease had ended.
+        released: Messages that were given back without counting a failure.
+    """
 
     acked: int = 0
     skipped: int = 0
-    """Acked without running the handler, because the filter rejected the value."""
     failed: int = 0
     timed_out: int = 0
     discarded: int = 0

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.reading.planning import pieces_in, pieces_of, require_whole
+from lakelog.spark.reading.planning import ranges_in, ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.reading.ranges import ReadOptions, read_wish
 from lakelog.spark.reading.splits import read_split, split_partitions
@@ -31,12 +31,12 @@ class BatchReader(DataSourceReader):
         wish = self._wish
         if wish.pinned is not None:
             place = self._place(wish.pinned.incarnation, None)
-            return split_partitions(place, pieces_in(wish.pinned.ranges))
+            return split_partitions(place, ranges_in(wish.pinned.ranges))
         with announced(self._connection):
             plan = client(self._connection).lake.plan(wish.topic, wish.wish)
         require_whole(plan, wish.wish.starts, wish.wish.ends)
         place = self._place(plan.incarnation, plan.store)
-        return split_partitions(place, pieces_of(plan))
+        return split_partitions(place, ranges_of(plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with short_errors():

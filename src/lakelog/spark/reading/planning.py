@@ -64,25 +64,29 @@ class SplitSizes:
 Split = tuple[ReadRange, ...]
 
 
-def pieces_of(plan: Plan) -> list[ReadRange]:
+def ranges_of(plan: Plan) -> list[ReadRange]:
     """Return the ranges of a plan by partition and offset: ranges of segments, then the hot rest."""
-    return [piece for partition in plan.partitions for piece in _pieces_of(partition)]
+    return [read_range for partition in plan.partitions for read_range in _ranges_of(partition)]
 
 
-def splits_of(pieces: Iterable[ReadRange], sizes: SplitSizes | None = None) -> list[Split]:
+def splits_of(read_ranges: Iterable[ReadRange], sizes: SplitSizes | None = None) -> list[Split]:
     """Return the same offsets in splits of similar weight: large ranges are cut, small ones share a task."""
     sizes = sizes or SplitSizes()
     cold: list[ReadRange] = []
     hot: list[ReadRange] = []
-    for piece in pieces:
-        (hot if piece.segment is None else cold).append(piece)
+    for read_range in read_ranges:
+        (hot if read_range.segment is None else cold).append(read_range)
     return [
-        *_spread(cold, lambda piece: piece.bytes + _OPENING, sizes.least_cold_bytes, sizes.cold_bytes, sizes.aim),
-        *_spread(hot, lambda piece: piece.count + _CALLING, sizes.least_hot_messages, sizes.hot_messages, sizes.aim),
+        *_spread(
+            cold, lambda read_range: read_range.bytes + _OPENING, sizes.least_cold_bytes, sizes.cold_bytes, sizes.aim
+        ),
+        *_spread(
+            hot, lambda read_range: read_range.count + _CALLING, sizes.least_hot_messages, sizes.hot_messages, sizes.aim
+        ),
     ]
 
 
-def pieces_in(ranges: Ranges) -> list[ReadRange]:
+def ranges_in(ranges: Ranges) -> list[ReadRange]:
     """Return ranges that are read from wherever the server finds them."""
     wanted = sorted(ranges.items())
     return [ReadRange(partition=number, first=first, end=end) for number, (first, end) in wanted if first < end]
@@ -113,7 +117,7 @@ def out_of_range(topic: str, partition: PartitionPlan, offset: int) -> OffsetOut
     )
 
 
-def _pieces_of(plan: PartitionPlan) -> Iterator[ReadRange]:
+def _ranges_of(plan: PartitionPlan) -> Iterator[ReadRange]:
     at = plan.start
     for segment in sorted(plan.segments, key=lambda segment: segment.first):
         end = min(segment.end, plan.end)
@@ -138,13 +142,13 @@ def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
 
 
 def _spread(
-    pieces: list[ReadRange], weigh: Callable[[ReadRange], int], least: int, most: int, aim: int
+    read_ranges: list[ReadRange], weigh: Callable[[ReadRange], int], least: int, most: int, aim: int
 ) -> Iterator[Split]:
-    total = sum(map(weigh, pieces))
+    total = sum(map(weigh, read_ranges))
     target = max(1, min(most, max(least, total // aim)))
     gathered: list[ReadRange] = []
     weight = 0
-    for part in (part for piece in pieces for part in _cut(piece, weigh(piece) // target)):
+    for part in (part for read_range in read_ranges for part in _cut(read_range, weigh(read_range) // target)):
         if gathered and weight + weigh(part) > target:
             yield tuple(gathered)
             gathered, weight = [], 0
@@ -154,9 +158,9 @@ def _spread(
         yield tuple(gathered)
 
 
-def _cut(piece: ReadRange, parts: int) -> Iterator[ReadRange]:
+def _cut(read_range: ReadRange, parts: int) -> Iterator[ReadRange]:
     """Return at most `count` ranges of similar length, none of them empty."""
-    parts = max(1, min(parts, piece.count))
-    edges = [piece.first + piece.count * number // parts for number in range(parts + 1)]
+    parts = max(1, min(parts, read_range.count))
+    edges = [read_range.first + read_range.count * number // parts for number in range(parts + 1)]
     for first, end in pairwise(edges):
-        yield replace(piece, first=first, end=end)
+        yield replace(read_range, first=first, end=end)

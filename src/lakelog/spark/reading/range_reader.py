@@ -16,7 +16,7 @@ from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.model.lake import PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import opened
-from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
+from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
 from lakelog.spark.session import ConnectionSettings, client
 
 
@@ -40,62 +40,67 @@ def read_piece(place: ReadTarget, wanted: ReadRange) -> Iterator[pa.RecordBatch]
     pending = deque([wanted])
     missing: set[str] = set()
     while pending:
-        piece = pending.popleft()
-        at, cause = piece.first, None
+        read_range = pending.popleft()
+        at, cause = read_range.first, None
         try:
-            for batch in _batches(place, piece):
-                _expect(place, piece, at, batch)
+            for batch in _batches(place, read_range):
+                _expect(place, read_range, at, batch)
                 at += batch.num_rows
                 yield batch
         except ObjectNotFound as exc:
             cause = exc
-        if at < piece.end:
-            pending.extendleft(reversed(_again(place, piece, at, missing, cause)))
+        if at < read_range.end:
+            pending.extendleft(reversed(_again(place, read_range, at, missing, cause)))
 
 
-def _batches(place: ReadTarget, piece: ReadRange) -> Iterator[pa.RecordBatch]:
-    if piece.segment is None or place.store is None:
+def _batches(place: ReadTarget, read_range: ReadRange) -> Iterator[pa.RecordBatch]:
+    if read_range.segment is None or place.store is None:
         lake = client(place.connection).lake
-        yield from lake.read_range(place.topic, piece.partition, piece.first, piece.end, incarnation=place.incarnation)
+        yield from lake.read_range(
+            place.topic, read_range.partition, read_range.first, read_range.end, incarnation=place.incarnation
+        )
         return
-    with opened(store_of(place.store, place.store_options), piece.segment) as file:
-        yield from file.read(piece.first, piece.end)
+    with opened(store_of(place.store, place.store_options), read_range.segment) as file:
+        yield from file.read(read_range.first, read_range.end)
 
 
-def _expect(place: ReadTarget, piece: ReadRange, at: int, batch: pa.RecordBatch) -> None:
+def _expect(place: ReadTarget, read_range: ReadRange, at: int, batch: pa.RecordBatch) -> None:
     """Check that the batch continues at the expected offset; checking the first and the last offset costs nothing."""
     if not batch.num_rows:
         return
     offsets = batch.column("offset")
-    if (offsets[0].as_py(), offsets[-1].as_py()) != (at, at + batch.num_rows - 1) or at + batch.num_rows > piece.end:
+    if (offsets[0].as_py(), offsets[-1].as_py()) != (
+        at,
+        at + batch.num_rows - 1,
+    ) or at + batch.num_rows > read_range.end:
         raise Unavailable(
-            f"Partition {piece.partition} of {place.topic!r} was read from offset {offsets[0].as_py()} on, "
+            f"Partition {read_range.partition} of {place.topic!r} was read from offset {offsets[0].as_py()} on, "
             f"where {at} should follow.",
             topic=place.topic,
-            partition=piece.partition,
+            partition=read_range.partition,
             offset=at,
         )
 
 
 def _again(
-    place: ReadTarget, piece: ReadRange, at: int, missing: set[str], cause: LakelogError | None
+    place: ReadTarget, read_range: ReadRange, at: int, missing: set[str], cause: LakelogError | None
 ) -> list[ReadRange]:
     """Return the ranges to read instead of the rest of a range that is not where the plan says."""
-    path = piece.segment.path if piece.segment else ""
+    path = read_range.segment.path if read_range.segment else ""
     if path in missing:
         raise Unavailable(
             f"{path!r} is still in the plan of {place.topic!r}, but was not found whole in {place.store}: tasks and "
             "server must see the same object store.",
             topic=place.topic,
-            partition=piece.partition,
+            partition=read_range.partition,
             offset=at,
         ) from cause
     missing.add(path)
-    starts, ends = {piece.partition: at}, {piece.partition: piece.end}
+    starts, ends = {read_range.partition: at}, {read_range.partition: read_range.end}
     wish = PlanOptions(starts=starts, ends=ends, incarnation=place.incarnation)
     plan = client(place.connection).lake.plan(place.topic, wish)
     require_whole(plan, starts, ends)
-    return [found for found in pieces_of(plan) if found.partition == piece.partition]
+    return [found for found in ranges_of(plan) if found.partition == read_range.partition]
 
 
 def store_of(url: str, options: Mapping[str, str]) -> ObjectStore:

@@ -21,9 +21,9 @@ class SplitPartition(InputPartition):
         self.split = split
 
 
-def split_partitions(place: ReadTarget, pieces: Iterable[ReadRange]) -> list[SplitPartition]:
+def split_partitions(place: ReadTarget, read_ranges: Iterable[ReadRange]) -> list[SplitPartition]:
     """Return a split for each task."""
-    return [SplitPartition(place, split) for split in splits_of(pieces)]
+    return [SplitPartition(place, split) for split in splits_of(read_ranges)]
 
 
 def read_split(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -31,4 +31,4 @@ def read_split(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Spark creates a partition of its own if there is nothing to read.
     if isinstance(partition, SplitPartition):
         place = partition.place
-        yield from for_spark(batch for piece in partition.split for batch in read_piece(place, piece))
+        yield from for_spark(batch for read_range in partition.split for batch in read_piece(place, read_range))

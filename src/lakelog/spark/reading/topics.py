@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.spark.options import PINNED
-from lakelog.spark.reading.planning import ReadRange, pieces_of, require_whole
+from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
 from lakelog.spark.reading.ranges import ResolvedRanges, Time, offsets_of, time_of
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
@@ -85,11 +85,11 @@ def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) ->
     whole: list[ReadRange] = []
     partly: list[ReadRange] = []
     rest: list[ReadRange] = []
-    for piece in pieces_of(plan):
-        if piece.segment is None or not _is_readable(plan.store):
-            rest.append(piece)
+    for read_range in ranges_of(plan):
+        if read_range.segment is None or not _is_readable(plan.store):
+            rest.append(read_range)
         else:
-            (whole if piece.is_whole else partly).append(piece)
+            (whole if read_range.is_whole else partly).append(read_range)
     frames = []
     if whole:
         frames.append(_parquet(spark, plan, whole))
@@ -101,18 +101,22 @@ def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) ->
     return reduce(lambda left, right: left.unionAll(right), frames)
 
 
-def _parquet(spark: SparkSession, plan: Plan, pieces: Iterable[ReadRange]) -> DataFrame:
-    paths = sorted({_address(plan.store or "", piece.segment.path) for piece in pieces if piece.segment})
+def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange]) -> DataFrame:
+    paths = sorted(
+        {_address(plan.store or "", read_range.segment.path) for read_range in read_ranges if read_range.segment}
+    )
     # A session may be configured to ignore missing files, which would be a silent gap here.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
     return spark.read.options(**strict).schema(spark_schema()).parquet(*paths)
 
 
-def _hot(spark: SparkSession, connection: ConnectionSettings, plan: Plan, pieces: Iterable[ReadRange]) -> DataFrame:
+def _hot(
+    spark: SparkSession, connection: ConnectionSettings, plan: Plan, read_ranges: Iterable[ReadRange]
+) -> DataFrame:
     ranges: dict[int, tuple[int, int]] = {}
-    for piece in pieces:
-        first, _ = ranges.get(piece.partition, (piece.first, 0))
-        ranges[piece.partition] = (first, piece.end)
+    for read_range in read_ranges:
+        first, _ = ranges.get(read_range.partition, (read_range.first, 0))
+        ranges[read_range.partition] = (first, read_range.end)
     pinned = ResolvedRanges(incarnation=plan.incarnation, ranges=ranges)
     options = {**connection.options, "topic": plan.topic, PINNED: pinned.text()}
     return spark.read.format("lakelog").options(**options).load()
@@ -128,8 +132,8 @@ def _again(connection: ConnectionSettings, plan: Plan) -> Plan:
     return replace(found, partitions=tuple(one for one in found.partitions if one.partition in starts))
 
 
-def _within(piece: ReadRange) -> Column:
-    return (F.col("partition") == piece.partition) & F.col("offset").between(piece.first, piece.end - 1)
+def _within(read_range: ReadRange) -> Column:
+    return (F.col("partition") == read_range.partition) & F.col("offset").between(read_range.first, read_range.end - 1)
 
 
 def _any(conditions: Iterable[Column]) -> Column:

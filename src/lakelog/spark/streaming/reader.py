@@ -23,7 +23,7 @@ from lakelog import Lakelog, failpoints
 from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.model.lake import PlanOptions, Watermarks
 from lakelog.model.seek import GroupPosition
-from lakelog.spark.reading.planning import pieces_of, require_whole
+from lakelog.spark.reading.planning import ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
 from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
@@ -110,7 +110,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         failpoints.hit("spark.after_planning")
         # A partition that was added later is read by the next micro-batch.
-        return split_partitions(place, [piece for piece in pieces_of(plan) if piece.partition in until.end])
+        return split_partitions(
+            place, [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)

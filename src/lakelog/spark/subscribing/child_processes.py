@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG = 1
 class ChildProcess:
     """A process that runs one handler."""
 
-    def __init__(self, recipe: PickledHandler) -> None:
+    def __init__(self, pickled: PickledHandler) -> None:
         self.is_ready = False
         self.is_over = False
         self._rest = b""
@@ -55,7 +55,7 @@ class ChildProcess:
         self.pid = os.fork()
         if self.pid == 0:
             _settle_in(parent, (self._inbox, self.outbox))
-            serve_and_end(inbox, outbox, recipe)
+            serve_and_end(inbox, outbox, pickled)
         os.close(inbox)
         os.close(outbox)
 
@@ -74,11 +74,11 @@ class ChildProcess:
         self._rest += data
         found, at = [], 0
         while len(self._rest) - at >= HEAD.size:
-            said, number, length = HEAD.unpack_from(self._rest, at)
+            event, number, length = HEAD.unpack_from(self._rest, at)
             end = at + HEAD.size + length
             if end > len(self._rest):
                 break
-            found.append((ChildEvent(said), number, self._rest[at + HEAD.size : end].decode(errors="replace")))
+            found.append((ChildEvent(event), number, self._rest[at + HEAD.size : end].decode(errors="replace")))
             at = end
         self._rest = self._rest[at:]
         return found
@@ -110,16 +110,16 @@ class ChildPool:
         self._idle: OrderedDict[str, list[ChildProcess]] = OrderedDict()
         self._pid = os.getpid()
 
-    def take(self, recipe: PickledHandler) -> ChildProcess:
+    def take(self, pickled: PickledHandler) -> ChildProcess:
         if self._pid != os.getpid():
             # This process is a fork of the one that owns these children.
             self._idle, self._pid = OrderedDict(), os.getpid()
-        kept = self._idle.get(recipe.digest)
-        return kept.pop() if kept else ChildProcess(recipe)
+        kept = self._idle.get(pickled.digest)
+        return kept.pop() if kept else ChildProcess(pickled)
 
-    def keep(self, recipe: PickledHandler, child: ChildProcess) -> None:
-        self._idle.setdefault(recipe.digest, []).append(child)
-        self._idle.move_to_end(recipe.digest)
+    def keep(self, pickled: PickledHandler, child: ChildProcess) -> None:
+        self._idle.setdefault(pickled.digest, []).append(child)
+        self._idle.move_to_end(pickled.digest)
         while len(self._idle) > _RECIPES_KEPT:
             _, others = self._idle.popitem(last=False)
             for other in others:
@@ -147,12 +147,12 @@ class SlotResult:
 class _Slot:
     """A running slot."""
 
-    def __init__(self, tasks: Sequence[HandlerTask], recipe: PickledHandler) -> None:
+    def __init__(self, tasks: Sequence[HandlerTask], pickled: PickledHandler) -> None:
         self.result = SlotResult()
         self.child: ChildProcess | None = None
         self.deadline = 0.0
         self._tasks = tasks
-        self._recipe = recipe
+        self._pickled = pickled
         self._sent: list[int] = []
         """Numbers of the tasks that the child has not finished; the next one is last."""
         self._outcomes: dict[int, HandlerOutcome] = {}
@@ -170,22 +170,22 @@ class _Slot:
                 self._outcomes[number] = HandlerOutcome(ChildEvent.RELEASE)
         self._sent = [number for number in reversed(left) if number not in self._outcomes]
         if self._sent:
-            child = self.child = child_pool.take(self._recipe)
-            self.deadline = time.monotonic() + (self._recipe.timeout_seconds if child.is_ready else LOAD_SECONDS)
+            child = self.child = child_pool.take(self._pickled)
+            self.deadline = time.monotonic() + (self._pickled.timeout_seconds if child.is_ready else LOAD_SECONDS)
             child.send([self._tasks[number] for number in reversed(self._sent)])
 
     def hear(self) -> None:
         assert self.child is not None
-        for said, number, text in self.child.heard():
-            self.deadline = time.monotonic() + self._recipe.timeout_seconds
-            if said is ChildEvent.UNUSABLE:
-                raise ConfigurationError(_unusable(self._recipe, text))
-            if said is ChildEvent.READY:
+        for event, number, text in self.child.heard():
+            self.deadline = time.monotonic() + self._pickled.timeout_seconds
+            if event is ChildEvent.UNUSABLE:
+                raise ConfigurationError(_unusable(self._pickled, text))
+            if event is ChildEvent.READY:
                 self.child.is_ready = True
-            elif said is ChildEvent.EXTEND:
+            elif event is ChildEvent.EXTEND:
                 self.deadline = time.monotonic() + number / 1000
             elif self._sent:
-                self._settle(outcome_of(said, text, number))
+                self._settle(outcome_of(event, text, number))
         if self.is_done:
             self.let_go()
         elif self.child.is_over:
@@ -193,7 +193,7 @@ class _Slot:
 
     def overrun(self) -> None:
         """Fail the current message because its handler exceeded the timeout."""
-        seconds = self._recipe.timeout_seconds
+        seconds = self._pickled.timeout_seconds
         self._lost(f"timeout: the handler did not end within {seconds:g} s")
 
     def let_go(self) -> None:
@@ -204,7 +204,7 @@ class _Slot:
         if child.is_over or not self.is_done:
             child.end()
         else:
-            child_pool.keep(self._recipe, child)
+            child_pool.keep(self._pickled, child)
 
     def finished(self) -> SlotResult:
         self.result.outcomes = [self._outcomes[number] for number in range(len(self._tasks))]
@@ -213,7 +213,7 @@ class _Slot:
     def _settle(self, outcome: HandlerOutcome) -> None:
         number = self._sent.pop()
         self._outcomes[number] = outcome
-        if outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
+        if outcome.event in (ChildEvent.NACK, ChildEvent.FAIL):
             self._blocked.add(self._tasks[number].chain)
 
     def _lost(self, timeout: str | None) -> None:
@@ -222,47 +222,47 @@ class _Slot:
         assert child is not None
         how = child.end()
         if not child.is_ready:
-            raise ConfigurationError(_unusable(self._recipe, timeout or f"the process that loads it {how}"))
+            raise ConfigurationError(_unusable(self._pickled, timeout or f"the process that loads it {how}"))
         self.result.timed_out += timeout is not None
         self.result.crashed += timeout is None
         self._settle(HandlerOutcome(ChildEvent.NACK, timeout or f"crash: the handler's process {how}"))
         self.begin()
 
 
-def run_slots(lanes: Sequence[Sequence[HandlerTask]], recipe: PickledHandler) -> list[SlotResult]:
+def run_slots(slots: Sequence[Sequence[HandlerTask]], pickled: PickledHandler) -> list[SlotResult]:
     """Run all slots until they are done; raise `ConfigurationError` if the handler cannot be loaded."""
-    running = [_Slot(tasks, recipe) for tasks in lanes]
+    running = [_Slot(tasks, pickled) for tasks in slots]
     try:
-        for lane in running:
-            lane.begin()
-        while waiting := [lane for lane in running if lane.child is not None]:
+        for slot in running:
+            slot.begin()
+        while waiting := [slot for slot in running if slot.child is not None]:
             _watch(waiting)
-        return [lane.finished() for lane in running]
+        return [slot.finished() for slot in running]
     finally:
-        for lane in running:
-            lane.let_go()
+        for slot in running:
+            slot.let_go()
 
 
-def _watch(lanes: Sequence[_Slot]) -> None:
+def _watch(slots: Sequence[_Slot]) -> None:
     """Wait until a child sends an event or exceeds its timeout, and handle it."""
     with selectors.DefaultSelector() as selector:
-        for lane in lanes:
-            assert lane.child is not None
-            selector.register(lane.child.outbox, selectors.EVENT_READ, lane)
-        ready = selector.select(max(0.0, min(lane.deadline for lane in lanes) - time.monotonic()))
+        for slot in slots:
+            assert slot.child is not None
+            selector.register(slot.child.outbox, selectors.EVENT_READ, slot)
+        ready = selector.select(max(0.0, min(slot.deadline for slot in slots) - time.monotonic()))
     for key, _ in ready:
         key.data.hear()
     now = time.monotonic()
-    for lane in lanes:
-        if lane.child is not None and lane.deadline <= now:
-            lane.overrun()
-    if any(lane.child is not None for lane in lanes):
+    for slot in slots:
+        if slot.child is not None and slot.deadline <= now:
+            slot.overrun()
+    if any(slot.child is not None for slot in slots):
         time.sleep(_REST_SECONDS)
 
 
-def _unusable(recipe: PickledHandler, why: str) -> str:
+def _unusable(pickled: PickledHandler, why: str) -> str:
     return (
-        f"The handler {recipe.name} cannot be loaded on an executor: {why}. Install its imports there; "
+        f"The handler {pickled.name} cannot be loaded on an executor: {why}. Install its imports there; "
         "no message was counted as failed."
     )
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 log = processes.log
 
-_WORK = pa.schema([pa.field("lane", pa.int32()), pa.field("work", pa.binary())])
-_REPORT = "lane int, report binary"
+_WORK = pa.schema([pa.field("slot", pa.int32()), pa.field("work", pa.binary())])
+_REPORT = "slot int, report binary"
 _TOLD = 500
 _LOSSES = ("exited unexpectedly", "ExecutorLostFailure")
 
@@ -59,10 +59,10 @@ class RoundOutcome:
 class RoundExecutor:
     """Runs the rounds of one subscription; safe to use from several threads."""
 
-    def __init__(self, spark: SparkSession, recipe: PickledHandler, lanes: int) -> None:
+    def __init__(self, spark: SparkSession, pickled: PickledHandler, slots: int) -> None:
         self._spark = spark
-        self._recipe = recipe
-        self._lanes = lanes
+        self._pickled = pickled
+        self._slots = slots
 
     def run(self, found: SparkRound) -> RoundOutcome:
         """Run a round. If the handler cannot be loaded on executors, raise `ConfigurationError` and fail no message."""
@@ -71,19 +71,19 @@ class RoundExecutor:
         return executed
 
     def _run(self, found: SparkRound, rows: Rows, executed: RoundOutcome) -> None:
-        lanes = [rows[lane] for lane in slots_of(found.chains()[rows], self._lanes)]
+        slots = [rows[slot] for slot in slots_of(found.chains()[rows], self._slots)]
         try:
-            reports = self._job([work_of(found, lane) for lane in lanes])
+            reports = self._job([work_of(found, slot) for slot in slots])
         except Exception as error:
             if not is_loss(error) or not self._works():
                 raise
             log.warning("a round of %d messages failed, and will run in parts: %s", len(rows), first_line(error, _TOLD))
             self._run_parts(found, rows, executed, error)
             return
-        for lane, report in zip(lanes, reports, strict=True):
+        for slot, report in zip(slots, reports, strict=True):
             if report.unusable is not None:
                 raise ConfigurationError(report.unusable)
-            executed.add(lane, report)
+            executed.add(slot, report)
 
     def _run_parts(self, found: SparkRound, rows: Rows, executed: RoundOutcome, error: Exception) -> None:
         if len(rows) == 1:
@@ -97,7 +97,7 @@ class RoundExecutor:
             blocked = {
                 chains[row]
                 for row, each in executed.outcomes.items()
-                if each.said in (ChildEvent.NACK, ChildEvent.FAIL)
+                if each.event in (ChildEvent.NACK, ChildEvent.FAIL)
             }
             left = [row for row in rows[part].tolist() if chains[row] not in blocked]
             executed.outcomes.update(
@@ -108,11 +108,11 @@ class RoundExecutor:
 
     def _job(self, works: Sequence[bytes]) -> list[SlotReport]:
         # One chunk per slot: Spark makes each chunk a partition, or spreads the rows evenly over the cores.
-        rows = [{"lane": lane, "work": work} for lane, work in enumerate(works)]
+        rows = [{"slot": slot, "work": work} for slot, work in enumerate(works)]
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([row], schema=_WORK) for row in rows])
-        done = self._spark.createDataFrame(table).mapInArrow(runner(self._recipe), _REPORT).collect()
-        reports = {row["lane"]: read_report(bytes(row["report"])) for row in done}
-        return [reports[lane] for lane in range(len(works))]
+        done = self._spark.createDataFrame(table).mapInArrow(runner(self._pickled), _REPORT).collect()
+        reports = {row["slot"]: read_report(bytes(row["report"])) for row in done}
+        return [reports[slot] for slot in range(len(works))]
 
     def _works(self) -> bool:
         """Return whether the cluster runs jobs; if it does, the content of the last job made it fail."""
@@ -139,7 +139,7 @@ def halves(chains: Rows) -> tuple[Rows, Rows]:
     return np.flatnonzero(first), np.flatnonzero(~first)
 
 
-def runner(recipe: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def runner(pickled: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which runs its slots in parallel, each in its own child."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -147,11 +147,11 @@ def runner(recipe: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Itera
         if not rows:
             return
         try:
-            results = child_processes.run_slots([tasks_of(row["work"]) for row in rows], recipe)
+            results = child_processes.run_slots([tasks_of(row["work"]) for row in rows], pickled)
             reports = [report_of(each.outcomes, each.crashed, each.timed_out) for each in results]
         except ConfigurationError as error:
             reports = [msgspec.msgpack.encode(SlotReport(unusable=error.detail))] * len(rows)
-        columns = [pa.array([row["lane"] for row in rows], pa.int32()), pa.array(reports, pa.binary())]
-        yield pa.RecordBatch.from_arrays(columns, names=["lane", "report"])
+        columns = [pa.array([row["slot"] for row in rows], pa.int32()), pa.array(reports, pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, names=["slot", "report"])
 
     return run

@@ -53,7 +53,7 @@ class ChildEvent(IntEnum):
 class HandlerOutcome(NamedTuple):
     """The outcome of one message."""
 
-    said: ChildEvent
+    event: ChildEvent
     reason: str = ""
     delay_ms: int | None = None
     traceback: str | None = None
@@ -101,9 +101,7 @@ def pickled_handler(
             f"The handler {handler.name} cannot be sent to executors: {reason_of(exc)}. Open connections "
             "inside the handler, or in a module that it imports."
         ) from exc
-    return PickledHandler(
-        body=body, name=handler.name, timeout_seconds=check_positive_seconds("handler_timeout", timeout)
-    )
+    return PickledHandler(body=body, name=handler.name, timeout_seconds=check_positive_seconds("ack_timeout", timeout))
 
 
 class TaskDelivery(Delivery[Any]):
@@ -135,20 +133,20 @@ class TaskDelivery(Delivery[Any]):
         say(self._outbox, ChildEvent.EXTEND, number=round(more * 1000))
 
     def _settle(self, outcome: HandlerOutcome) -> None:
-        if self.outcome is not None and self.outcome.said is not outcome.said:
-            raise InvalidRequest(f"This message was already answered with {self.outcome.said.name.lower()}.")
+        if self.outcome is not None and self.outcome.event is not outcome.event:
+            raise InvalidRequest(f"This message was already answered with {self.outcome.event.name.lower()}.")
         self.outcome = self.outcome or outcome
 
 
 class HandlerRunner:
     """The loaded handler, and the pipe for its events."""
 
-    def __init__(self, recipe: PickledHandler, outbox: int) -> None:
-        function, self._wanted, kind = pickle.loads(recipe.body)
+    def __init__(self, pickled: PickledHandler, outbox: int) -> None:
+        function, self._wanted, kind = pickle.loads(pickled.body)
         self._function = function
         self._wants_delivery = Handler(function).wants_delivery
         self._codec: Codec[Any] | None = None if kind is None else Codec(kind)
-        self._timeout = recipe.timeout_seconds
+        self._timeout = pickled.timeout_seconds
         self._outbox = outbox
 
     def run_all(self, tasks: Sequence[HandlerTask]) -> None:
@@ -158,10 +156,10 @@ class HandlerRunner:
                 say(self._outbox, ChildEvent.RELEASE)
                 continue
             outcome = self.run(task)
-            if outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
+            if outcome.event in (ChildEvent.NACK, ChildEvent.FAIL):
                 blocked.add(task.chain)
             number = -1 if outcome.delay_ms is None else outcome.delay_ms
-            say(self._outbox, outcome.said, text_of(outcome), number)
+            say(self._outbox, outcome.event, text_of(outcome), number)
 
     def run(self, task: HandlerTask) -> HandlerOutcome:
         if self._codec is not None:
@@ -184,24 +182,24 @@ class HandlerRunner:
         return delivery.outcome or HandlerOutcome(ChildEvent.ACK)
 
 
-def serve(inbox: int, outbox: int, recipe: PickledHandler) -> None:
+def serve(inbox: int, outbox: int, pickled: PickledHandler) -> None:
     """Run the main loop of the process until the inbox is closed."""
     try:
-        bench = HandlerRunner(recipe, outbox)
+        runner = HandlerRunner(pickled, outbox)
     except BaseException as error:
         say(outbox, ChildEvent.UNUSABLE, clipped(reason_of(error)))
         return
     say(outbox, ChildEvent.READY)
     with os.fdopen(inbox, "rb") as pipe:
         while len(head := pipe.read(LENGTH.size)) == LENGTH.size:
-            bench.run_all(pickle.loads(pipe.read(LENGTH.unpack(head)[0])))
+            runner.run_all(pickle.loads(pipe.read(LENGTH.unpack(head)[0])))
 
 
-def serve_and_end(inbox: int, outbox: int, recipe: PickledHandler) -> NoReturn:
+def serve_and_end(inbox: int, outbox: int, pickled: PickledHandler) -> NoReturn:
     """Serve, then exit without running the parent's exit handlers, buffers or frames."""
     code = 1
     try:
-        serve(inbox, outbox, recipe)
+        serve(inbox, outbox, pickled)
         code = 0
     finally:
         os._exit(code)
@@ -213,14 +211,14 @@ def text_of(outcome: HandlerOutcome) -> str:
     return reason if outcome.traceback is None else f"{reason}\0{outcome.traceback}"
 
 
-def outcome_of(said: ChildEvent, text: str, number: int) -> HandlerOutcome:
+def outcome_of(event: ChildEvent, text: str, number: int) -> HandlerOutcome:
     """Return the outcome from an event, in the parent."""
     reason, _, traceback = text.partition("\0")
-    return HandlerOutcome(said, reason, number if number >= 0 else None, traceback or None)
+    return HandlerOutcome(event, reason, number if number >= 0 else None, traceback or None)
 
 
-def say(outbox: int, said: ChildEvent, text: str = "", number: int = -1) -> None:
+def say(outbox: int, event: ChildEvent, text: str = "", number: int = -1) -> None:
     raw = text.encode("utf-8", errors="replace")
-    data = HEAD.pack(said, number, len(raw)) + raw
+    data = HEAD.pack(event, number, len(raw)) + raw
     while data:
         data = data[os.write(outbox, data) :]

@@ -92,7 +92,7 @@ class SlotWork(msgspec.Struct, frozen=True):
 class SlotReport(msgspec.Struct, frozen=True):
     """The outcomes of a slot: an event for each message, and details where there are any."""
 
-    said: bytes = b""
+    events: bytes = b""
     more: dict[int, tuple[str, int | None, str | None]] = {}
     crashed: int = 0
     timed_out: int = 0
@@ -133,12 +133,12 @@ def slots_of(chains: Rows, count: int) -> list[Rows]:
     longest_first = np.argsort(-sizes, kind="stable")
     long = [chain for chain in longest_first.tolist() if sizes[chain] > 1]
     for chain in long:
-        lane = loads.index(min(loads))
-        lane_of_chain[chain] = lane
-        loads[lane] += int(sizes[chain])
+        slot = loads.index(min(loads))
+        lane_of_chain[chain] = slot
+        loads[slot] += int(sizes[chain])
     lane_of_chain[longest_first[len(long) :]] = _levelled(loads, len(sizes) - len(long))
-    lanes = lane_of_chain[places.reshape(-1)]
-    return [rows for lane in range(len(loads)) if len(rows := np.flatnonzero(lanes == lane))]
+    slots = lane_of_chain[places.reshape(-1)]
+    return [rows for slot in range(len(loads)) if len(rows := np.flatnonzero(slots == slot))]
 
 
 def work_of(found: SparkRound, rows: Rows) -> bytes:
@@ -151,19 +151,19 @@ def work_of(found: SparkRound, rows: Rows) -> bytes:
 
 def tasks_of(work: bytes) -> list[HandlerTask]:
     """Return the decoded tasks of a slot, on the executor."""
-    lane = msgspec.msgpack.decode(work, type=SlotWork)
+    slot = msgspec.msgpack.decode(work, type=SlotWork)
     codec: Codec[Any] = Codec()
-    with pa.ipc.open_stream(lane.columns) as stream:
+    with pa.ipc.open_stream(slot.columns) as stream:
         batch = stream.read_next_batch()
-    messages = messages_of(batch, lane.topic, codec, lane.incarnation)
+    messages = messages_of(batch, slot.topic, codec, slot.incarnation)
     numbers = [batch.column(name).to_pylist() for name in ("attempt", "failures", "chain")]
     return [HandlerTask(*each) for each in zip(messages, *numbers, strict=True)]
 
 
 def report_of(outcomes: Sequence[HandlerOutcome], crashed: int, timed_out: int) -> bytes:
     more = {number: each[1:] for number, each in enumerate(outcomes) if each[1:] != ("", None, None)}
-    said = bytes(each.said for each in outcomes)
-    return msgspec.msgpack.encode(SlotReport(said, more, crashed, timed_out))
+    event = bytes(each.event for each in outcomes)
+    return msgspec.msgpack.encode(SlotReport(event, more, crashed, timed_out))
 
 
 def read_report(report: bytes) -> SlotReport:
@@ -171,7 +171,9 @@ def read_report(report: bytes) -> SlotReport:
 
 
 def outcomes_of(report: SlotReport) -> list[HandlerOutcome]:
-    return [HandlerOutcome(ChildEvent(said), *report.more.get(number, ())) for number, said in enumerate(report.said)]
+    return [
+        HandlerOutcome(ChildEvent(event), *report.more.get(number, ())) for number, event in enumerate(report.events)
+    ]
 
 
 def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> RoundAnswers:
@@ -183,9 +185,9 @@ def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> Rou
     behind: dict[int, tuple[int, list[int]]] = {}
     for row, outcome in sorted(outcomes.items()):
         lease, offset = leases[row], offsets[row]
-        if outcome.said is ChildEvent.RELEASE:
+        if outcome.event is ChildEvent.RELEASE:
             behind.setdefault(chains[row], (lease, []))[1].append(offset)
-        elif outcome.said in (ChildEvent.NACK, ChildEvent.FAIL):
+        elif outcome.event in (ChildEvent.NACK, ChildEvent.FAIL):
             failed[chains[row]] = _answer(found, lease, outcome, [offset])
         else:
             runs = done.setdefault(lease, [])
@@ -203,7 +205,7 @@ def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> Rou
 def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Sequence[int]) -> Answer:
     partition, token = found.leases[lease]
     return Answer(
-        verb=_VERBS[outcome.said],
+        verb=_VERBS[outcome.event],
         partition=partition,
         token=token,
         offsets=tuple(sorted(offsets)),

@@ -61,7 +61,7 @@ class SubscriptionSummary:
         released: Messages that were not run, because an earlier message of their key failed.
         lost: Messages that were run, but whose lease had ended when the answer was sent.
         crashed: Messages whose handler ended its process.
-        timed_out: Messages whose handler exceeded `handler_timeout`.
+        timed_out: Messages whose handler exceeded `ack_timeout`.
         seconds: Duration of the subscription.
     """
 
@@ -95,8 +95,8 @@ def subscribe(
     dead_letter: bool | None = None,
     start_from: StartFrom = "latest",
     concurrency: int | None = None,
-    batch: int = 5000,
-    handler_timeout: timedelta | float = 30.0,
+    batch_size: int = 5000,
+    ack_timeout: timedelta | float = 30.0,
     lease: timedelta | float = 30.0,
     until_empty: bool = False,
     stop: threading.Event | None = None,
@@ -107,7 +107,7 @@ def subscribe(
     """Run the handler on executors for each message of the topic, until SIGTERM, SIGINT or `stop`.
 
     The handler is a function that can be pickled and that takes `(value)` or `(value, delivery)`, like that of a
-    worker. It runs in its own process: a handler that ends its process or exceeds `handler_timeout` fails only its
+    worker. It runs in its own process: a handler that ends its process or exceeds `ack_timeout` fails only its
     message.
 
     Args:
@@ -124,8 +124,8 @@ def subscribe(
             group.
         start_from: Where a new group starts: "latest", "earliest", or a time. Default: "latest".
         concurrency: How many handlers run at the same time, 1 or more. Default: one for each core of the cluster.
-        batch: The largest number of messages in a round, from 1. Default: 5000.
-        handler_timeout: How long a handler may take, in seconds or as a timedelta, above zero. Default: 30 seconds.
+        batch_size: The largest number of messages in a round, from 1 to 10,000. Default: 5000.
+        ack_timeout: How long a handler may take, in seconds or as a timedelta, above zero. Default: 30 seconds.
         lease: The duration of a lease, in seconds or as a timedelta. The driver extends leases while handlers run.
             Default: 30 seconds.
         until_empty: Return when the group has no messages left. Default: False.
@@ -140,7 +140,7 @@ def subscribe(
     """
     check_name("topic", topic)
     check_name("group", group)
-    check_whole("batch", batch, 1, MAX_BATCH_MESSAGES)
+    check_whole("batch_size", batch_size, 1, MAX_BATCH_MESSAGES)
     if concurrency is not None:
         check_whole("concurrency", concurrency, 1)
     settings = SubscriptionOptions(
@@ -149,13 +149,13 @@ def subscribe(
         dead_letter=dead_letter,
         order=order,
         start_from=start_from,
-        ack_timeout=handler_timeout,
+        ack_timeout=ack_timeout,
         lease=lease,
     )
-    recipe = pickled_handler(handler, filter if callable(filter) else None, type, handler_timeout)
+    pickled = pickled_handler(handler, filter if callable(filter) else None, type, ack_timeout)
     member = LeaseMember(client(connection_to(url, token, spark)), topic, group, settings.wish(), settings.lease_ms)
-    lanes = concurrency or parallelism(spark)
-    loop = SubscriptionLoop(member, RoundExecutor(spark, recipe, lanes), topic, RoundSizer(lanes, batch))
+    slots = concurrency or parallelism(spark)
+    loop = SubscriptionLoop(member, RoundExecutor(spark, pickled, slots), topic, RoundSizer(slots, batch_size))
     loop.on_progress = on_progress
     with _stopping(stop or threading.Event()) as stopping:
         return loop.run(stopping, until_empty=until_empty)
@@ -164,9 +164,9 @@ def subscribe(
 class RoundSizer:
     """Chooses the number of messages of the next round from the duration of the last ones."""
 
-    def __init__(self, lanes: int, most: int) -> None:
-        self._least, self._most = min(lanes, most), most
-        self.size = max(self._least, min(most, lanes * _FIRST_PER_LANE))
+    def __init__(self, slots: int, most: int) -> None:
+        self._least, self._most = min(slots, most), most
+        self.size = max(self._least, min(most, slots * _FIRST_PER_LANE))
 
     def took(self, count: int, seconds: float) -> None:
         fitting = int(count * _ROUND_SECONDS / max(seconds, 0.01))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakelog.errors import OffsetOutOfRange, Unavailable
 from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
-from lakelog.spark.reading.planning import ReadRange, SplitSizes, pieces_in, pieces_of, require_whole, splits_of
+from lakelog.spark.reading.planning import ReadRange, SplitSizes, ranges_in, ranges_of, require_whole, splits_of
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -79,41 +79,41 @@ sizes = st.builds(
 @given(plan=plans(), sizes=sizes)
 def test_every_offset_is_in_one_split_s22(plan: Plan, sizes: SplitSizes) -> None:
     read: dict[int, list[ReadRange]] = defaultdict(list)
-    for split in splits_of(pieces_of(plan), sizes):
+    for split in splits_of(ranges_of(plan), sizes):
         assert split, "an empty split is a task for nothing"
-        for piece in split:
-            read[piece.partition].append(piece)
+        for read_range in split:
+            read[read_range.partition].append(read_range)
     for partition in plan.partitions:
         at = partition.start
-        for piece in sorted(read[partition.partition], key=lambda piece: piece.first):
-            assert (piece.first, piece.end > piece.first) == (at, True)
-            if piece.segment is not None:
-                assert piece.segment.first <= piece.first and piece.end <= piece.segment.end
-            at = piece.end
+        for read_range in sorted(read[partition.partition], key=lambda read_range: read_range.first):
+            assert (read_range.first, read_range.end > read_range.first) == (at, True)
+            if read_range.segment is not None:
+                assert read_range.segment.first <= read_range.first and read_range.end <= read_range.segment.end
+            at = read_range.end
         assert at == partition.end
 
 
 @given(plan=plans())
 def test_files_outside_the_range_are_not_named(plan: Plan) -> None:
-    for piece in pieces_of(plan):
-        if piece.segment is not None:
-            asked = next(one for one in plan.partitions if one.partition == piece.partition)
-            assert piece.segment.first < asked.end and piece.segment.end > asked.start
+    for read_range in ranges_of(plan):
+        if read_range.segment is not None:
+            asked = next(one for one in plan.partitions if one.partition == read_range.partition)
+            assert read_range.segment.first < asked.end and read_range.segment.end > asked.start
 
 
 def test_a_large_file_is_cut_and_small_ones_share_a_task() -> None:
     limits = SplitSizes(cold_bytes=100 << 20, least_cold_bytes=1, aim=1)
     large = partition_of(0, 9000, [segment(0, 9000, size=300 << 20)], 9000)
-    assert [len(split) for split in splits_of(pieces_of(plan_of(large)), limits)] == [1, 1, 1]
+    assert [len(split) for split in splits_of(ranges_of(plan_of(large)), limits)] == [1, 1, 1]
     small = partition_of(0, 40, [segment(n, n + 10, size=2 << 20) for n in range(0, 40, 10)], 40)
-    assert [len(split) for split in splits_of(pieces_of(plan_of(small)), limits)] == [4]
+    assert [len(split) for split in splits_of(ranges_of(plan_of(small)), limits)] == [4]
 
 
 def test_a_small_hot_read_is_one_task_and_a_large_one_several() -> None:
     hot = plan_of(*(partition_of(0, 1000, [], 0, number=number) for number in range(4)))
-    assert len(splits_of(pieces_of(hot))) == 1
+    assert len(splits_of(ranges_of(hot))) == 1
     large = plan_of(*(partition_of(0, 1_000_000, [], 0, number=number) for number in range(4)))
-    assert len(splits_of(pieces_of(large))) >= 16
+    assert len(splits_of(ranges_of(large))) >= 16
 
 
 def test_a_plan_with_a_hole_is_refused_s21() -> None:
@@ -126,7 +126,7 @@ def test_a_plan_with_a_hole_is_refused_s21() -> None:
     ]
     for hole in holes:
         with pytest.raises(Unavailable, match="says nothing about offset"):
-            pieces_of(plan_of(hole))
+            ranges_of(plan_of(hole))
 
 
 def test_named_offsets_are_there_or_it_is_an_error() -> None:
@@ -140,4 +140,4 @@ def test_named_offsets_are_there_or_it_is_an_error() -> None:
 
 
 def test_ranges_become_pieces_without_a_segment() -> None:
-    assert pieces_in({1: (4, 9), 0: (3, 3)}) == [ReadRange(partition=1, first=4, end=9)]
+    assert ranges_in({1: (4, 9), 0: (3, 3)}) == [ReadRange(partition=1, first=4, end=9)]

@@ -85,16 +85,16 @@ def sealed(store: ObjectStore, first: int, end: int, name: str) -> Segment:
     return done.segment(name)
 
 
-def read(monkeypatch: pytest.MonkeyPatch, store: ObjectStore, log: Log, piece: ReadRange) -> list[int]:
+def read(monkeypatch: pytest.MonkeyPatch, store: ObjectStore, log: Log, read_range: ReadRange) -> list[int]:
     monkeypatch.setattr(piece_reader, "client", lambda _: log)
     place = ReadTarget(connection=ConnectionSettings(url="http://x"), topic="t", incarnation=7, store=store.url)
-    return [offset for found in read_piece(place, piece) for offset in found.column("offset").to_pylist()]
+    return [offset for found in read_piece(place, read_range) for offset in found.column("offset").to_pylist()]
 
 
 def test_a_part_of_a_segment(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
     segment = sealed(store, 10, 50, "a")
-    piece = ReadRange(partition=0, first=20, end=30, segment=segment)
-    assert read(monkeypatch, store, Log(), piece) == list(range(20, 30))
+    read_range = ReadRange(partition=0, first=20, end=30, segment=segment)
+    assert read(monkeypatch, store, Log(), read_range) == list(range(20, 30))
 
 
 def test_a_file_that_was_replaced_is_planned_again(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
@@ -113,12 +113,12 @@ def test_a_file_that_goes_while_it_is_read_is_planned_again(
     log = Log(new)
     whole = piece_reader._batches
 
-    def breaks_off(place: ReadTarget, piece: ReadRange) -> Iterator[pa.RecordBatch]:
-        if piece.segment == old:
+    def breaks_off(place: ReadTarget, read_range: ReadRange) -> Iterator[pa.RecordBatch]:
+        if read_range.segment == old:
             yield batch(0, 30)
             store.delete("old")
-            piece = replace(piece, first=30)
-        yield from whole(place, piece)
+            read_range = replace(read_range, first=30)
+        yield from whole(place, read_range)
 
     monkeypatch.setattr(piece_reader, "_batches", breaks_off)
     assert read(monkeypatch, store, log, ReadRange(partition=0, first=0, end=50, segment=old)) == list(range(50))

@@ -41,12 +41,12 @@ def task(offset: int, value: str, chain: int | None = None) -> HandlerTask:
     return HandlerTask(message, attempt=2, failures=1, chain=-offset - 1 if chain is None else chain)
 
 
-def run(handler: Callable[..., Any], *lanes: list[HandlerTask], timeout: float = 10.0) -> list[SlotResult]:
-    return run_slots(lanes, pickled_handler(handler, None, None, timeout))
+def run(handler: Callable[..., Any], *slots: list[HandlerTask], timeout: float = 10.0) -> list[SlotResult]:
+    return run_slots(slots, pickled_handler(handler, None, None, timeout))
 
 
-def said(result: SlotResult) -> str:
-    return " ".join(outcome.said.name for outcome in result.outcomes)
+def event(result: SlotResult) -> str:
+    return " ".join(outcome.event.name for outcome in result.outcomes)
 
 
 def test_messages_run_in_order_and_are_acked(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_messages_run_in_order_and_are_acked(tmp_path: Path) -> None:
 
     (result,) = run(handler, [task(number, str(number)) for number in range(10)])
     assert (tmp_path / "ran").read_text() == "0123456789"
-    assert said(result) == " ".join(["ACK"] * 10)
+    assert event(result) == " ".join(["ACK"] * 10)
 
 
 def test_later_messages_of_a_key_do_not_run_behind_one_that_failed(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_later_messages_of_a_key_do_not_run_behind_one_that_failed(tmp_path: Pat
 
     tasks = [task(0, "a", 1), task(1, "bad", 1), task(2, "other", 2), task(3, "behind", 1)]
     (result,) = run(handler, tasks)
-    assert said(result) == "ACK NACK ACK RELEASE"
+    assert event(result) == "ACK NACK ACK RELEASE"
     assert result.outcomes[1].reason == "ValueError: no"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "bad", "other"]
 
@@ -91,7 +91,7 @@ def test_a_handler_that_ends_its_process_fails_its_message_alone(how: Callable[[
 
     tasks = [task(0, "a", 1), task(1, "bad", 1), task(2, "b", 2), task(3, "behind", 1), task(4, "bad", 3), task(5, "c")]
     (result,) = run(handler, tasks)
-    assert said(result) == "ACK NACK ACK RELEASE NACK ACK"
+    assert event(result) == "ACK NACK ACK RELEASE NACK ACK"
     assert result.outcomes[1].reason == result.outcomes[4].reason == reason
     assert (result.crashed, result.timed_out) == (2, 0)
 
@@ -103,7 +103,7 @@ def test_a_handler_that_takes_too_long_is_killed_and_fails_its_message() -> None
 
     begun = time.monotonic()
     (result,) = run(handler, [task(0, "slow", 1), task(1, "behind", 1), task(2, "b")], timeout=0.3)
-    assert said(result) == "NACK RELEASE ACK"
+    assert event(result) == "NACK RELEASE ACK"
     assert result.outcomes[0].reason == "timeout: the handler did not end within 0.3 s"
     assert result.timed_out == 1 and time.monotonic() - begun < 10
 
@@ -113,7 +113,7 @@ def test_a_handler_may_ask_for_more_time() -> None:
         delivery.extend(30)
         time.sleep(0.5)
 
-    assert said(run(handler, [task(0, "a")], timeout=0.2)[0]) == "ACK"
+    assert event(run(handler, [task(0, "a")], timeout=0.2)[0]) == "ACK"
 
 
 def test_lanes_run_beside_one_another(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_lanes_run_beside_one_another(tmp_path: Path) -> None:
             time.sleep(0.01)
 
     results = run(handler, [task(0, "a")], [task(1, "b")], timeout=10)
-    assert [said(result) for result in results] == ["ACK", "ACK"]
+    assert [event(result) for result in results] == ["ACK", "ACK"]
 
 
 def test_what_a_handler_says_itself_counts() -> None:
@@ -177,7 +177,7 @@ def test_values_have_the_type_that_was_asked_for_and_others_fail_for_good() -> N
         assert value == 12
 
     (result,) = run_slots([[task(0, "12"), task(1, "x")]], pickled_handler(handler, None, int, 5))
-    assert said(result) == "ACK FAIL" and "not valid as int" in result.outcomes[1].reason
+    assert event(result) == "ACK FAIL" and "not valid as int" in result.outcomes[1].reason
 
 
 def test_a_filter_runs_in_the_child_and_what_it_refuses_is_acked() -> None:
@@ -185,15 +185,15 @@ def test_a_filter_runs_in_the_child_and_what_it_refuses_is_acked() -> None:
         assert value == "a"
 
     (result,) = run_slots([[task(0, "a"), task(1, "b")]], pickled_handler(handler, lambda value: value == "a", None, 5))
-    assert said(result) == "ACK ACK"
+    assert event(result) == "ACK ACK"
 
 
 def test_children_are_kept_for_the_next_task() -> None:
     def handler(value: str, delivery: Any) -> None:
         delivery.nack(reason=str(os.getpid()))
 
-    recipe = pickled_handler(handler, None, None, 5)
-    reasons = [run_slots([[task(0, "a")]], recipe)[0].outcomes[0].reason for _ in range(3)]
+    pickled = pickled_handler(handler, None, None, 5)
+    reasons = [run_slots([[task(0, "a")]], pickled)[0].outcomes[0].reason for _ in range(3)]
     assert len(set(reasons)) == 1 and reasons[0] != str(os.getpid())
 
 
@@ -219,9 +219,9 @@ def _leave() -> None:
 
 @pytest.mark.parametrize("how, why", [(_raise, "No module named 'torch'"), (_leave, "ended with code 9")])
 def test_a_handler_that_cannot_be_loaded_fails_no_message(how: Callable[[], None], why: str) -> None:
-    recipe = pickled_handler(_Unloadable(how), None, None, 5)
+    pickled = pickled_handler(_Unloadable(how), None, None, 5)
     with pytest.raises(ConfigurationError, match=why):
-        run_slots([[task(0, "a")], [task(1, "b")]], recipe)
+        run_slots([[task(0, "a")], [task(1, "b")]], pickled)
 
 
 def test_a_handler_that_cannot_be_pickled_is_refused_at_once() -> None:
@@ -241,7 +241,7 @@ def test_an_awaitable_that_a_handler_returns_is_awaited() -> None:
             raise ValueError("no such account")
 
     (result,) = run(lambda value: bill(value), [task(0, "a"), task(1, "b")])
-    assert said(result) == "ACK NACK" and result.outcomes[1].reason == "ValueError: no such account"
+    assert event(result) == "ACK NACK" and result.outcomes[1].reason == "ValueError: no such account"
 
 
 def test_generators_are_refused_and_fail_the_message() -> None:
@@ -251,7 +251,7 @@ def test_generators_are_refused_and_fail_the_message() -> None:
     with pytest.raises(InvalidRequest, match="yield"):
         pickled_handler(handler, None, None, 5)
     (result,) = run(lambda value: handler(value), [task(0, "a")])
-    assert said(result) == "NACK" and "returned a generator" in result.outcomes[0].reason
+    assert event(result) == "NACK" and "returned a generator" in result.outcomes[0].reason
 
 
 def test_a_fast_handler_costs_little() -> None:

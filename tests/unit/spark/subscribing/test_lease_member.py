@@ -24,28 +24,28 @@ def answered(
 ) -> tuple[Results, list[list[int]]]:
     """The results, and the partitions of each call, if the server replies so."""
     left = deque(replies)
-    said: list[list[int]] = []
+    event: list[list[int]] = []
     with lakelog.connect("memory://") as log:
         member = LeaseMember(log, "orders", "billing", GroupWish(), 30_000)
 
         def answer(topic: str, owner: str, answers: Sequence[Answer]) -> Results:
-            said.append([each.partition for each in answers])
+            event.append([each.partition for each in answers])
             reply = left.popleft()
             if isinstance(reply, LakelogError):
                 raise reply
             return reply
 
         monkeypatch.setattr(member._group, "answer", answer)
-        return member.answer(ANSWERS, give_up), said
+        return member.answer(ANSWERS, give_up), event
 
 
 def test_S10_what_has_no_result_of_its_own_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
     replies: list[Results | LakelogError] = [AWAY, [DONE, LOST, AWAY], [AWAY, OVER], [DONE]]
-    results, said = answered(monkeypatch, replies, lambda: False)
-    assert said == [[0, 1, 2], [0, 1, 2], [1, 2], [1]]
+    results, event = answered(monkeypatch, replies, lambda: False)
+    assert event == [[0, 1, 2], [0, 1, 2], [1, 2], [1]]
     assert results == [DONE, DONE, OVER]
 
 
 def test_what_is_given_up_keeps_its_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    results, said = answered(monkeypatch, [[DONE, LOST, AWAY]], lambda: True)
-    assert (results, len(said)) == ([DONE, LOST, AWAY], 1)
+    results, event = answered(monkeypatch, [[DONE, LOST, AWAY]], lambda: True)
+    assert (results, len(event)) == ([DONE, LOST, AWAY], 1)

@@ -1,4 +1,4 @@
-"""Leases cut into lanes, and outcomes turned into answers; a real engine in memory takes them."""
+"""Leases split into slots, and outcomes turned into answers; a real engine in memory takes them."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def answered(log: Lakelog, found: SparkRound, outcomes: Mapping[int, HandlerOutc
 def test_a_lane_travels_with_all_that_a_handler_may_ask_for(log: Lakelog) -> None:
     publish(log, 40, keys=5)
     found = round_of("orders", [take(log)], Order.KEY)
-    lanes = slots_of(found.chains(), 3)
-    tasks = [task for lane in lanes for task in tasks_of(work_of(found, lane))]
+    slots = slots_of(found.chains(), 3)
+    tasks = [task for slot in slots for task in tasks_of(work_of(found, slot))]
     assert sorted(task.message.value["n"] for task in tasks) == list(range(40))
     for task in tasks:
         number = task.message.value["n"]
@@ -104,16 +104,16 @@ def test_every_order_has_its_chains(log: Lakelog) -> None:
 @given(st.lists(st.integers(-3, 5), min_size=1, max_size=60), st.integers(1, 8))
 def test_lanes_keep_chains_together_and_in_order(chains: list[int], count: int) -> None:
     """S15: and no row is lost."""
-    lanes = slots_of(np.array(chains), count)
-    assert sorted(row for lane in lanes for row in lane) == list(range(len(chains)))
-    assert len(lanes) <= count and all(list(lane) == sorted(lane) for lane in lanes)
-    homes = [{chains[row] for row in lane} for lane in lanes]
+    slots = slots_of(np.array(chains), count)
+    assert sorted(row for slot in slots for row in slot) == list(range(len(chains)))
+    assert len(slots) <= count and all(list(slot) == sorted(slot) for slot in slots)
+    homes = [{chains[row] for row in slot} for slot in slots]
     assert sum(map(len, homes)) == len(set(chains))
 
 
 def test_lanes_are_about_as_long_as_one_another() -> None:
     chains = np.array([1] * 10 + [2] * 4 + [*range(-1, -27, -1)])
-    assert sorted(len(lane) for lane in slots_of(chains, 4)) == [10, 10, 10, 10]
+    assert sorted(len(slot) for slot in slots_of(chains, 4)) == [10, 10, 10, 10]
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=20))
@@ -144,15 +144,15 @@ def test_answers_are_accepted_whatever_became_of_the_messages(log: Lakelog) -> N
     blocked: dict[int, ChildEvent] = {}
     outcomes = {}
     for row, chain in enumerate(chains):
-        said = (
+        event = (
             ChildEvent.RELEASE
             if chain in blocked
             else [ChildEvent.ACK, ChildEvent.ACK, ChildEvent.DISCARD, ChildEvent.NACK][chance.integers(4)]
         )
-        outcomes[row] = HandlerOutcome(said, "x" if said is ChildEvent.NACK else "")
-        if said is ChildEvent.NACK:
-            blocked[chain] = said
-    released = sum(each.said is ChildEvent.RELEASE for each in outcomes.values())
+        outcomes[row] = HandlerOutcome(event, "x" if event is ChildEvent.NACK else "")
+        if event is ChildEvent.NACK:
+            blocked[chain] = event
+    released = sum(each.event is ChildEvent.RELEASE for each in outcomes.values())
     assert answered(log, found, outcomes) == released > 0, "each failure is the last, and frees its key"
     progress = log.group(GROUP).progress("orders")
     assert sum(each.leased for each in progress) == 0
@@ -188,7 +188,7 @@ def test_the_failures_of_a_round_are_one_line_and_the_traceback_of_a_new_error(
 
 
 def test_rounds_grow_with_fast_handlers_and_shrink_with_slow_ones() -> None:
-    pace = RoundSizer(lanes=4, most=5000)
+    pace = RoundSizer(slots=4, most=5000)
     assert pace.size == 128
     pace.took(128, 0.2)
     assert pace.size == 512
