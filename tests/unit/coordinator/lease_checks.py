@@ -87,5 +87,5 @@ def _indexes(state: DeliveryState, now: int) -> dict[str, Any]:
         "due later": state.due(now + 10**9, 10_000),
         "suspects": state.due_suspects(now + 10**9, 10_000),
         "first": (state.first_due(), state.first_suspect_due(), state.first_until(), state.next_due_ms()),
-        "over": [lease.token for lease in state.over(now + 10**9)],
+        "over": [lease.token for lease in state.expired_leases(now + 10**9)],
     }

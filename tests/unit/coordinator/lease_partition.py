@@ -56,7 +56,7 @@ class Partition:
             candidates=Candidates(
                 start=0,
                 keys=self.keys,
-                passed=dict.fromkeys(self.filtered, ExclusionReason.FILTERED),
+                excluded=dict.fromkeys(self.filtered, ExclusionReason.FILTERED),
                 expires=self.expires,
             ),
             log_start=self.log_start,

@@ -298,7 +298,7 @@ class Reference(Progress):
         if not operation.isolates and any(hold.suspect for hold in held):
             self.seen["busy with a suspect"] += 1
             return []
-        if operation.isolates or not (held or operation.hands):
+        if operation.isolates or not (held or operation.held_elsewhere):
             suspect = self.first_suspect(context.now_ms)
             if suspect is not None:
                 self.hand_out(operation, context, [suspect.offset], suspect=True)

@@ -256,7 +256,7 @@ class World:
             candidates=Candidates(
                 start=start,
                 keys=[each.key for each in read],
-                passed={each.offset: ExclusionReason.FILTERED for each in read if each.filtered},
+                excluded={each.offset: ExclusionReason.FILTERED for each in read if each.filtered},
                 expires={each.offset: each.expires for each in read if each.expires is not None},
             ),
             log_start=self.log_start,
@@ -316,7 +316,7 @@ class World:
             max_messages=rng.choice((0, 1, 1, 1, 3, 8, 30)),
             lease_ms=rng.choice((100, 500, 500, 3000)),
             request=rng.choice(("", "", f"r{self.number}")),
-            hands=rng.choice((0, 0, 0, 2)),
+            held_elsewhere=rng.choice((0, 0, 0, 2)),
             isolates=owner == ISOLATES,
             generation=self._generation(),
         )

@@ -32,23 +32,23 @@ def test_what_a_lost_owner_held_is_suspect_and_handed_out_one_by_one() -> None:
 
 def test_a_plain_owner_gets_a_suspect_only_with_empty_hands() -> None:
     partition = Partition("abcd")
-    partition.take(1, hands=1)
+    partition.take(1, held_elsewhere=1)
     partition.lose()
-    assert partition.offsets(1, owner="bob", hands=1) == [1]
+    assert partition.offsets(1, owner="bob", held_elsewhere=1) == [1]
     assert partition.offsets(1, owner="bob") == [2], "it holds 1"
     assert partition.offsets(1, owner="cyd") == [0]
 
 
 def test_L5_a_suspect_that_nobody_could_take_alone_goes_with_others_and_nothing_is_blamed() -> None:
-    """Owners that never have empty hands would let it wait for ever."""
+    """Owners that always hold a message would let it wait forever."""
     partition = Partition("abcdefgh", retries=Fixed(max=0))
     partition.take(2)
     partition.lose()
-    assert partition.offsets(1, owner="bob", hands=1) == [2]
+    assert partition.offsets(1, owner="bob", held_elsewhere=1) == [2]
     partition.now += ALONE_WITHIN_MS - 1
-    assert partition.offsets(1, owner="cyd", hands=1) == [3]
+    assert partition.offsets(1, owner="cyd", held_elsewhere=1) == [3]
     partition.now += 1
-    got = partition.take(3, owner="cyd", hands=1)
+    got = partition.take(3, owner="cyd", held_elsewhere=1)
     assert (list(got.offsets), got.suspect, got.deliveries) == ([0, 1, 4], False, {0: 2, 1: 2})
     assert partition.last is not None and partition.last.not_before_ms == NOW + LEASE + ALONE_WITHIN_MS
     partition.lose()
@@ -124,7 +124,7 @@ def test_an_owner_that_isolates_is_not_alone_before_it_says_so() -> None:
 
 def test_an_isolating_owner_says_when_it_is_alone() -> None:
     partition = Partition("a", retries=Fixed(max=0))
-    partition.take(1, hands=1)
+    partition.take(1, held_elsewhere=1)
     partition.lose()
     got = partition.take(owner="sdk", isolates=True)
     partition.do(extends(got.token, owner="sdk", alone=True))
@@ -138,7 +138,7 @@ def test_an_isolating_owner_says_when_it_is_alone() -> None:
 
 def test_an_isolating_owner_that_gets_more_is_still_alone_with_its_suspect() -> None:
     partition = Partition("abc", retries=Fixed(max=0))
-    partition.take(1, hands=1)
+    partition.take(1, held_elsewhere=1)
     partition.lose()
     got = partition.take(owner="sdk", isolates=True)
     partition.do(extends(got.token, owner="sdk", alone=True))

@@ -25,8 +25,8 @@ PARTITION_KEY = 1
 
 
 @dataclass(slots=True)
-class _Pick:
-    """Messages selected so far, and the messages that were passed."""
+class _Selection:
+    """Messages selected so far, and the messages that were excluded."""
 
     keys: dict[int, int] = field(default_factory=dict)
     """Keys by offset, of selected messages that were waiting or skipped and so are below the frontier."""
@@ -41,10 +41,10 @@ class _Pick:
     skipped: dict[int, list[int]] = field(default_factory=dict)
     filtered: int = 0
     expired: int = 0
-    lapsed: list[int] = field(default_factory=list)
+    expired_offsets: list[int] = field(default_factory=list)
 
 
-def take(decision: StepInProgress, operation: AcquireMessages) -> Granted | NothingAvailable:
+def acquire(decision: StepInProgress, operation: AcquireMessages) -> Granted | NothingAvailable:
     state = decision.state
     again = _repeated(decision, operation)
     if again is not None:
@@ -54,18 +54,18 @@ def take(decision: StepInProgress, operation: AcquireMessages) -> Granted | Noth
     held = state.held_by(operation.owner)
     if not operation.isolates and any(lease.suspect for lease in held):
         return NothingAvailable()
-    if operation.isolates or not (held or operation.hands):
+    if operation.isolates or not (held or operation.held_elsewhere):
         suspect = _suspect(decision, operation)
         if suspect is not None:
             return suspect
-    pick = _Pick(frontier=state.frontier, room=decision.config.window - state.open_count - len(state.waiting))
-    _due(decision, operation, pick)
+    selection = _Selection(frontier=state.frontier, room=decision.config.window - state.open_count - len(state.waiting))
+    _due(decision, operation, selection)
     # After each selection: an expired message no longer blocks its key, so later messages can be delivered.
-    _lapse(decision, pick)
-    _ready(decision, operation, pick)
-    _lapse(decision, pick)
-    _fresh(decision, operation, pick)
-    return _grant(decision, operation, pick)
+    _expire(decision, selection)
+    _ready(decision, operation, selection)
+    _expire(decision, selection)
+    _fresh(decision, operation, selection)
+    return _grant(decision, operation, selection)
 
 
 def _repeated(decision: StepInProgress, operation: AcquireMessages) -> Granted | None:
@@ -84,22 +84,22 @@ def _repeated(decision: StepInProgress, operation: AcquireMessages) -> Granted |
 
 def _suspect(decision: StepInProgress, operation: AcquireMessages) -> Granted | None:
     state, now = decision.state, decision.now
-    pick = _Pick(frontier=state.frontier)
+    selection = _Selection(frontier=state.frontier)
     for offset in state.due_suspects(now, 100):
         waiting = state.waiting[offset]
         decision.since(waiting.due_ms)
         if _is_expired(decision, offset):
-            pick.lapsed.append(offset)
+            selection.expired_offsets.append(offset)
             continue
-        pick.keys[offset] = waiting.key
+        selection.keys[offset] = waiting.key
         break
-    _lapse(decision, pick)
-    if not pick.keys:
+    _expire(decision, selection)
+    if not selection.keys:
         return None
-    return _lease(decision, operation, pick, suspect=True)
+    return _lease(decision, operation, selection, suspect=True)
 
 
-def _due(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
+def _due(decision: StepInProgress, operation: AcquireMessages, selection: _Selection) -> None:
     state = decision.state
     due = dict.fromkeys(state.due(decision.now, operation.max_messages), 0)
     late = state.due_suspects(decision.now - ALONE_WITHIN_MS, operation.max_messages - len(due))
@@ -109,34 +109,34 @@ def _due(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> N
             continue
         decision.since(waiting.due_ms + later_ms)
         if _is_expired(decision, offset):
-            pick.lapsed.append(offset)
+            selection.expired_offsets.append(offset)
         else:
-            pick.keys[offset] = waiting.key
+            selection.keys[offset] = waiting.key
 
 
-def _ready(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
+def _ready(decision: StepInProgress, operation: AcquireMessages, selection: _Selection) -> None:
     state = decision.state
     for key in state.ready_keys():
         for offset in state.skipped[key]:
-            if len(pick.keys) >= operation.max_messages or pick.room <= 0:
+            if len(selection.keys) >= operation.max_messages or selection.room <= 0:
                 return
             if _is_expired(decision, offset):
-                pick.lapsed.append(offset)
+                selection.expired_offsets.append(offset)
                 continue
-            pick.keys[offset] = key
-            pick.room -= 1
+            selection.keys[offset] = key
+            selection.room -= 1
 
 
-def _fresh(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> None:
+def _fresh(decision: StepInProgress, operation: AcquireMessages, selection: _Selection) -> None:
     state, config, candidates = decision.state, decision.config, decision.context.candidates
     if not candidates.start <= state.frontier < candidates.end:
         return
-    want = min(operation.max_messages - len(pick.keys), pick.room)
-    if config.order is Order.PARTITION and (state.any_blocked() or pick.keys):
+    want = min(operation.max_messages - len(selection.keys), selection.room)
+    if config.order is Order.PARTITION and (state.any_blocked() or selection.keys):
         return
     if want <= 0:
         return
-    _scan(decision, pick, want)
+    _scan(decision, selection, want)
 
 
 def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
@@ -147,57 +147,57 @@ def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
     return [PARTITION_KEY if decision.config.order is Order.PARTITION else 0] * (end - first)
 
 
-def _scan(decision: StepInProgress, pick: _Pick, want: int) -> None:
+def _scan(decision: StepInProgress, selection: _Selection, want: int) -> None:
     """Select up to `want` new messages in chunks. Usually no key of a chunk is blocked, and all are selected."""
     state, candidates = decision.state, decision.context.candidates
-    has_fates = bool(candidates.passed or candidates.expires)
-    pick.look_ahead = decision.config.look_ahead - state.skipped_count
-    while want > 0 and pick.frontier < candidates.end:
-        first, end = pick.frontier, min(pick.frontier + want, candidates.end)
+    has_exclusions = bool(candidates.excluded or candidates.expires)
+    selection.look_ahead = decision.config.look_ahead - state.skipped_count
+    while want > 0 and selection.frontier < candidates.end:
+        first, end = selection.frontier, min(selection.frontier + want, candidates.end)
         keys = _keys(decision, first, end)
         blocked = state.blocked_among(keys)
-        if blocked or has_fates:
-            chosen = len(pick.fresh)
-            if not _look_at_each(decision, pick, keys, blocked):
+        if blocked or has_exclusions:
+            chosen = len(selection.fresh)
+            if not _select_each(decision, selection, keys, blocked):
                 return
-            want -= len(pick.fresh) - chosen
+            want -= len(selection.fresh) - chosen
         else:
-            pick.fresh += range(first, end)
-            pick.fresh_keys += keys
-            pick.frontier = end
+            selection.fresh += range(first, end)
+            selection.fresh_keys += keys
+            selection.frontier = end
             want -= end - first
 
 
-def _look_at_each(decision: StepInProgress, pick: _Pick, keys: Sequence[int], blocked: set[int]) -> bool:
+def _select_each(decision: StepInProgress, selection: _Selection, keys: Sequence[int], blocked: set[int]) -> bool:
     """Filter, expire, skip or select each message of a chunk. Return False if no more messages may be skipped."""
     candidates = decision.context.candidates
-    has_fates = bool(candidates.passed or candidates.expires)
-    for offset, key in enumerate(keys, pick.frontier):
-        fate = _fate(decision, offset) if has_fates else None
-        if fate is ExclusionReason.FILTERED:
-            pick.filtered += 1
-        elif fate is ExclusionReason.EXPIRED:
-            pick.expired += 1
+    has_exclusions = bool(candidates.excluded or candidates.expires)
+    for offset, key in enumerate(keys, selection.frontier):
+        exclusion = _exclusion(decision, offset) if has_exclusions else None
+        if exclusion is ExclusionReason.FILTERED:
+            selection.filtered += 1
+        elif exclusion is ExclusionReason.EXPIRED:
+            selection.expired += 1
         elif key not in blocked:
-            pick.fresh.append(offset)
-            pick.fresh_keys.append(key)
-        elif pick.look_ahead > 0:
-            pick.skipped.setdefault(key, []).append(offset)
-            pick.look_ahead -= 1
+            selection.fresh.append(offset)
+            selection.fresh_keys.append(key)
+        elif selection.look_ahead > 0:
+            selection.skipped.setdefault(key, []).append(offset)
+            selection.look_ahead -= 1
         else:
-            pick.frontier = offset
+            selection.frontier = offset
             return False
-    pick.frontier += len(keys)
+    selection.frontier += len(keys)
     return True
 
 
-def _fate(decision: StepInProgress, offset: int) -> ExclusionReason | None:
+def _exclusion(decision: StepInProgress, offset: int) -> ExclusionReason | None:
     candidates = decision.context.candidates
     expires = candidates.expires.get(offset)
     if expires is not None and expires <= decision.now:
         decision.since(expires)
         return ExclusionReason.EXPIRED
-    return candidates.passed.get(offset)
+    return candidates.excluded.get(offset)
 
 
 def _is_expired(decision: StepInProgress, offset: int) -> bool:
@@ -208,29 +208,33 @@ def _is_expired(decision: StepInProgress, offset: int) -> bool:
     return True
 
 
-def _lapse(decision: StepInProgress, pick: _Pick) -> None:
-    if pick.lapsed:
-        decision.emit(events.MessagesExpired(pick.lapsed))
-        pick.lapsed = []
+def _expire(decision: StepInProgress, selection: _Selection) -> None:
+    if selection.expired_offsets:
+        decision.emit(events.MessagesExpired(selection.expired_offsets))
+        selection.expired_offsets = []
 
 
-def _grant(decision: StepInProgress, operation: AcquireMessages, pick: _Pick) -> Granted | NothingAvailable:
+def _grant(decision: StepInProgress, operation: AcquireMessages, selection: _Selection) -> Granted | NothingAvailable:
     before = decision.state.frontier
-    granted = _lease(decision, operation, pick, suspect=False) if pick.keys or pick.fresh else NothingAvailable()
-    if pick.skipped or pick.filtered or pick.expired or pick.frontier > decision.state.frontier:
+    granted = (
+        _lease(decision, operation, selection, suspect=False)
+        if selection.keys or selection.fresh
+        else NothingAvailable()
+    )
+    if selection.skipped or selection.filtered or selection.expired or selection.frontier > decision.state.frontier:
         expires = decision.context.candidates.expires
-        blocked = [[key, *offsets] for key, offsets in pick.skipped.items()]
+        blocked = [[key, *offsets] for key, offsets in selection.skipped.items()]
         noted = [n for each in blocked for offset in each[1:] if offset in expires for n in (offset, expires[offset])]
-        frontier = max(pick.frontier, before)
-        decision.emit(events.FrontierMoved(frontier, blocked, pick.filtered, pick.expired, noted))
+        frontier = max(selection.frontier, before)
+        decision.emit(events.FrontierMoved(frontier, blocked, selection.filtered, selection.expired, noted))
     return granted
 
 
-def _lease(decision: StepInProgress, operation: AcquireMessages, pick: _Pick, *, suspect: bool) -> Granted:
+def _lease(decision: StepInProgress, operation: AcquireMessages, selection: _Selection, *, suspect: bool) -> Granted:
     state = decision.state
-    before = sorted(pick.keys)
-    offsets = [*before, *pick.fresh] if before else pick.fresh
-    keys = [*(pick.keys[offset] for offset in before), *pick.fresh_keys] if before else pick.fresh_keys
+    before = sorted(selection.keys)
+    offsets = [*before, *selection.fresh] if before else selection.fresh
+    keys = [*(selection.keys[offset] for offset in before), *selection.fresh_keys] if before else selection.fresh_keys
     expires = decision.context.candidates.expires
     event = events.LeaseGranted(
         state.last_token + 1,

@@ -35,7 +35,7 @@ _DONE = Accepted()
 _FINAL = (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED, DeliveryOutcome.DEAD)
 
 
-def settle(decision: StepInProgress, operation: FinishMessages) -> Accepted:
+def finish_messages(decision: StepInProgress, operation: FinishMessages) -> Accepted:
     outcome = DeliveryOutcome.DISCARDED if operation.discard else DeliveryOutcome.ACKED
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
     if isinstance(lease, ClosedLease):
@@ -54,7 +54,7 @@ def settle(decision: StepInProgress, operation: FinishMessages) -> Accepted:
     return _DONE
 
 
-def give_back(decision: StepInProgress, operation: ReturnMessages) -> Accepted:
+def return_messages(decision: StepInProgress, operation: ReturnMessages) -> Accepted:
     same = _SAME[operation.kind]
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
     if isinstance(lease, ClosedLease):
@@ -72,7 +72,7 @@ def give_back(decision: StepInProgress, operation: ReturnMessages) -> Accepted:
             _nack(decision, lease, offsets, operation)
     if operation.kind is ReturnKind.RELEASE:
         return _DONE
-    return _nacked(decision, lease, operation)
+    return _nack_reply(decision, lease, operation)
 
 
 def extend(decision: StepInProgress, operation: ExtendLease) -> Accepted:
@@ -106,8 +106,8 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
         elif key:
             blocked.add(key)
     for offset, failures in dying.items():
-        decision.die(lease.token, lease.owner, offset, failures, operation.reason, operation.traceback)
-    fronts, back = _part(lease, [offset for offset in offsets if offset not in dying])
+        decision.end_message(lease.token, lease.owner, offset, failures, operation.reason, operation.traceback)
+    fronts, back = _split_returned(lease, [offset for offset in offsets if offset not in dying])
     waits: list[int] = []
     for offset in fronts:
         delay = operation.delay_ms
@@ -118,7 +118,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
         decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.NACKED, waits, back))
 
 
-def _nacked(decision: StepInProgress, lease: Lease | ClosedLease, operation: ReturnMessages) -> Accepted:
+def _nack_reply(decision: StepInProgress, lease: Lease | ClosedLease, operation: ReturnMessages) -> Accepted:
     """Return what happened to the messages of a nack, also of a repeated one."""
     died, waiting = lease.done.get(DeliveryOutcome.DEAD, []), decision.state.waiting
     named = {offset for first, end in operation.ranges for offset in range(first, end)}
@@ -137,13 +137,13 @@ def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_m
         gone = [n for offset in offsets[:cut] for n in (offset, decision.now, 0, 0)]
         decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.RELEASED, gone, []))
         offsets = offsets[cut:]
-    fronts, back = _part(lease, offsets)
+    fronts, back = _split_returned(lease, offsets)
     waits = [n for offset in fronts for n in (offset, decision.now + delay_ms, 0, 0)]
     if waits or back:
         decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.RELEASED, waits, back))
 
 
-def _part(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
+def _split_returned(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
     """Split returned messages into those that are first of their key, and those after them.
 
     Later messages of the same keys are returned, too: a message must not stay open after one that is not.
@@ -186,14 +186,14 @@ def _lease_of(decision: StepInProgress, owner: str, token: int | None, ranges: R
 
 def _running(decision: StepInProgress, owner: str, token: int | None, ranges: Ranges) -> Lease | ClosedLease | None:
     """The owner's lease, if it is not closed yet. One past its end is returned as closed."""
-    lease = decision.state.leases.get(token) if token is not None else _holding(decision, owner, ranges)
+    lease = decision.state.leases.get(token) if token is not None else _lease_holding(decision, owner, ranges)
     if lease is None:
         return None
     if lease.owner != owner:
         raise NotOwner(f"The lease belongs to another owner, not to '{owner}'.", owner=owner)
     if lease.until_ms <= decision.now:
         decision.since(lease.until_ms)
-        return _ended(lease)
+        return _as_closed(lease)
     decision.before(lease.until_ms)
     return lease
 
@@ -216,12 +216,12 @@ def _by_outcome(state: DeliveryState, owner: str, token: int, ranges: Ranges) ->
     return ClosedLease(owner, 0, {outcome: to_ranges(sorted(offsets))})
 
 
-def _ended(lease: Lease) -> ClosedLease:
+def _as_closed(lease: Lease) -> ClosedLease:
     """Return an expired lease as `expire` will close it: only answers from before its end count."""
     return ClosedLease(lease.owner, lease.until_ms, {**lease.done, DeliveryOutcome.EXPIRED: list(lease.open.ranges)})
 
 
-def _holding(decision: StepInProgress, owner: str, ranges: Ranges) -> Lease | None:
+def _lease_holding(decision: StepInProgress, owner: str, ranges: Ranges) -> Lease | None:
     """Return the lease that holds the first offset, of any owner. Used without a token."""
     if not ranges:
         raise InvalidRequest("The request names no messages and no lease. Give offsets or a lease token.")

@@ -31,14 +31,14 @@ def index(state: DeliveryState) -> None:
         _index_waiting(state, offset, waiting)
     state.skipped_count = sum(map(len, state.skipped.values()))
     for key in state.skipped:
-        _look(state, key)
+        _update_ready(state, key)
     state.closed.measure()
 
 
 # One function per event -----------------------------------------------------------------------------------------------
 
 
-def _leased(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
+def _lease_granted(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
     lease = Lease(
         event.token,
         event.owner,
@@ -58,27 +58,27 @@ def _leased(state: DeliveryState, event: events.LeaseGranted, at: int) -> None:
         for offset, key in lease.open.items():
             if offset >= frontier:
                 break
-            _take_back(state, offset, key)
+            _redeliver(state, offset, key)
     state.frontier = max(frontier, event.ranges[-1])
     state.last_token = event.token
     state.leases[event.token] = lease
     _index_lease(state, lease)
     for key in state.skipped.keys() & lease.open.unique:
-        _look(state, key)
+        _update_ready(state, key)
     _note_expiries(state, event.expires)
 
 
-def _passed(state: DeliveryState, event: events.FrontierMoved, at: int) -> None:
+def _frontier_moved(state: DeliveryState, event: events.FrontierMoved, at: int) -> None:
     for key, *offsets in event.skipped:
         _skip(state, key, offsets)
-        _look(state, key)
+        _update_ready(state, key)
     _note_expiries(state, event.expires)
     state.counts.filtered += event.filtered
     state.counts.expired += event.expired
     state.frontier = event.frontier
 
 
-def _finished(state: DeliveryState, event: events.MessagesFinished, at: int) -> None:
+def _messages_finished(state: DeliveryState, event: events.MessagesFinished, at: int) -> None:
     lease = state.leases[event.token]
     before = len(lease.open)
     if event.ranges == lease.open.ranges:
@@ -96,30 +96,30 @@ def _finished(state: DeliveryState, event: events.MessagesFinished, at: int) -> 
     _end_if_empty(state, lease, at)
 
 
-def _returned(state: DeliveryState, event: events.MessagesReturned, at: int) -> None:
+def _messages_returned(state: DeliveryState, event: events.MessagesReturned, at: int) -> None:
     lease = state.leases[event.token]
     for offset, due, failed, suspect in zip(*(event.waits[n::4] for n in range(4)), strict=True):
-        key = _give_up(state, lease, offset, event.verb)
-        tally = state.histories[offset]
-        tally.failures += failed
-        tally.suspect = bool(suspect)
+        key = _take_for_retry(state, lease, offset, event.verb)
+        history = state.histories[offset]
+        history.failures += failed
+        history.suspect = bool(suspect)
         state.waiting[offset] = WaitingMessage(due, key)
         _index_waiting(state, offset, state.waiting[offset])
-        _look(state, key)
+        _update_ready(state, key)
     for offset in event.back:
-        key = _give_up(state, lease, offset, event.verb)
+        key = _take_for_retry(state, lease, offset, event.verb)
         _skip(state, key, [offset])
-        _look(state, key)
+        _update_ready(state, key)
     _end_if_empty(state, lease, at)
 
 
-def _died(state: DeliveryState, event: events.MessageDied, at: int) -> None:
+def _message_died(state: DeliveryState, event: events.MessageDied, at: int) -> None:
     lease = state.leases.get(event.token)
     if lease is not None and event.offset in lease.open:
         _close(state, lease, event.offset, event.offset + 1, DeliveryOutcome.DEAD)
         _end_if_empty(state, lease, at)
     else:
-        _unwait(state, event.offset)
+        _stop_waiting(state, event.offset)
     _forget(state, event.offset)
     if event.discarded:
         state.counts.discarded += 1
@@ -127,11 +127,11 @@ def _died(state: DeliveryState, event: events.MessageDied, at: int) -> None:
         state.counts.dead += 1
 
 
-def _extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> None:
+def _lease_extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> None:
     lease = state.leases[event.token]
     lease.reissued = lease.reissued or event.reissued
     if event.until != lease.until_ms:
-        # Pushed once per end time: `over` returns a lease once per heap entry.
+        # Pushed once per end time: `expired_leases` returns a lease once per heap entry.
         lease.until_ms = event.until
         heapq.heappush(state._until, (event.until, event.token))
     if event.alone:
@@ -139,19 +139,19 @@ def _extended(state: DeliveryState, event: events.LeaseExtended, at: int) -> Non
             other.alone = other is lease
 
 
-def _lapsed(state: DeliveryState, event: events.MessagesExpired, at: int) -> None:
+def _messages_expired(state: DeliveryState, event: events.MessagesExpired, at: int) -> None:
     _drop(state, event.offsets)
     state.counts.expired += len(event.offsets)
 
 
-def _cut_off(state: DeliveryState, event: events.MessagesCut, at: int) -> None:
+def _messages_cut(state: DeliveryState, event: events.MessagesCut, at: int) -> None:
     below = cut_below(state, event.log_start)
     _drop(state, below)
     state.counts.cut += len(below) + max(0, event.log_start - state.frontier)
     state.frontier = max(state.frontier, event.log_start)
 
 
-def _sought(state: DeliveryState, event: events.PositionReset, at: int) -> None:
+def _position_reset(state: DeliveryState, event: events.PositionReset, at: int) -> None:
     fresh = DeliveryState(
         start=event.offset,
         frontier=event.offset,
@@ -164,37 +164,37 @@ def _sought(state: DeliveryState, event: events.PositionReset, at: int) -> None:
         setattr(state, name, getattr(fresh, name))
 
 
-def _positioned(state: DeliveryState, event: events.PositionCommitted, at: int) -> None:
+def _position_committed(state: DeliveryState, event: events.PositionCommitted, at: int) -> None:
     state.counts.acked += event.offset - state.frontier
     state.frontier = event.offset
 
 
-def _fenced(state: DeliveryState, event: events.GenerationFenced, at: int) -> None:
+def _generation_fenced(state: DeliveryState, event: events.GenerationFenced, at: int) -> None:
     state.generation = event.generation
 
 
-def _forgot(state: DeliveryState, event: events.ClosedLeasesDropped, at: int) -> None:
+def _closed_leases_dropped(state: DeliveryState, event: events.ClosedLeasesDropped, at: int) -> None:
     state.closed.forget(list(state.closed.details)[: event.count], ())
 
 
-def _faded(state: DeliveryState, event: events.ClosedLeasesTrimmed, at: int) -> None:
+def _closed_leases_trimmed(state: DeliveryState, event: events.ClosedLeasesTrimmed, at: int) -> None:
     state.closed.forget(of_ranges(event.details), event.blocks)
 
 
 _APPLY: dict[type[Any], Callable[[DeliveryState, Any, int], None]] = {
-    events.LeaseGranted: _leased,
-    events.FrontierMoved: _passed,
-    events.MessagesFinished: _finished,
-    events.MessagesReturned: _returned,
-    events.MessageDied: _died,
-    events.LeaseExtended: _extended,
-    events.MessagesExpired: _lapsed,
-    events.MessagesCut: _cut_off,
-    events.PositionReset: _sought,
-    events.PositionCommitted: _positioned,
-    events.GenerationFenced: _fenced,
-    events.ClosedLeasesDropped: _forgot,
-    events.ClosedLeasesTrimmed: _faded,
+    events.LeaseGranted: _lease_granted,
+    events.FrontierMoved: _frontier_moved,
+    events.MessagesFinished: _messages_finished,
+    events.MessagesReturned: _messages_returned,
+    events.MessageDied: _message_died,
+    events.LeaseExtended: _lease_extended,
+    events.MessagesExpired: _messages_expired,
+    events.MessagesCut: _messages_cut,
+    events.PositionReset: _position_reset,
+    events.PositionCommitted: _position_committed,
+    events.GenerationFenced: _generation_fenced,
+    events.ClosedLeasesDropped: _closed_leases_dropped,
+    events.ClosedLeasesTrimmed: _closed_leases_trimmed,
 }
 
 
@@ -234,10 +234,10 @@ def _free(state: DeliveryState, keys: Collection[int]) -> None:
     if state.skipped:
         for key in keys:
             if key in state.skipped:
-                _look(state, key)
+                _update_ready(state, key)
 
 
-def _give_up(state: DeliveryState, lease: Lease, offset: int, outcome: int) -> int:
+def _take_for_retry(state: DeliveryState, lease: Lease, offset: int, outcome: int) -> int:
     """Remove a message that will be redelivered from the lease, and return its key."""
     key = lease.open[offset]
     _close(state, lease, offset, offset + 1, outcome)
@@ -257,19 +257,19 @@ def _end_if_empty(state: DeliveryState, lease: Lease, at: int) -> None:
     state.closed.note(lease.token, ClosedLease(lease.owner, at, lease.done))
 
 
-def _take_back(state: DeliveryState, offset: int, key: int) -> None:
+def _redeliver(state: DeliveryState, offset: int, key: int) -> None:
     """Deliver a message below the frontier, which was waiting or skipped."""
-    if not _unwait(state, offset):
+    if not _stop_waiting(state, offset):
         _unskip(state, offset, key)
-    tally = state.histories.get(offset)
-    if tally is not None:
-        tally.deliveries += 1
-        tally.suspect = False
+    history = state.histories.get(offset)
+    if history is not None:
+        history.deliveries += 1
+        history.suspect = False
 
 
 def _drop(state: DeliveryState, offsets: list[int]) -> None:
     """Remove waiting and skipped messages that have ended."""
-    were_skipped = {offset for offset in offsets if not _unwait(state, offset)}
+    were_skipped = {offset for offset in offsets if not _stop_waiting(state, offset)}
     if were_skipped:
         found = [(key, offset) for key, those in state.skipped.items() for offset in those if offset in were_skipped]
         for key, offset in found:
@@ -278,13 +278,13 @@ def _drop(state: DeliveryState, offsets: list[int]) -> None:
         _forget(state, offset)
 
 
-def _unwait(state: DeliveryState, offset: int) -> bool:
+def _stop_waiting(state: DeliveryState, offset: int) -> bool:
     waiting = state.waiting.pop(offset, None)
     if waiting is None:
         return False
     if state._waiting_keys.get(waiting.key) == offset:
         del state._waiting_keys[waiting.key]
-    _look(state, waiting.key)
+    _update_ready(state, waiting.key)
     return True
 
 
@@ -304,7 +304,7 @@ def _unskip(state: DeliveryState, offset: int, key: int) -> None:
     state.skipped_count -= 1
     if not offsets:
         del state.skipped[key]
-    _look(state, key)
+    _update_ready(state, key)
 
 
 def _forget(state: DeliveryState, offset: int) -> None:
@@ -312,7 +312,7 @@ def _forget(state: DeliveryState, offset: int) -> None:
     state.expires.pop(offset, None)
 
 
-def _look(state: DeliveryState, key: int) -> None:
+def _update_ready(state: DeliveryState, key: int) -> None:
     """Update the index of ready keys: those with skipped messages and no earlier open or waiting message."""
     if key in state.skipped and key not in state._open_keys and key not in state._waiting_keys:
         state._ready[key] = None

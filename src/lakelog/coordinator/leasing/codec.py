@@ -98,7 +98,10 @@ def encode_state(state: DeliveryState) -> bytes:
             ],
             [(offset, waiting.due_ms, waiting.key) for offset, waiting in state.waiting.items()],
             list(state.skipped.items()),
-            [(offset, tally.deliveries, tally.failures, tally.suspect) for offset, tally in state.histories.items()],
+            [
+                (offset, history.deliveries, history.failures, history.suspect)
+                for offset, history in state.histories.items()
+            ],
             list(state.expires.items()),
             [getattr(state.counts, name) for name in _COUNTS],
             [(token, closed.owner, closed.at_ms, closed.done) for token, closed in state.closed.details.items()],
@@ -124,7 +127,7 @@ def decode_state(body: bytes) -> DeliveryState:
         leases={lease[0]: (_lease if number > 1 else _lease_1)(*lease) for lease in leases},
         waiting={offset: WaitingMessage(due, key) for offset, due, key in waiting},
         skipped=dict(skipped),
-        histories={offset: DeliveryHistory(*tally) for offset, *tally in histories},
+        histories={offset: DeliveryHistory(*history) for offset, *history in histories},
         expires=dict(expires),
         counts=FinishedCounts(*counts),
         closed=closed,

@@ -40,7 +40,7 @@ class Candidates:
     start: int
     keys: Sequence[int]
     """A 32-bit hash of each message's key, never 0; 0 for a message without one."""
-    passed: Mapping[int, ExclusionReason] = field(default_factory=dict)
+    excluded: Mapping[int, ExclusionReason] = field(default_factory=dict)
     expires: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -65,13 +65,13 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireMessages:
-    """Requests messages. `hands` is the number of messages that the owner holds in other partitions."""
+    """Requests messages. `held_elsewhere` is the number of messages that the owner holds in other partitions."""
 
     owner: str
     max_messages: int
     lease_ms: int
     request: str = ""
-    hands: int = 0
+    held_elsewhere: int = 0
     isolates: bool = False
     generation: int | None = None
 
@@ -214,7 +214,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """The result of a step. Its events are already applied to the state that was passed to `step`.
+    """The result of a step. Its events are already applied to the state that was excluded to `step`.
 
     The result is valid only if it is written while the database's clock is within the bounds, both included.
     """

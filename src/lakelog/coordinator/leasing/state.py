@@ -190,12 +190,12 @@ class DeliveryState:
 
     def deliveries(self, offset: int) -> int:
         """Return the number of deliveries of a message that was delivered at least once."""
-        tally = self.histories.get(offset)
-        return tally.deliveries if tally else 1
+        history = self.histories.get(offset)
+        return history.deliveries if history else 1
 
     def failures(self, offset: int) -> int:
-        tally = self.histories.get(offset)
-        return tally.failures if tally else 0
+        history = self.histories.get(offset)
+        return history.failures if history else 0
 
     # Heaps: outdated entries are removed when they reach the top ------------------------------------------------------
 
@@ -221,7 +221,7 @@ class DeliveryState:
     def due_suspects(self, now: int, limit: int) -> list[int]:
         return self._take(self._suspects, now, limit, suspect=True)
 
-    def over(self, now: int) -> list[Lease]:
+    def expired_leases(self, now: int) -> list[Lease]:
         """Return the leases that have expired."""
         found = []
         while (until := self.first_until()) is not None and until <= now:

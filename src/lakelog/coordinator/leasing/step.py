@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.coordinator.leasing import events
-from lakelog.coordinator.leasing.acquiring import take
-from lakelog.coordinator.leasing.answering import extend, give_back, settle
+from lakelog.coordinator.leasing.acquiring import acquire
+from lakelog.coordinator.leasing.answering import extend, finish_messages, return_messages
 from lakelog.coordinator.leasing.applying import apply, cut_below
 from lakelog.coordinator.leasing.closed_leases import DeliveryOutcome
 from lakelog.coordinator.leasing.events import AnyEvent, add_range, pairs, to_ranges
@@ -52,17 +52,17 @@ def step(state: DeliveryState, operations: Sequence[Operation], context: StepCon
     decision = StepInProgress(state, context)
     replies: list[Reply | LakelogError] = [Accepted()] * len(operations)
     decision.cut()
-    takes = []
+    requests = []
     for number, operation in enumerate(operations):
         if isinstance(operation, AcquireMessages):
-            takes.append((number, operation))
+            requests.append((number, operation))
         else:
             replies[number] = decision.answer(operation)
     decision.expire()
     # Messages that just came back may be below the log start.
     decision.cut()
-    for number, operation in takes:
-        replies[number] = decision.take(operation)
+    for number, operation in requests:
+        replies[number] = decision.acquire(operation)
     decision.forget()
     decision.flush()
     return StepResult(
@@ -145,9 +145,9 @@ class StepInProgress:
             case FinishMessages(ranges=[]) | ReturnMessages(ranges=[]):
                 raise InvalidRequest("The request names no messages. Give at least one offset.")
             case FinishMessages():
-                return settle(self, operation)
+                return finish_messages(self, operation)
             case ReturnMessages():
-                return give_back(self, operation)
+                return return_messages(self, operation)
             case ExtendLease():
                 return extend(self, operation)
             case CommitPosition():
@@ -217,7 +217,7 @@ class StepInProgress:
 
     def expire(self) -> None:
         """End expired leases. Their messages become suspects, or failures if the lease was alone."""
-        for lease in self.state.over(self.now):
+        for lease in self.state.expired_leases(self.now):
             self.since(lease.until_ms)
             self.expired.append(lease.owner)
             fronted: set[int] = set()
@@ -240,7 +240,7 @@ class StepInProgress:
             self.emit(events.MessagesReturned(lease.token, DeliveryOutcome.EXPIRED, waits, back))
             for offset, failures in dying:
                 reason = f"Its owner '{lease.owner}' was lost while it held no other message."
-                self.die(0, lease.owner, offset, failures, reason)
+                self.end_message(0, lease.owner, offset, failures, reason)
 
     def forget(self) -> None:
         """Drop old closed leases, but never in a separate commit."""
@@ -249,7 +249,7 @@ class StepInProgress:
             if details or blocks:
                 self.emit(events.ClosedLeasesTrimmed(to_ranges(sorted(details)), sorted(blocks)))
 
-    def die(
+    def end_message(
         self, token: int, owner: str, offset: int, failures: int, reason: str, traceback: str | None = None
     ) -> None:
         if self.config.dead_letter:
@@ -269,10 +269,10 @@ class StepInProgress:
 
     # Requests for messages --------------------------------------------------------------------------------------------
 
-    def take(self, operation: AcquireMessages) -> Reply | LakelogError:
+    def acquire(self, operation: AcquireMessages) -> Reply | LakelogError:
         try:
             self._check_generation(operation.generation)
-            reply = take(self, operation)
+            reply = acquire(self, operation)
             self._fence(operation.generation)
             return reply
         except LakelogError as refusal:

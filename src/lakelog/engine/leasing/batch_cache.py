@@ -222,7 +222,7 @@ class BatchCache:
             size += cached.size
             if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
                 break
-        return Candidates(start=start, keys=keys, passed=passed, expires=expires)
+        return Candidates(start=start, keys=keys, excluded=passed, expires=expires)
 
     async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
         """Return the batches that hold these offsets (ascending), without those that retention deleted."""

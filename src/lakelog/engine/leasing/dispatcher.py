@@ -279,7 +279,7 @@ class Dispatcher:
                 continue
             view.wanted += share
             # Messages from several partitions are held together.
-            take = replace(consumer.take, max_messages=share, hands=held if alone else max(held, 1))
+            take = replace(consumer.take, max_messages=share, held_elsewhere=held if alone else max(held, 1))
             reply = self._context.journals.submit(view.journal, take)
             attempts.append(LeaseAttempt(view, partition, share, view.changes, alone, reply))
         return attempts
