@@ -224,7 +224,7 @@ def test_fetch_starts_at_the_given_position(cli: Cli, topic: str) -> None:
     assert len(found("--from", "1h")) == len(found("--from", "2020-01-01")) == 30
     assert found("--from", "2100-01-01T00:00Z") == []
     assert found("--from", "earliest", "--limit", "2") == ["m0", "m1"]
-    assert "Give one of" in cli.run("fetch", topic, "--offset", "1", "--last", "1", code=2).err
+    assert "Give only one of" in cli.run("fetch", topic, "--offset", "1", "--last", "1", code=2).err
     assert "earliest" in cli.run("fetch", topic, "--from", "sometime", code=2).err
     assert "high watermark" in cli.run("fetch", topic, "--offset", "99", code=1).err
     assert "partitions 0 to 0" in cli.run("fetch", topic, "--partition", "9", code=3).err
