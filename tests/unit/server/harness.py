@@ -163,6 +163,6 @@ async def working(*, memory_bytes: int = 256 << 20) -> AsyncIterator[World]:
 
 
 def waits(made: World) -> bool:
-    """Return whether a consumer waits for messages to lease."""
+    """Return whether a consumer waits for messages: none were available when it arrived."""
     dispatchers = made.engine.leases._dispatchers.values()
-    return any(not waiting.is_last for each in dispatchers for waiting in each._waiting)
+    return any(waiting.has_waited and not waiting.is_last for each in dispatchers for waiting in each._waiting)

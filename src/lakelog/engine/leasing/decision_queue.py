@@ -123,19 +123,13 @@ class DecisionQueue:
         journal.busy = False
         self._wake(journal)
 
-    def _next_commit(self) -> Coroutine[object, object, None] | None:
-        while self._ready or self._with_dead_letters:
-            if commits := self._decide_ready():
-                return self._commit(commits)
-        return None
-
     def _next_load(self) -> Coroutine[object, object, None] | None:
         chosen = list(islice(self._unloaded, MAX_JOURNALS_PER_COMMIT))
         for journal in chosen:
             del self._unloaded[journal]
         return self._load(chosen) if chosen else None
 
-    def _decide_ready(self) -> list[PendingCommit]:
+    def _next_commit(self) -> Coroutine[object, object, None] | None:
         """Decide the ready journals, up to one commit. Start reads for those that need them first."""
         commits, self._with_dead_letters = (
             self._with_dead_letters[:MAX_JOURNALS_PER_COMMIT],
@@ -159,7 +153,7 @@ class DecisionQueue:
                 commits.append(commit)
         for frontiers in unread.values():
             self._start(self._read_log(frontiers))
-        return commits
+        return self._commit(commits) if commits else None
 
     def _await_log(self, journal: Journal) -> bool:
         """Set operations aside that need the log. Return whether to start reading it."""

@@ -291,9 +291,16 @@ class Dispatcher:
         if attempts:
             await asyncio.wait([each.reply for each in attempts])
         consumer.is_attempting = False
-        grants = [
-            (each.view.journal, granted) for each in attempts if (granted := self._end(consumer, each)) is not None
-        ]
+        grants: Grants = []
+        for each in attempts:
+            each.view.wanted -= each.share
+            consumer.unsearched.pop(each.partition, None)
+            if each.reply.exception() is None:
+                reply = each.reply.result()
+                if each.share:
+                    self._ready.mark_attempted(consumer, each, reply)
+                if isinstance(reply, Granted):
+                    grants.append((each.view.journal, reply))
         refusal = error_of(attempts, refusal)
         # Without an attempt, journals were loaded: the group may have moved past what stopped the partitions.
         if not grants and refusal is None and attempts and all(each.reply.exception() for each in attempts):
@@ -307,13 +314,3 @@ class Dispatcher:
         if refusal is not None and not consumer.done.done():
             consumer.done.set_exception(refusal)
         self._serve_soon()
-
-    def _end(self, consumer: WaitingConsumer, attempt: LeaseAttempt) -> Granted | None:
-        attempt.view.wanted -= attempt.share
-        consumer.unsearched.pop(attempt.partition, None)
-        if attempt.reply.exception() is not None:
-            return None
-        reply = attempt.reply.result()
-        if attempt.share:
-            self._ready.mark_attempted(consumer, attempt, reply)
-        return reply if isinstance(reply, Granted) else None

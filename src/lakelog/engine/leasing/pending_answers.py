@@ -38,8 +38,17 @@ class PendingAnswers:
 
     def submit(self) -> None:
         """Submit the answers in order, once."""
-        if not self._replies:
-            self._replies = [self._submit(each) for each in self.answers]
+        if self._replies:
+            return
+        for answer in self.answers:
+            try:
+                if not 0 <= answer.partition < self.topic.partitions:
+                    raise no_partition(self.topic, answer.partition)
+                journal = self.journals.journal(self.group, self.group_topic, self.topic, answer.partition)
+                operation = _operation(self.owner, answer, self.generation)
+                self._replies.append(self.journals.submit(journal, operation))
+            except LakelogError as refusal:
+                self._replies.append(refusal)
 
     async def outcomes(self) -> list[Answered | LakelogError]:
         """Wait until all answers are decided, and return one outcome for each, in order."""
@@ -48,15 +57,6 @@ class PendingAnswers:
         if waiting:
             await asyncio.wait(waiting)
         return [_answered(each) for each in self._replies]
-
-    def _submit(self, answer: Answer) -> asyncio.Future[Reply] | LakelogError:
-        try:
-            if not 0 <= answer.partition < self.topic.partitions:
-                raise no_partition(self.topic, answer.partition)
-            journal = self.journals.journal(self.group, self.group_topic, self.topic, answer.partition)
-            return self.journals.submit(journal, _operation(self.owner, answer, self.generation))
-        except LakelogError as refusal:
-            return refusal
 
 
 def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | LakelogError:
