@@ -156,7 +156,7 @@ def _cut(scope: CheckScope, found: Tables) -> Iterator[Tables]:
     keys = {key for name in names for key in zip(*(found[name].arrays[each].tolist() for each in by), strict=True)}
     for key in sorted(keys):
         cut = {name: _where(found[name], by, key) for name in names}
-        # The final read has no group, and is everybody's.
+        # The final read has no group, and belongs to all groups.
         if scope is CheckScope.GROUP:
             cut["seen"] = found["seen"]
         yield Tables(by_name={**found.by_name, **cut})

@@ -43,7 +43,7 @@ BROKEN: dict[str, Rows] = {
     "late": EARLY + given(161, 2),
     "never": EARLY,
     "never, and more than were filtered": LOG + given(10, 0) + progress(filtered=1),
-    "a lost answer is over by then": EARLY + given(161, 2) + call(OwnerVerb.CONSUME, 110, outcome=INFO),
+    "a lost response has ended by then": EARLY + given(161, 2) + call(OwnerVerb.CONSUME, 110, outcome=INFO),
     "its key was busy long ago": EARLY + given(95, 0, number=2) + given(161, 2),
     "another key was busy": EARLY + given(110, 1, number=2) + given(161, 2),
 }
@@ -52,12 +52,12 @@ KEPT: dict[str, Rows] = {
     "filtered": EARLY
     + row("progress", **{**PLACE, "final": 1, "filtered": 1, "invoked_ns": S, "completed_ns": 400 * S}),
     "before the group's start": LOG + given(10, 2) + progress(start=2),
-    "dead of deliveries that nobody knows": EARLY + row("dead", **PLACE, offset=2),
+    "dead by unrecorded deliveries": EARLY + row("dead", **PLACE, offset=2),
     "a lost answer": EARLY + given(161, 2) + call(OwnerVerb.CONSUME, 120, outcome=INFO, completed_ns=0),
     "its key was busy": EARLY + given(110, 0, number=2) + given(161, 2),
     "the group was moved": EARLY + given(161, 2) + call(OwnerVerb.SEEK, 105),
     "the group was made late": LOG + given(150, 0, 2) + given(161, 1),
-    "nobody asks": LOG + progress(),
+    "no consumer asks": LOG + progress(),
 }
 
 

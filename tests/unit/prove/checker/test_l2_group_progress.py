@@ -46,16 +46,16 @@ BROKEN: dict[str, tuple[Rows, RunInfo]] = {
 KEPT: dict[str, tuple[Rows, RunInfo]] = {
     "it goes on": (samples(10, 30, 7) + samples(31, 50, 8) + ASKS, load()),
     "it goes on elsewhere": (STUCK + samples(10, 30, 7, 1) + samples(31, 50, 8, 1) + ASKS, load()),
-    "elsewhere nobody looked": (STUCK + progress(5, 1, 1) + progress(55, 9, 1) + ASKS, load()),
-    "elsewhere nobody looked since it moved": (
+    "another partition was not sampled": (STUCK + progress(5, 1, 1) + progress(55, 9, 1) + ASKS, load()),
+    "another partition was not sampled since it moved": (
         progress(5, 1, 1) + progress(10, 6) + samples(11, 50, 7) + progress(55, 9, 1) + ASKS,
         load(),
     ),
     "thirty seconds": (samples(10, 40, 7) + ASKS, load()),
     "nothing to do": (samples(10, 50, 100) + ASKS, load()),
-    "nobody asks": (STUCK, load()),
-    "somebody asks late": (STUCK + poll("w", 30_000, 90_000), load()),
-    "somebody asks for another topic": (STUCK + poll("w", 0, 90_000, topic="u"), load()),
+    "no consumer asks": (STUCK, load()),
+    "a consumer asks late": (STUCK + poll("w", 30_000, 90_000), load()),
+    "a consumer asks for another topic": (STUCK + poll("w", 0, 90_000, topic="u"), load()),
     "a fault between": (STUCK + ASKS, load((20, 21))),
     "settling": (STUCK + ASKS, load((1, 12))),
     "no load": (STUCK + ASKS, run()),
@@ -64,7 +64,7 @@ KEPT: dict[str, tuple[Rows, RunInfo]] = {
         samples(10, 50, 7, waiting=1) + ASKS,
         load(rules={(number("t"), number("g")): GroupRules(order=Order.PARTITION)}),
     ),
-    "nobody knows": (samples(10, 50, 7, outcome=INFO) + ASKS, load()),
+    "samples of unknown outcome": (samples(10, 50, 7, outcome=INFO) + ASKS, load()),
 }
 
 

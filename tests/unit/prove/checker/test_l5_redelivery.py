@@ -36,7 +36,7 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0 1", "z"), consume(1500, 2, "1:2", suspect=True), ack(1600, 2, 1),
         consume(3600, 3, "0:2", suspect=True), ack(3700, 3, 0), end("kl"),
     ],
-    "too late after one in front of it that nobody told of": [
+    "too late after an unrecorded lease in front of it": [
         consume(0, 1, "0 1", "z"), lost_consume(1100), consume(1300, 3, "1:3", suspect=True), ack(1400, 3, 1),
         consume(3600, 4, "0:2", suspect=True), ack(3700, 4, 0), end("kl"),
     ],
@@ -55,7 +55,7 @@ VALID: dict[str, list[Rows]] = {
         consume(2900, 3, "2:2", suspect=True), ack(4800, 3, 2), consume(4800, 4, "0:2", suspect=True), ack(4900, 4, 0),
         end("klm"),
     ],
-    "one after the other, which nobody told of": [
+    "in sequence after an unrecorded lease": [
         consume(0, 1, "0 1", "z"), lost_consume(1500), consume(3400, 3, "0:2", suspect=True), ack(3500, 3, 0),
         consume(3600, 4, "1:3", suspect=True), ack(3700, 4, 1), end("kl"),
     ],
@@ -74,10 +74,10 @@ VALID: dict[str, list[Rows]] = {
         consume(0, 1, "0", "z"), nack(10, 1, 0, owner="z", delay_ms=9000, **LOST), consume(9100, 2, "0:2:1"),
         ack(9200, 2, 0), end(),
     ],
-    "somebody may have had it between": [
+    "another owner may have held it in between": [
         consume(0, 1, "0", "z"), lost_consume(1500), consume(3100, 2, "0:3"), ack(3200, 2, 0), end(),
     ],
-    "somebody may have it": [consume(0, 1, "0", "z"), lost_consume(1500), end()],
+    "another owner may hold it": [consume(0, 1, "0", "z"), lost_consume(1500), end()],
     "it died with its owner": [consume(0, 1, "0", "z", suspect=True), end(letters=[letter(0, 2, 1)])],
     "it expired": [consume(0, 1, "0", "z"), end(expired=1, acked=0)],
     "before a seek": [consume(0, 1, "0", "z"), seek(10), end(start=1, epoch=1)],

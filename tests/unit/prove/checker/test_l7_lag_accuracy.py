@@ -18,7 +18,7 @@ def series(kind: SampleKind, truths: list[int], told: dict[int, int], **more: ob
 
 
 BROKEN: dict[str, Rows] = {
-    "a lag that stands still": series(SampleKind.LAG, [100] * 9, {4: 90}),
+    "a lag that does not change": series(SampleKind.LAG, [100] * 9, {4: 90}),
     "a lag of three seconds ago": series(SampleKind.LAG, [100 * each for each in range(20)], {15: 900}),
     "too much": series(SampleKind.LAG, [0] * 9, {4: 1}),
     "an age that is too young": series(SampleKind.OLDEST_AGE_MS, [500 * each for each in range(20)], {15: 4000}),

@@ -18,7 +18,7 @@ BROKEN: dict[str, Rows] = {
     "a repeat was acked, too, and it is gone": (
         publish(1, "x", identity="i") + publish(2, "x", 1, identity="i", duplicate=True) + final("a")
     ),
-    "gone, and its value stands elsewhere": (
+    "gone, and its value is elsewhere": (
         publish(1, "x", 0) + publish(2, "x", 2) + final_at([(1, "a"), (2, "x")], 0, 3)
     ),
     "a final read that did not come back": (

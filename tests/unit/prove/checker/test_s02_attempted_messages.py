@@ -21,7 +21,7 @@ BROKEN: dict[str, Rows] = {
         publish(1, "x", outcome=FAIL) + fetch(2, 0, "0:x", 1) + publish(3, "x", 0) + final("x")
     ),
     "a dead letter, never redriven": final("x") + row("dead", topic="t", copy_topic="t", copy_hash="x", redriven=0),
-    "nobody attempted anything": final("x"),
+    "no attempts at all": final("x"),
 }  # fmt: skip
 
 # Each looks like a break at first sight.

@@ -58,7 +58,7 @@ NEARLY: dict[str, Rows] = {
     "read by many": publish(1, "x", 0, identity="i") + fetch(2, 0, "0:x", 1) + final(keyed("x", None, "i")),
     "two keys, two values": publish(1, "x", 0, identity="i") + publish(2, "y", 1, identity="j") + final("x", "y"),
     "no keys at all": publish(1, "x", 0) + publish(2, "y", 1) + final("x", "y"),
-    "twice there, and nobody attempted it": final("x", "x"),
+    "occurs twice without an attempt": final("x", "x"),
 }  # fmt: skip
 
 

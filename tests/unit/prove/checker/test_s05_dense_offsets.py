@@ -68,7 +68,7 @@ NEARLY: dict[str, Rows] = {
         publish(1, "x", 1, key="k") + publish(2, "y", 0, key="k", process="b")
         + final(keyed("y", "k"), keyed("x", "k"))
     ),
-    "a repeat of what stands before": (
+    "a repeat of an earlier message": (
         publish(1, "x", key="k", identity="i") + publish(2, "y", 1, key="k")
         + publish(3, "x", 0, key="k", identity="i") + final(keyed("x", "k"), keyed("y", "k"))
     ),

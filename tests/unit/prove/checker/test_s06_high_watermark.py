@@ -75,7 +75,7 @@ NEARLY: dict[str, Rows] = {
     "a reader that waits at the end": (
         fetch(1, 0, "0:a", 5) + fetch(2, -1, "", 5) + fetch(3, 5, "", 5) + final(*"abcde")
     ),
-    "a reader that begins anew at the end": fetch(1, -1, "3:d", 5) + fetch(2, 4, "4:e", 5) + final(*"abcde"),
+    "a reader that restarts at the end": fetch(1, -1, "3:d", 5) + fetch(2, 4, "4:e", 5) + final(*"abcde"),
 }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ NEARLY: dict[str, Rows] = {
     "a whole batch in two partitions, one of them unknown and gone": (
         publish(1, "x", 0, batch=1) + publish(2, "y", batch=1, asked_partition=1) + final("x")
     ),
-    "nobody knows which partition": publish(1, "x", batch=1) + publish(2, "y", batch=1) + final("x"),
+    "unknown partition": publish(1, "x", batch=1) + publish(2, "y", batch=1) + final("x"),
     "two keys": publish(1, "x", batch=1, key="k") + publish(2, "y", batch=1, key="l") + final(keyed("x", "k")),
     "one message refused": (
         publish(1, "x", 0, batch=1) + publish(2, "y", batch=1, outcome=FAIL, asked_partition=0) + final("x")

@@ -42,7 +42,7 @@ BROKEN: dict[str, list[Rows]] = {
         consume(0, 1, "0"), seek(10), extend(20, 1, 1020), consume(30, 2, "0"), ack(40, 2, 0), end(epoch=1),
     ],
     "of another owner": [consume(0, 1, "0"), acked(10, 1, 0), end()],
-    "of a lease that nobody got": [consume(0, 1, "0"), ack(10, 1, 0), ack(20, 7, 0), end()],
+    "of an unrecorded lease": [consume(0, 1, "0"), ack(10, 1, 0), ack(20, 7, 0), end()],
     "of a lease that only another can have got": [
         lost_consume(0, "b"), consume(0, 1, "0"), ack(10, 1, 0), ack(20, 7, 0), end(),
     ],

@@ -106,7 +106,7 @@ VALID: dict[str, list[Rows]] = {
     "of two keys both have failed": [
         consume(0, 1, "0 1"), nack(10, 1, 0, 1), consume(300, 2, "0:2:1 1:2:1", "b"), acked(310, 2, 0, 1), end("kl"),
     ],
-    "counted anew after a seek": [
+    "counted from 1 after a seek": [
         *FAILED_ONCE[:2], seek(20), consume(30, 2, "0"), ack(40, 2, 0), end(epoch=1),
     ],
     "died before a seek": [*DIED, seek(400), consume(500, 3, "0"), ack(510, 3, 0), end(letters=[letter(0)], epoch=1)],

@@ -58,7 +58,7 @@ VALID: dict[str, list[Rows]] = {
     ],
     "some of each": [sample(5, count=5, committed=0, acked=1, waiting=1, skipped=2, filtered=1), end("klmno")],
     "from a start": [sample(5, count=5, start=2, committed=2, acked=1, leased=2), end("klmno", start=2, acked=3)],
-    "a sample that nobody was told": [sample(5, count=2, acked=0, outcome=2), end("kl")],
+    "a sample without a response": [sample(5, count=2, acked=0, outcome=2), end("kl")],
     "dead": [*DIED, end(letters=[letter(0)])],
     "cut by retention": [end("..k", cut=2, acked=1), cut(2)],
     "redriven": [end("kk", letters=[moved(0, 1)])],

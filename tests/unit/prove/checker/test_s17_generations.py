@@ -25,13 +25,13 @@ KEPT: dict[str, Rows] = {
     "a partition moves": join("a", 10, 1, 0) + revoked("a", 20, 2, 0) + assigned("b", 30, 3, 0),
     "told twice": assigned("a", 10, 1, 0) + assigned("a", 20, 1, 0),
     "an old commit that is refused": commit("b", 10, 5) + commit("a", 20, 4, outcome=FAIL),
-    "an old commit of which nobody knows": commit("b", 10, 5) + commit("a", 20, 4, outcome=INFO, completed_ns=0),
+    "an old commit of unknown outcome": commit("b", 10, 5) + commit("a", 20, 4, outcome=INFO, completed_ns=0),
     "an old commit after an unknown newer one": commit("b", 10, 5, outcome=INFO) + commit("a", 20, 4),
     "an old commit at the same time": commit("b", 10, 5) + commit("a", 11, 4),
     "an old commit elsewhere": commit("b", 10, 5, 1) + commit("a", 20, 4, 0),
     "an old commit before all servers know": assigned("b", 10, 5, 0) + commit("a", 900, 4) + assigned("b", 9000, 5, 0),
     "an old commit when it may be its own again": assigned("b", 10, 5, 0) + commit("a", 3000, 4),
-    "nobody knows when it was asked": assigned("b", 10, 5, 0)
+    "the time of the request is unknown": assigned("b", 10, 5, 0)
     + commit("a", 3000, 4)
     + assigned("b", 9000, 5, 0, invoked_ns=9001 * MS),
     "an old consume before all servers know": join("b", 20, 5) + member(MemberEvent.CONSUME, "a", 900, 4),

@@ -27,15 +27,15 @@ def rebalances(told: int, at: int) -> Rows:
 BROKEN: dict[str, Rows] = {
     "a storm": join("a", 0, 1, 0) + assigned("a", 10, 20, 0),
     "a storm, as the group says": join("a", 0, 1, 0) + rebalances(0, 1) + rebalances(5, 2),
-    "who waits is not told": JOINED + poll("a", 15_000, 24_000) + revoked("a", 24_010, 4, 1),
-    "it moves to somebody else": JOINED + revoked("a", 20_010, 4, 1) + assigned("b", 20_020, 5, 1),
+    "a waiting member learns of it late": JOINED + poll("a", 15_000, 24_000) + revoked("a", 24_010, 4, 1),
+    "it moves to another member": JOINED + revoked("a", 20_010, 4, 1) + assigned("b", 20_020, 5, 1),
     "a leave takes from another": LEFT + revoked("a", 20_010, 4, 1),
 }
 KEPT: dict[str, Rows] = {
     "two rebalances of one change": join("a", 0, 1, 0) + rebalances(0, 1) + rebalances(4, 2) + join("b", 5, 3),
     "each who gives up makes a generation": BEFORE,
-    "who waits is told in time": JOINED + poll("a", 15_000, 20_050) + revoked("a", 20_060, 4, 1),
-    "who works is told when it asks": JOINED + poll("a", 15_000, 19_000) + revoked("a", 24_010, 4, 1),
+    "a waiting member learns of it in time": JOINED + poll("a", 15_000, 20_050) + revoked("a", 20_060, 4, 1),
+    "a working member learns of it when it asks": JOINED + poll("a", 15_000, 19_000) + revoked("a", 24_010, 4, 1),
     "who works after its poll, too": JOINED + poll("a", 15_000, 20_500) + revoked("a", 24_010, 4, 1),
     "it moves to who joined": JOINED + revoked("a", 20_010, 4, 1) + assigned("c", 20_020, 5, 1),
     "who left gave it": LEFT + assigned("a", 20_010, 4, 1),
@@ -60,7 +60,7 @@ def test_s18_lets_pass(case: str) -> None:
     assert_kept(s18, KEPT[case])
 
 
-@pytest.mark.parametrize("case", ["who waits is not told", "it moves to somebody else"])
+@pytest.mark.parametrize("case", ["a waiting member learns of it late", "it moves to another member"])
 def test_s18_judges_no_change_during_a_fault(case: str) -> None:
     fault = FaultInterval(kind="kill", began_ns=21_000 * MS, ended_ns=22_000 * MS)
     assert s18.check(BROKEN[case].tables(), run()) != []
@@ -68,7 +68,7 @@ def test_s18_judges_no_change_during_a_fault(case: str) -> None:
 
 
 def test_s18_has_more_time_where_the_run_says_so() -> None:
-    slow = BROKEN["who waits is not told"].tables()
+    slow = BROKEN["a waiting member learns of it late"].tables()
     assert s18.check(slow, run(targets={"S18": 15.0})) == []
 
 

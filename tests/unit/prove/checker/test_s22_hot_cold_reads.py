@@ -57,7 +57,7 @@ NEARLY: dict[str, Rows] = {
     "files read twice": final(*"abcd") + cold("0:a 1:b") + cold("0:a 1:b", counter=2),
     "files of which a part is not yet cold": final(*"abcd") + cold("1:b 2:c"),
     "nothing is cold": final(*"abcd"),
-    "nobody read the end": cold("0:a"),
+    "the end was not read": cold("0:a"),
     "one Spark read of two partitions": (
         final(*"abc") + final(*"abc", partition=1)
         + fetch(1, 0, "0:a 1:b", 3, reader=ReaderKind.SPARK)
@@ -65,7 +65,7 @@ NEARLY: dict[str, Rows] = {
     ),
     "files without keys": final(keyed("a", "k")) + cold("0:a"),
     "files with keys": final(keyed("a", "k")) + cold("0:a:k"),
-    "a call of which nobody noted what it returned": (
+    "a call without a recorded result": (
         final(*"abcdef") + fetch(1, 0, "0:a 1:b", 6, reader=ReaderKind.SPARK)
         + row("read", topic="t", partition=0, reader=ReaderKind.SPARK, process="s", counter=1, offset=3,
               first=3, count=2)

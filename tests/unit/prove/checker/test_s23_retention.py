@@ -41,8 +41,8 @@ BROKEN: dict[str, Rows] = {
     "one too few": cut(6) + ACKED + progress(acked=7, cut=2),
     "one too many": cut(6) + ACKED + progress(acked=7, cut=4),
     "too many without a cut": ACKED + progress(acked=7, cut=4),
-    "acked in an epoch that is over": cut(6) + ACKED + seek(3) + progress(acked=0, cut=0),
-    "all acked in an epoch that is over": cut(6) + ACKED + said(OwnerVerb.ACK, 3, 4, 5) + seek(3) + progress(cut=5),
+    "acked in an earlier epoch": cut(6) + ACKED + seek(3) + progress(acked=0, cut=0),
+    "all acked in an earlier epoch": cut(6) + ACKED + said(OwnerVerb.ACK, 3, 4, 5) + seek(3) + progress(cut=5),
     "a refused ack": cut(6) + ACKED + said(OwnerVerb.ACK, 3, outcome=FAIL) + progress(acked=7, cut=2),
     "fewer than it said": cut(6, unfinished=3, group="g")
     + ACKED
@@ -67,7 +67,7 @@ KEPT: dict[str, Rows] = {
     "not considered yet": cut(6) + progress(frontier=0, committed=0),
     "the group began later": cut(6) + progress(start=6, acked=4),
     "acked before a seek": cut(6) + ACKED + seek(3) + progress(cut=6, frontier=6),
-    "a seek of which nobody knows": cut(6) + ACKED + seek(3, outcome=INFO, completed_ns=0)
+    "a seek of unknown outcome": cut(6) + ACKED + seek(3, outcome=INFO, completed_ns=0)
     + progress(cut=6, frontier=6),
     "no last word": cut(6) + ACKED + progress(final=0),
 }  # fmt: skip

@@ -57,7 +57,7 @@ def test_damage_marks_the_history_as_cut(tmp_path: Path, damage: str) -> None:
     change(tmp_path / "p1.jsonl", DAMAGES[damage])
     history = load_files(tmp_path)
     assert len(history.cut) == 1 and "p1" in history.cut[0]
-    # What can be read is kept, as a hint.
+    # The readable part is kept, as a hint.
     assert history.rows >= 2
 
 

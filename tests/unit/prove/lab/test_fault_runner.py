@@ -36,7 +36,7 @@ class Impossible(BaseFault):
 
     def begin(self, topology: Any, chance: random.Random) -> None:
         self.claim(topology, ["server0"])
-        raise Busy("nobody has anything to do")
+        raise Busy("no client has work to do")
 
 
 class TooLate(BaseFault):

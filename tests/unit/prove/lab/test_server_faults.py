@@ -75,7 +75,7 @@ def test_a_point_that_is_not_reached_is_no_fault(topology: Any, monkeypatch: pyt
     fault = servers.ServerKilledAtPoint()
     with pytest.raises(Busy):
         fault.begin(topology, random.Random(1))
-    # Its server was started anew for nothing.
+    # Its server was restarted in vain.
     assert fault.has_disturbed
     assert topology.servers[0].process.running and topology.servers[0].process.command is before
 

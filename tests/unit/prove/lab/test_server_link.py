@@ -61,7 +61,7 @@ def test_a_held_request_breaks_off_and_arrives_whole_when_it_is_delivered(upstre
         assert len(Echo.seen) == 1
         assert held.deliver(upstream) == (200, large)
         assert json.loads(Echo.seen[1]) == large
-        # Only so many are held.
+        # Only that many are held.
         assert post(wire.port, "/v1/topics/t/groups/g/answers", {"next": 1}) == {"next": 1}
 
 

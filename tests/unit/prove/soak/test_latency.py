@@ -58,7 +58,7 @@ def test_waits_are_measured_by_call_and_by_message(folder: Path, clock: Clock) -
         publish(recorder, clock, range(2, 3), began=10_000, ended=10_030)
     with HistoryRecorder(folder / "history", "billing-2", clock=clock) as recorder:
         deliver(recorder, clock, iter([0, 1]), at=150)
-        # Once more: it says nothing about how soon it came. And one that nobody is known to have published.
+        # A repeat, which says nothing about the latency, and one without a recorded publish.
         deliver(recorder, clock, iter([0]), at=900, number=2)
         deliver(recorder, clock, iter([7]), at=950)
         deliver(recorder, clock, iter([2]), at=10_500)
@@ -88,7 +88,7 @@ def test_what_waited_while_the_machine_was_taken_away_is_left_out(folder: Path, 
     roles = (("producer",), ("billing",))
     whole = measure(folder, roles, BEGAN)
     assert (len(whole.publish.at), len(whole.delivery.at)) == (5, 3)
-    # It is over at 30 s, and made up for at 40 s.
+    # It ends at 30 s, and clients have caught up at 40 s.
     latency = measure(folder, roles, BEGAN, [(BEGAN + 30_000 * MS, BEGAN + 30_000 * MS)])
     assert latency.publish.at.tolist() == pytest.approx([0.01, 25.01, 41.01])
     assert latency.delivery.at.tolist() == pytest.approx([29.999, 42.0])
