@@ -128,7 +128,15 @@ class SubscriptionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A handler for the messages of a topic, as a member of a group."""
+    """A handler for the messages of a topic, as a member of a group.
+
+    Attributes:
+        topic: The name of the topic.
+        group: The name of the group.
+        handler: The function that handles a message.
+        codec: Decodes the values.
+        options: How the subscription works.
+    """
 
     topic: str
     group: str
@@ -141,6 +149,7 @@ class Subscription:
 
     @property
     def name(self) -> str:
+        """The name in log lines and counts: "topic/group"."""
         return f"{self.topic}/{self.group}"
 
 

@@ -44,6 +44,7 @@ class SweepSummary:
     bytes: int = 0
 
     def figures(self) -> dict[str, int]:
+        """Return the numbers of the summary, by name."""
         return {"files": self.files, "deleted": self.deleted, "bytes": self.bytes}
 
 

@@ -74,6 +74,7 @@ class TierSummary:
         return not (self.segments or self.settled or self.taken or self.dropped)
 
     def figures(self) -> dict[str, int]:
+        """Return the numbers of the summary, by name."""
         names = ("messages", "segments", "bytes", "settled", "dropped", "taken", "planned_messages", "planned_segments")
         return {name: getattr(self, name) for name in names}
 

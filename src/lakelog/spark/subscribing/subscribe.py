@@ -78,6 +78,11 @@ class SubscriptionSummary:
     seconds: float = 0.0
 
     def plus(self, other: SubscriptionSummary) -> SubscriptionSummary:
+        """Return the sum of both summaries, with the duration of this one.
+
+        Args:
+            other: The summary to add.
+        """
         names = [each.name for each in fields(self) if each.name != "seconds"]
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
