@@ -185,7 +185,7 @@ def _lease_of(decision: StepInProgress, owner: str, token: int | None, ranges: R
 
 
 def _running(decision: StepInProgress, owner: str, token: int | None, ranges: Ranges) -> Lease | ClosedLease | None:
-    """The owner's lease, if it is not closed yet. One past its end is returned as closed."""
+    """Return the owner's lease unless it is closed. An expired lease is returned as closed."""
     lease = decision.state.leases.get(token) if token is not None else _lease_holding(decision, owner, ranges)
     if lease is None:
         return None
