@@ -71,7 +71,9 @@ class DecisionQueue:
         """Queue the operation. If the future is cancelled before the decision, the operation is dropped."""
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         journal.pending.append(PendingOperation(operation, done))
-        self._wake(journal)
+        if not journal.busy:
+            self._ready[journal] = None
+            self._commits.wake()
         return done
 
     async def load(self, journals: Sequence[Journal]) -> None:
