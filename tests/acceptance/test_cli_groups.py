@@ -280,6 +280,17 @@ def test_discarding_many_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -
     assert "not both" in cli.run("dead", "discard", GROUP, ids[0], "--topic", TOPIC, code=2).err
 
 
+def test_finished_dead_letters_are_purged(cli: Cli, log: lakelog.Lakelog) -> None:
+    ids = with_dead(cli, log, 4)
+    cli.run("dead", "discard", GROUP, *ids[:2])
+    cli.run("dead", "retry", GROUP, ids[2])
+    assert cli.run("dead", "purge", GROUP, "--older-than", "1h", "--json").json == {"purged": 0}
+    assert "purged 3 dead letters" in cli.run("dead", "purge", GROUP, "--older-than", "1ms", "--topic", TOPIC).out
+    assert [each["id"] for each in dead(cli)] == [ids[3]]
+    assert dead(cli, "--state", "discarded") == dead(cli, "--state", "redriven") == []
+    assert log.group(GROUP).dead_letters().purge(older_than=0) == 0
+
+
 def test_a_terminal_shows_progress_and_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     if not cli.env["LAKELOG_URL"].startswith("http"):
         pytest.skip("the terminal is the same for both")

@@ -1,4 +1,4 @@
-"""`lakelog dead`: lists, shows, redrives and discards dead letters."""
+"""`lakelog dead`: lists, shows, redrives, discards and purges dead letters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lakelog.cli.formats import Format
 from lakelog.cli.output import clean, print_fields, print_json, print_line, print_table, say
 from lakelog.cli.publish import read_option
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_rate, show_count, show_since, show_time
+from lakelog.cli.units import parse_duration, parse_rate, show_count, show_since, show_time
 
 if TYPE_CHECKING:
     from lakelog import Lakelog
     from lakelog.client._sync.dead_letters import DeadLetters
     from lakelog.client.group_values import DeadLetter, Redriven
 
-app = typer.Typer(no_args_is_help=True, help="List, show, redrive and discard dead letters.")
+app = typer.Typer(no_args_is_help=True, help="List, show, redrive, discard and purge dead letters.")
 
 GroupArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="The group of the dead letters.", autocompletion=complete_group)
@@ -227,6 +227,30 @@ def discard(
         print_json({"discarded": count})
     else:
         print_line(f"discarded {show_count(count, 'dead letter')} of group {group}")
+
+
+@app.command()
+def purge(
+    group: GroupArgument,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="How long ago they died at least, such as 7d.")
+    ],
+    topic: TopicOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete dead letters that are redriven or discarded.
+
+    Dead letters that still wait for a decision stay.
+    """
+    age = parse_duration(older_than)
+    with open_log(url, token) as log:
+        count = _chosen(log, group, topic, None).purge(older_than=age)
+    if json:
+        print_json({"purged": count})
+    else:
+        print_line(f"purged {show_count(count, 'dead letter')} of group {group}")
 
 
 def shape(letter: DeadLetter) -> dict[str, object]:

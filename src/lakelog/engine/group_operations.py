@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from lakelog.engine.callers import Caller, Verbs
 from lakelog.engine.engine import Engine
 from lakelog.model import progress, seek
+from lakelog.model.dead_letter_purge import PurgedDeadLetters, PurgeDeadLettersRequest
 from lakelog.model.group import AlterGroupRequest, GroupInfo
-from lakelog.wire.operations import groups
+from lakelog.wire.operations import dead_letters, groups
 
 
 def bind_groups(verbs: Verbs, engine: Engine) -> None:
@@ -14,6 +17,7 @@ def bind_groups(verbs: Verbs, engine: Engine) -> None:
     _bind_reads(verbs, engine)
     _bind_changes(verbs, engine)
     _bind_positions(verbs, engine)
+    _bind_dead_letters(verbs, engine)
     verbs.bind(
         groups.HEARTBEAT,
         lambda caller, asked: engine.members.heartbeat(caller.scope, asked.group, asked.member_id, asked.generation),
@@ -103,3 +107,14 @@ def _bind_positions(verbs: Verbs, engine: Engine) -> None:
             epoch=asked.epoch,
         ),
     )
+
+
+def _bind_dead_letters(verbs: Verbs, engine: Engine) -> None:
+    async def purge(caller: Caller, asked: PurgeDeadLettersRequest) -> PurgedDeadLetters:
+        age = timedelta(milliseconds=asked.older_than_ms)
+        purged = await engine.dead_letters.purge(
+            caller.scope, asked.group, age=age, topic=asked.topic, limit=asked.limit
+        )
+        return PurgedDeadLetters(purged=purged)
+
+    verbs.bind(dead_letters.PURGE_DEAD_LETTERS, purge)

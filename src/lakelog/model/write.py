@@ -61,7 +61,12 @@ class DecideRequest(DecideOptions, frozen=True, kw_only=True):
 
 
 class Written(Value, frozen=True, kw_only=True):
-    """How many messages the write has in the log, and whether they are those of the attempts that were named."""
+    """The result of a decision about a write.
+
+    Attributes:
+        count: How many messages the write has in the log.
+        won: Whether they are the messages of the attempts that were named.
+    """
 
     count: int
     won: bool

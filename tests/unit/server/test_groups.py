@@ -373,7 +373,22 @@ async def test_dead_letters_are_discarded() -> None:
         assert [letter["error"] for letter in left] == ["error 1"]
 
 
-@pytest.mark.parametrize("name", ["redrive", "discard"])
+async def test_finished_dead_letters_are_purged_and_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "lakelog.audit")
+    async with working() as made:
+        await _kill(made)
+        await _post(made, "billing/dead-letters/discard", {"topic": "jobs", "where": "error = 'error 2'"})
+        purged = await _post(made, "billing/dead-letters/purge", {"older_than_ms": 0, "topic": "jobs"})
+        assert purged.json == {"purged": 1}
+        for wrong in ({}, {"older_than_ms": -1}, {"older_than_ms": 0, "limit": 10_001}, {"older_than_ms": "7d"}):
+            assert (await _post(made, "billing/dead-letters/purge", wrong)).status == 422
+    assert (
+        "purged finished dead letters of group billing (older_than_ms=0, topic=jobs, messages=1)."
+        in caplog.messages[-1]
+    )
+
+
+@pytest.mark.parametrize("name", ["redrive", "discard", "purge"])
 async def test_a_verb_is_not_the_id_of_a_dead_letter(name: str) -> None:
     async with working() as made:
         await _kill(made, 1)

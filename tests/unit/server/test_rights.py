@@ -57,6 +57,7 @@ BODIES: dict[str, Any] = {
     "commit": {"topic": "orders", "positions": [{"partition": 0, "offset": 0}]},
     "redrive": {"topic": "orders"},
     "discard_dead_letters": {"topic": "orders"},
+    "purge_dead_letters": {"older_than_ms": 0},
     "register_segments": {"segments": [SEGMENT]},
     "verified_segments": {"segments": [SEGMENT]},
     "unregister_segments": {"segments": [SEGMENT]},

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._runtime import async_sleep
@@ -13,8 +14,10 @@ from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.functions import check_function
 from lakelog.client.group_values import DeadLetter, DeadPage, DeadWish, Redriven, RedriveWish
 from lakelog.errors import InvalidRequest
-from lakelog.model.arguments import check_text, check_texts, check_whole, refusal
+from lakelog.model.arguments import check_seconds, check_text, check_texts, check_whole, refusal
+from lakelog.model.dead_letter_purge import PurgeDeadLettersRequest
 from lakelog.model.repair import Repair
+from lakelog.wire.operations.dead_letters import PURGE_DEAD_LETTERS
 
 Progress = Callable[[Redriven], None]
 """Told how many there are so far."""
@@ -223,6 +226,29 @@ class AsyncDeadLetters:
             done = await self._calls.run(lambda left: groups.discard(self._group, wish, left), safe=True)
             total += done
             if message_ids or done < _PER_CALL:
+                return total
+
+    async def purge(self, *, older_than: timedelta | float) -> int:
+        """Delete dead letters that are redriven or discarded. Return how many. Those in the state dead stay.
+
+        Args:
+            older_than: How long ago the messages became dead letters at least, in seconds or as a timedelta, 0 or more.
+
+        Raises:
+            InvalidRequest: The dead letters are selected with `where`, which a purge does not take.
+        """
+        if self._where is not None:
+            raise InvalidRequest("A purge takes no filter. Call it on the dead letters of the group or the topic.")
+        request = PurgeDeadLettersRequest(
+            group=self._group,
+            topic=self._topic,
+            older_than_ms=int(check_seconds("older_than", older_than) * 1000),
+        )
+        total = 0
+        while True:
+            done = (await self._calls.call(PURGE_DEAD_LETTERS, request)).purged
+            total += done
+            if done < request.limit:
                 return total
 
     def __repr__(self) -> str:

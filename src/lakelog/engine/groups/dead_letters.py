@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from lakelog.engine.groups.group_directory import GroupDirectory
@@ -203,6 +204,19 @@ class DeadLetters:
         if tally.first is not None and not discarded:
             raise tally.first
         return discarded
+
+    async def purge(
+        self, scope: Scope, group: str, *, age: timedelta, topic: str | None = None, limit: int = MAX_PER_CALL
+    ) -> int:
+        """Delete dead letters that are redriven or discarded and died at least `age` ago. Return how many."""
+        resolved = await self._directory.resolve(scope, group, create=False)
+        purged = 0
+        for found in (await self._topics_of(scope, resolved, topic)).values():
+            for cell, pids in found.pids_by_cell().items():
+                groups, count = self._cells[cell].groups, 1
+                while count and (left := min(_MAX_LISTED, limit - purged)):
+                    purged += (count := await groups.dead_purge(resolved.group_id, pids, age=age, limit=left))
+        return purged
 
     # Choosing -------------------------------------------------------------------------------------------------------
 

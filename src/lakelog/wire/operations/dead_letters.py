@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakelog.model import limits
+from lakelog.model.dead_letter_purge import PurgedDeadLetters, PurgeDeadLettersRequest
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.wire import group_shapes as shapes
 from lakelog.wire.operations.operation import (
@@ -36,6 +37,18 @@ _DEAD_QUERY = (
     parameter("limit", number(1, 1000, 100), "At most so many."),
 )
 
+PURGE_DEAD_LETTERS = Operation(
+    name="purge_dead_letters",
+    method="POST",
+    path=f"{_DEAD}/purge",
+    rights=MANAGE,
+    summary="Delete redriven and discarded dead letters that died some time ago",
+    request=PurgeDeadLettersRequest,
+    reply=PurgedDeadLetters,
+    example={"older_than_ms": 604_800_000},
+    audit=Audit(text="purged finished dead letters of group {group}", result="purged"),
+    problems=(404,),
+)
 
 DEAD_LETTERS: tuple[Operation[Any, Any], ...] = (
     Operation(
@@ -69,6 +82,7 @@ DEAD_LETTERS: tuple[Operation[Any, Any], ...] = (
         audit=Audit(text="discarded dead letters of group {group}"),
         media=Media(replies={200: {JSON: (shapes.Discarded,)}}, body={JSON: (shapes.DiscardDead,)}),
     ),
+    PURGE_DEAD_LETTERS,
     Operation(
         name="describe_dead_letter",
         method="GET",

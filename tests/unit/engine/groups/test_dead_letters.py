@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -441,3 +441,19 @@ async def test_the_newest_death_of_a_message_is_meant_by_its_id() -> None:
     assert (await dead.redrive(world.scope_, "billing", message_ids=[name])).redriven == 1
     (left,) = (await dead.list(world.scope_, "billing")).letters
     assert (left.id, left.epoch) == (name, 0)
+
+
+async def test_a_purge_deletes_what_is_finished_in_all_cells_up_to_a_limit() -> None:
+    world = Morgue()
+    dead = await world.open()
+    one, two = await world.die(0, text("a"), text("b"))
+    three, four = await world.die(1, text("c"), text("d"))
+    await dead.discard(world.scope_, "billing", message_ids=[one, three])
+    await dead.redrive(world.scope_, "billing", message_ids=[two])
+    assert await dead.purge(world.scope_, "billing", age=timedelta(hours=1)) == 0
+    assert await dead.purge(world.scope_, "billing", age=timedelta(0), limit=2) == 2
+    assert await dead.purge(world.scope_, "billing", age=timedelta(0), topic="orders") == 1
+    assert await ids(world) == [four]
+    assert await ids(world, state="discarded") == await ids(world, state="redriven") == []
+    with pytest.raises(DeadLetterNotFound):
+        await dead.find(world.scope_, "billing", one)
