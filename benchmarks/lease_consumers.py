@@ -17,11 +17,12 @@ import pyarrow as pa
 from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client.connecting.urls import servers_of
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
+from lakelog.client.group_values import Consumed, ConsumeWish
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.ranges import from_ranges
 
@@ -96,9 +97,9 @@ class Consumer:
         assert count == messages, f"consumed {count} of {messages} messages"
 
 
-def _acks(consumed: Consumed | None) -> tuple[Answer, ...]:
+def _acks(consumed: Consumed | None) -> tuple[LeaseAnswer, ...]:
     return tuple(
-        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        LeaseAnswer(verb=Verb.ACK, partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
         for lease in (consumed.leases if consumed is not None else ())
     )
 

@@ -12,9 +12,10 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -107,6 +108,10 @@ class NoisyNeighbour(SimulatedClient):
 
     async def _answer(self, lease: Leased, engine: Engine) -> object:
         verb = self.chance.choice((Verb.ACK, Verb.FAIL, Verb.NACK))
-        ranges = [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges)
+        answer = LeaseAnswer(
+            verb=verb,
+            partition=lease.partition,
+            token=lease.token,
+            offsets=tuple(lease.offsets),
+        )
         return await engine.leases.answer(self._scope, _TOPIC, self._group, self.process.name, [answer])

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
 from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from prove.history.tables import CallOutcome, OwnerVerb, ReaderKind, SampleKind
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
@@ -45,7 +46,7 @@ class SimulatedWorker(SimulatedClient):
         self.topic = topic
         self._topic_id, self._group_id = self.facts.id(topic), self.facts.id(LEASE_GROUP)
         self._asked = 0
-        self._old: list[tuple[Answer, str]] = []
+        self._old: list[tuple[LeaseAnswer, str]] = []
         """Earlier answers, to be repeated when they are stale."""
         self._taken: list[Leased] = []
         """Leases to work on, including those that came with the outcomes of answers."""
@@ -217,7 +218,7 @@ class SimulatedWorker(SimulatedClient):
         for answer in answers:
             await self._answer_with_retries([answer])
 
-    def _drawn(self, lease: Leased, offsets: Sequence[int]) -> Answer:
+    def _drawn(self, lease: Leased, offsets: Sequence[int]) -> LeaseAnswer:
         way = 0.0 if self.world.is_draining else self.chance.random()
         if way < 0.68:
             return _answer(Verb.ACK, lease, offsets)
@@ -228,7 +229,7 @@ class SimulatedWorker(SimulatedClient):
             return _answer(Verb.RELEASE, lease, offsets, delay_ms=self.chance.choice((None, 200)))
         return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
 
-    async def _answer_with_retries(self, answers: Sequence[Answer], owner: str | None = None) -> None:
+    async def _answer_with_retries(self, answers: Sequence[LeaseAnswer], owner: str | None = None) -> None:
         """Send answers, and mostly repeat them if there was no response."""
         ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
@@ -240,7 +241,7 @@ class SimulatedWorker(SimulatedClient):
                 return
             await self.rest(0.2)
 
-    def _next_ask(self, answers: Sequence[Answer]) -> ConsumeAsk:
+    def _next_ask(self, answers: Sequence[LeaseAnswer]) -> ConsumeAsk:
         """Return a consume that carries answers."""
         self._asked += 1
         return ConsumeAsk(
@@ -255,7 +256,7 @@ class SimulatedWorker(SimulatedClient):
         )
 
     async def _answer_once(
-        self, answers: Sequence[Answer], owner: str, ask: ConsumeAsk | None = None
+        self, answers: Sequence[LeaseAnswer], owner: str, ask: ConsumeAsk | None = None
     ) -> list[CallOutcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
         if self.world.before_ack is not None and answers[0].verb is Verb.ACK and self.server.node is not None:
@@ -316,7 +317,7 @@ class SimulatedWorker(SimulatedClient):
         place = {"topic": self._topic_id, "group": self._group_id}
         facts.row("sample", kind=int(SampleKind.BESIDE), told=told, truth=_BESIDE_MS, stale=failed, **place, **shared)
 
-    async def _request(self, answers: Sequence[Answer], owner: str, engine: Engine) -> Any:
+    async def _request(self, answers: Sequence[LeaseAnswer], owner: str, engine: Engine) -> Any:
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
     def _record_repeated_answers(self, rows: list[list[Row]]) -> None:
@@ -327,7 +328,7 @@ class SimulatedWorker(SimulatedClient):
                 if row["outcome"] == CallOutcome.FAIL or row["verb"] == _RECORDED[Verb.EXTEND]:
                     self.facts.row("answer", **{**row, "outcome": int(CallOutcome.INFO), "completed_ns": 0})
 
-    def _answer_rows(self, answer: Answer, owner: str) -> list[Row]:
+    def _answer_rows(self, answer: LeaseAnswer, owner: str) -> list[Row]:
         facts = self.facts
         offsets = [offset for first, end in answer.ranges for offset in range(first, end)]
         if answer.verb is Verb.EXTEND:
@@ -378,6 +379,11 @@ class SimulatedWorker(SimulatedClient):
         await self._answer_once([answer], owner)
 
 
-def _answer(verb: Verb, lease: Leased, offsets: Sequence[int], **more: Any) -> Answer:
-    ranges = [(offset, offset + 1) for offset in offsets]
-    return Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, **more)
+def _answer(verb: Verb, lease: Leased, offsets: Sequence[int], **more: Any) -> LeaseAnswer:
+    return LeaseAnswer(
+        verb=verb,
+        partition=lease.partition,
+        token=lease.token,
+        offsets=tuple(offsets),
+        **more,
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 import lakelog
-from lakelog.client.group_values import Answer, ConsumeWish, JoinWish
-from lakelog.errors import OffsetOutOfRange
+from lakelog.client.group_values import ConsumeWish, JoinWish
+from lakelog.errors import InvalidRequest, OffsetOutOfRange
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import MAX_DELAY_MS, Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.progress import GroupPage, GroupQuery
 from lakelog.model.seek import Skipped
@@ -26,8 +28,8 @@ async def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, mon
         wish = ConsumeWish(topic="orders", group="email", owner="ann", request_id="r", max_messages=100, wish=WISH)
         leases = (await email.consume(wish)).leases
         answers = [
-            Answer(
-                verb="fail" if lease.partition else "ack", partition=lease.partition, token=lease.token, offsets=some
+            LeaseAnswer(
+                verb=Verb.FAIL if lease.partition else "ack", partition=lease.partition, token=lease.token, offsets=some
             )
             for lease in leases
             for some in [tuple(sorted(lease.offsets()))]
@@ -67,7 +69,9 @@ async def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None
             partition=0, offset=8, messages=6, leased=2
         )
         assert (await orders.skip("billing", partition=0, offset=8)).messages == 0
-        await billing.answer("orders", "ann", [Answer(verb="ack", partition=0, token=lease.token, offsets=(0, 1))])
+        await billing.answer(
+            "orders", "ann", [LeaseAnswer(verb=Verb.ACK, partition=0, token=lease.token, offsets=(0, 1))]
+        )
         (progress,) = await billing.progress()
         assert (progress.acked, progress.cut, progress.committed, progress.lag) == (2, 6, 8, 2)
         with pytest.raises(OffsetOutOfRange, match="skip to 10 at most"):
@@ -89,3 +93,43 @@ async def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: py
         monkeypatch.setattr(transport, "call", cut_short)
         assert [group.name for group in await log.groups()] == ["billing"]
         assert calls == [None, "billing"]
+
+
+async def test_a_nack_may_delay_a_message_for_one_week_and_no_longer(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        await orders.create(1)
+        await orders.publish({"n": 1})
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        (lease,) = (await billing.consume(wish)).leases
+        nack = LeaseAnswer(verb=Verb.NACK, partition=0, token=lease.token, offsets=(0,), delay_ms=MAX_DELAY_MS + 1)
+        with pytest.raises(InvalidRequest, match="delay_ms"):
+            await billing.answer("orders", "ann", [nack])
+        (answered,) = await billing.answer("orders", "ann", [structs.replace(nack, delay_ms=MAX_DELAY_MS)])
+        assert isinstance(answered, Answered) and answered.retry_in_ms == MAX_DELAY_MS
+
+
+async def test_a_character_that_postgresql_cannot_store_is_left_out_of_a_reason(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        await orders.create(1)
+        await orders.publish({"n": 1})
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        (lease,) = (await billing.consume(wish)).leases
+        fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=(0,), reason="a\0b" + "é" * 4096)
+        (answered,) = await billing.answer("orders", "ann", [fail])
+        assert isinstance(answered, Answered)
+        (letter,) = await orders.dead_letters("billing").list()
+        assert letter.error == "ab" + "é" * 2047
+
+
+async def test_progress_lists_the_open_leases(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        await orders.create(1)
+        await orders.publish_many([{"n": n} for n in range(3)])
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
+        await billing.consume(wish)
+        (progress,) = await billing.progress()
+        (lease,) = progress.leases
+        assert (lease.owner, lease.topic, lease.partition, lease.offsets) == ("ann", "orders", 0, ((0, 1),))

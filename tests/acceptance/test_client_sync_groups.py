@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 import lakelog
-from lakelog.client.group_values import Answer, ConsumeWish, JoinWish
-from lakelog.errors import OffsetOutOfRange
+from lakelog.client.group_values import ConsumeWish, JoinWish
+from lakelog.errors import InvalidRequest, OffsetOutOfRange
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import MAX_DELAY_MS, Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.progress import GroupPage, GroupQuery
 from lakelog.model.seek import Skipped
@@ -27,8 +29,8 @@ def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, monkeypat
         wish = ConsumeWish(topic="orders", group="email", owner="ann", request_id="r", max_messages=100, wish=WISH)
         leases = (email.consume(wish)).leases
         answers = [
-            Answer(
-                verb="fail" if lease.partition else "ack", partition=lease.partition, token=lease.token, offsets=some
+            LeaseAnswer(
+                verb=Verb.FAIL if lease.partition else "ack", partition=lease.partition, token=lease.token, offsets=some
             )
             for lease in leases
             for some in [tuple(sorted(lease.offsets()))]
@@ -66,7 +68,7 @@ def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None:
         assert planned == Skipped(dry_run=True, partition=0, offset=8, messages=6, leased=2)
         assert orders.skip("billing", partition=0, offset=8) == Skipped(partition=0, offset=8, messages=6, leased=2)
         assert (orders.skip("billing", partition=0, offset=8)).messages == 0
-        billing.answer("orders", "ann", [Answer(verb="ack", partition=0, token=lease.token, offsets=(0, 1))])
+        billing.answer("orders", "ann", [LeaseAnswer(verb=Verb.ACK, partition=0, token=lease.token, offsets=(0, 1))])
         (progress,) = billing.progress()
         assert (progress.acked, progress.cut, progress.committed, progress.lag) == (2, 6, 8, 2)
         with pytest.raises(OffsetOutOfRange, match="skip to 10 at most"):
@@ -88,3 +90,43 @@ def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: pytest.M
         monkeypatch.setattr(transport, "call", cut_short)
         assert [group.name for group in log.groups()] == ["billing"]
         assert calls == [None, "billing"]
+
+
+def test_a_nack_may_delay_a_message_for_one_week_and_no_longer(url: str) -> None:
+    with lakelog.connect(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        orders.create(1)
+        orders.publish({"n": 1})
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        (lease,) = (billing.consume(wish)).leases
+        nack = LeaseAnswer(verb=Verb.NACK, partition=0, token=lease.token, offsets=(0,), delay_ms=MAX_DELAY_MS + 1)
+        with pytest.raises(InvalidRequest, match="delay_ms"):
+            billing.answer("orders", "ann", [nack])
+        (answered,) = billing.answer("orders", "ann", [structs.replace(nack, delay_ms=MAX_DELAY_MS)])
+        assert isinstance(answered, Answered) and answered.retry_in_ms == MAX_DELAY_MS
+
+
+def test_a_character_that_postgresql_cannot_store_is_left_out_of_a_reason(url: str) -> None:
+    with lakelog.connect(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        orders.create(1)
+        orders.publish({"n": 1})
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        (lease,) = (billing.consume(wish)).leases
+        fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=(0,), reason="a\0b" + "é" * 4096)
+        (answered,) = billing.answer("orders", "ann", [fail])
+        assert isinstance(answered, Answered)
+        (letter,) = orders.dead_letters("billing").list()
+        assert letter.error == "ab" + "é" * 2047
+
+
+def test_progress_lists_the_open_leases(url: str) -> None:
+    with lakelog.connect(url) as log:
+        orders, billing = log.topic("orders"), log.group("billing")
+        orders.create(1)
+        orders.publish_many([{"n": n} for n in range(3)])
+        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
+        billing.consume(wish)
+        (progress,) = billing.progress()
+        (lease,) = progress.leases
+        assert (lease.owner, lease.topic, lease.partition, lease.offsets) == ("ann", "orders", 0, ((0, 1),))

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
 from lakelog.model.group import Exponential, Fixed, GroupKind, GroupWish, Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest, Latest
 from lakelog.model.topic import Retention
@@ -27,13 +28,18 @@ def ask(owner: str = "w1", wish: GroupWish = FROM_START, **options: object) -> C
     return ConsumeAsk(topic="orders", group="billing", owner=owner, wish=wish, **{**known, **options})  # type: ignore[arg-type]
 
 
-def said(verb: Verb, lease: Leased, offsets: Iterable[int] | None = None, **more: object) -> Answer:
+def said(verb: Verb, lease: Leased, offsets: Iterable[int] | None = None, **more: object) -> LeaseAnswer:
     chosen = lease.offsets if offsets is None else offsets
-    ranges = [(offset, offset + 1) for offset in chosen]
-    return Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, **more)  # type: ignore[arg-type]
+    return LeaseAnswer(
+        verb=verb,
+        partition=lease.partition,
+        token=lease.token,
+        offsets=tuple(chosen),
+        **more,
+    )  # type: ignore[arg-type]
 
 
-async def tell(server: Server, owner: str, *answers: Answer) -> list[Answered | LakelogError]:
+async def tell(server: Server, owner: str, *answers: LeaseAnswer) -> list[Answered | LakelogError]:
     return await server.engine.leases.answer(server.scope, "orders", "billing", owner, answers)
 
 

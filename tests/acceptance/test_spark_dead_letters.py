@@ -11,9 +11,10 @@ import pytest
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import Answer, ConsumeWish
+from lakelog.client.group_values import ConsumeWish
 from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.errors import InvalidRequest
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.spark import dead_letters, redrive
 from lakelog.spark.repair.repairing import RedriveSummary
 from tests.acceptance.client_kit import ThreadServer
@@ -64,8 +65,8 @@ def take(log: Lakelog, name: str) -> list[tuple[Any, tuple[int, ...]]]:
 
 def fail_all(log: Lakelog, name: str) -> int:
     answers = [
-        Answer(
-            verb="fail",
+        LeaseAnswer(
+            verb=Verb.FAIL,
             partition=lease.partition,
             token=lease.token,
             offsets=(offset,),

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -49,11 +50,11 @@ class Straggler:
             await self.reading.wait()
             consumed = await self._engine.leases.consume(self._scope, ask)
             said = [
-                Answer(
+                LeaseAnswer(
                     verb=Verb.ACK,
                     partition=lease.partition,
                     token=lease.token,
-                    ranges=[(offset, offset + 1) for offset in lease.offsets],
+                    offsets=tuple(lease.offsets),
                 )
                 for lease in consumed.leases
             ]

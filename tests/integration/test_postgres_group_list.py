@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, JoinAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -29,8 +30,8 @@ async def work(engine: Engine, scope: Scope) -> None:
         leases = (await engine.leases.consume(scope, ask)).leases
         if n < 15:
             answers = [
-                Answer(
-                    verb=Verb.ACK if n else Verb.FAIL, partition=each.partition, token=each.token, ranges=[(at, at + 1)]
+                LeaseAnswer(
+                    verb=Verb.ACK if n else Verb.FAIL, partition=each.partition, token=each.token, offsets=(at,)
                 )
                 for each in leases
                 for at in each.offsets

@@ -8,14 +8,13 @@ from typing import Any, Protocol, TypeVar
 from lakelog.client import group_values as values
 from lakelog.client.embedding.engine import EmbeddedEngine
 from lakelog.client.engine_values import (
-    answered_of,
     consumed_of,
     letter_of,
-    said_of,
 )
 from lakelog.engine.groups.dead_letters import DeadLetterPage
 from lakelog.engine.leasing import consuming
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope
 
@@ -43,18 +42,16 @@ class GroupVerbs:
             generation=wish.generation,
             isolates=wish.isolates,
             repeat=wish.repeat,
-            answers=[said_of(answer) for answer in wish.answers],
+            answers=wish.answers,
             wish=wish.wish,
         )
         return consumed_of(await hub.engine.leases.consume(scope, ask))
 
     async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer]
-    ) -> list[values.Answered | LakelogError]:
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer]
+    ) -> list[Answered | LakelogError]:
         hub, scope = await self._enter()
-        said = [said_of(answer) for answer in answers]
-        results = await hub.engine.leases.answer(scope, topic, group, owner, said)
-        return [answered_of(result) for result in results]
+        return await hub.engine.leases.answer(scope, topic, group, owner, answers)
 
     async def join(self, wish: values.JoinWish) -> Membership:
         hub, scope = await self._enter()
@@ -144,8 +141,8 @@ class AsyncEmbeddedGroups:
         return await self._run(self._verbs.consume, seconds, wish)
 
     async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer], seconds: float
-    ) -> list[values.Answered | LakelogError]:
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
+    ) -> list[Answered | LakelogError]:
         return await self._run(self._verbs.answer, seconds, topic, group, owner, answers)
 
     async def join(self, wish: values.JoinWish, seconds: float) -> Membership:
@@ -175,8 +172,8 @@ class EmbeddedGroups:
         return self._run(self._verbs.consume, seconds, wish)
 
     def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[values.Answer], seconds: float
-    ) -> list[values.Answered | LakelogError]:
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
+    ) -> list[Answered | LakelogError]:
         return self._run(self._verbs.answer, seconds, topic, group, owner, answers)
 
     def join(self, wish: values.JoinWish, seconds: float) -> Membership:

@@ -8,8 +8,6 @@ from itertools import pairwise
 from lakelog.client import group_values as values
 from lakelog.engine.groups.redrive import DeadLetter
 from lakelog.engine.leasing import consuming
-from lakelog.errors import LakelogError
-from lakelog.model.group import DEFAULT_LEASE_MS
 from lakelog.model.ranges import to_ranges
 from lakelog.model.times import to_time
 from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead
@@ -23,7 +21,7 @@ def consumed_of(found: consuming.Consumed) -> values.Consumed:
     return values.Consumed(
         head=head,
         payloads=[piece.batch.payload for leased in found.leases for piece in leased.pieces],
-        answered=[answered_of(each) for each in found.answered or ()],
+        answered=found.answered or (),
     )
 
 
@@ -47,31 +45,6 @@ def _lease_head(leased: consuming.Leased) -> LeaseHead:
             )
             for piece in leased.pieces
         ],
-    )
-
-
-def said_of(answer: values.Answer) -> consuming.Answer:
-    return consuming.Answer(
-        verb=consuming.Verb(answer.verb),
-        partition=answer.partition,
-        token=answer.token,
-        ranges=[(first, last + 1) for first, last in to_ranges(answer.offsets)],
-        delay_ms=answer.delay_ms,
-        reason=answer.reason,
-        traceback=answer.traceback,
-        alone=answer.alone,
-        lease_ms=answer.lease_ms or DEFAULT_LEASE_MS,
-    )
-
-
-def answered_of(found: consuming.Answered | LakelogError) -> values.Answered | LakelogError:
-    if isinstance(found, LakelogError):
-        return found
-    return values.Answered(
-        expires_ms=found.expires_ms,
-        dead=tuple(found.dead),
-        retry_in_ms=found.retry_in_ms,
-        max_attempts=found.max_attempts,
     )
 
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from lakelog.client.group_values import (
-    Answer,
-    Answered,
-    ConsumeWish,
-    DeadLetter,
-    JoinWish,
-    Redriven,
-    RedriveWish,
-)
+from lakelog.client.group_values import ConsumeWish, DeadLetter, JoinWish, Redriven, RedriveWish
 from lakelog.errors import LakelogError
 from lakelog.model.group import (
     GroupWish,
     NoStart,
     Start,
 )
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.position import AtOffset, AtTime, Earliest
-from lakelog.model.ranges import to_ranges
 from lakelog.wire import consume_shapes, group_shapes, problems
 
 
@@ -41,7 +34,7 @@ def consume_shape(wish: ConsumeWish) -> consume_shapes.Consume:
         generation=wish.generation,
         request_id=wish.request_id,
         isolates=wish.isolates,
-        answers=[answer_shape(answer) for answer in wish.answers] or None,
+        answers=compact(wish.answers),
         start_from=_start(wish.wish.start),
         **_settings(wish.wish),
     )
@@ -60,22 +53,16 @@ def join_shape(wish: JoinWish) -> group_shapes.Join:
     )
 
 
-def answer_shape(answer: Answer) -> consume_shapes.AnswerShape:
-    offsets: list[int | list[int]] | None = None
-    if answer.offsets:
-        ranges = to_ranges(answer.offsets)
-        offsets = [first if first == last else [first, last] for first, last in ranges]
-    shape = consume_shapes.AnswerShape(
-        verb=answer.verb,
-        partition=answer.partition,
-        token=answer.token,
-        offsets=offsets,
-        delay_ms=answer.delay_ms,
-        reason=answer.reason,
-        traceback=answer.traceback,
-        alone=answer.alone,
+def compact(answers: Sequence[LeaseAnswer]) -> tuple[LeaseAnswer, ...]:
+    """Return the answers with runs of offsets instead of single ones, so that bodies are small."""
+    return tuple(each if len(each.offsets) < 2 else _compact(each) for each in answers)
+
+
+def _compact(answer: LeaseAnswer) -> LeaseAnswer:
+    runs = ((first, end - 1) for first, end in answer.ranges)
+    return msgspec.structs.replace(
+        answer, offsets=tuple(first if first == last else (first, last) for first, last in runs)
     )
-    return shape if answer.lease_ms is None else msgspec.structs.replace(shape, lease_ms=answer.lease_ms)
 
 
 def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from lakelog.errors import LakelogError
 from lakelog.model.group import DEFAULT_LEASE_MS, DEFAULT_SESSION_MS, GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.repair import Repair
 from lakelog.wire.leases import LeaseHead, LeasesHead
 
 Payload = bytes | memoryview
-Verb = Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class ConsumeWish:
     repeat: bool = False
     """The call was sent before with the same request id, and its answer was lost. The server searches all partitions
     for its leases first, because another server may have granted them."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[LeaseAnswer, ...] = ()
     """What the owner says about leases that it holds: decided first, in the same commit as the take. A call with
     answers does not wait for messages, whatever `wait_seconds` says: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
@@ -52,33 +51,6 @@ class Consumed:
     @property
     def leases(self) -> Sequence[LeaseHead]:
         return self.head.leases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One thing that an owner says about messages of one lease; an extend is about the lease, and names none."""
-
-    verb: Verb
-    partition: int
-    token: int | None
-    offsets: tuple[int, ...] = ()
-    delay_ms: int | None = None
-    reason: str = ""
-    traceback: str | None = None
-    lease_ms: int | None = None
-    alone: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What became of an answer: `dead` says which messages it made dead letters."""
-
-    expires_ms: int | None = None
-    dead: tuple[int, ...] = ()
-    retry_in_ms: int | None = None
-    """Of a nack: the time until the next attempt; None if the server did not say."""
-    max_attempts: int | None = None
-    """Of a nack: the failures after which the group's retry policy gives a message up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

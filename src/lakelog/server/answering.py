@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer as Said
-from lakelog.engine.leasing.consuming import Answered, Verb
 from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
-from lakelog.model.group import DEFAULT_LEASE_MS, MAX_OWNER_BYTES
+from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.times import to_time
 from lakelog.server.bodies import check_identity, json_body, json_response
 from lakelog.server.calls import Call, Response
@@ -20,7 +20,6 @@ from lakelog.server.lease_forms import result_shape
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.streams import Streams, Subscriber
-from lakelog.server.wishes import ranges_of, reason_of
 from lakelog.wire import consume_shapes as shapes
 
 _ACK = msgspec.json.Decoder(shapes.Ack)
@@ -30,7 +29,6 @@ _DISCARD = msgspec.json.Decoder(shapes.Discard)
 _EXTEND = msgspec.json.Decoder(shapes.Extend)
 _ANSWERS = msgspec.json.Decoder(shapes.Answers)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
-_VERBS = {verb.value: verb for verb in Verb}
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
 """If all answers of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
 
@@ -68,7 +66,9 @@ class Answering:
         shape: shapes.Answers = decode_json(_ANSWERS, body)
         if (forwarded := await self._elsewhere(call, body, group, topic)) is not None:
             return forwarded
-        said = [said_of(each) for each in shape.answers]
+        said = shape.answers
+        for each in said:
+            each.check_offsets()
         caller = Subscriber(call.scope.environment_id, topic, group, shape.owner)
         results = await self._answered(call, caller, said, shape.generation)
         raise_if_alike(results)
@@ -89,7 +89,7 @@ class Answering:
         return Response(204, b"")
 
     async def _answered(
-        self, call: Call, caller: Subscriber, said: Sequence[Said], generation: int | None
+        self, call: Call, caller: Subscriber, said: Sequence[LeaseAnswer], generation: int | None
     ) -> Sequence[Result]:
         check_identity("owner", caller.owner, MAX_OWNER_BYTES)
         results = await self._engine.leases.answer(
@@ -98,7 +98,7 @@ class Answering:
         self.note(caller, said, results)
         return results
 
-    def note(self, caller: Subscriber, said: Sequence[Said], results: Sequence[Result]) -> None:
+    def note(self, caller: Subscriber, said: Sequence[LeaseAnswer], results: Sequence[Result]) -> None:
         """Count answers that the engine has decided, and free capacity of the pushed streams that they belong to."""
         for each, result in zip(said, results, strict=True):
             outcome = result.code if isinstance(result, LakelogError) else "ok"
@@ -122,50 +122,31 @@ class Answering:
         return 0
 
 
-def _said(shape: Shape, verb: Verb, partition: int) -> Said:
+def _said(shape: Shape, verb: Verb, partition: int) -> LeaseAnswer:
     if isinstance(shape, shapes.AckCumulative):
-        return Said(verb=verb, partition=partition, token=shape.token, ranges=[(shape.offset, shape.offset + 1)])
-    ranges = ranges_of(shape.offset, shape.offsets)
-    if not ranges and (verb is not Verb.EXTEND or shape.token is None):
-        raise InvalidRequest("Say which messages are meant: `offset`, or `offsets` such as [812, [815, 830]].")
-    lease_ms, alone, delay_ms, reason, traceback = DEFAULT_LEASE_MS, False, None, "", None
+        return LeaseAnswer(verb=verb, partition=partition, token=shape.token, offsets=(shape.offset,))
+    if shape.offset is not None and shape.offsets:
+        raise InvalidRequest("Give `offset` or `offsets`, not both.")
+    offsets = shape.offsets if shape.offset is None else (shape.offset,)
+    if not offsets and (verb is not Verb.EXTEND or shape.token is None):
+        raise InvalidRequest("Name the messages: `offset`, or `offsets` such as [812, [815, 830]].")
+    said = LeaseAnswer(verb=verb, partition=partition, token=shape.token, offsets=offsets)
     if isinstance(shape, shapes.Nack):
-        verb, delay_ms, reason, traceback = _KINDS[shape.kind], shape.delay_ms, shape.reason, shape.traceback
-    elif isinstance(shape, shapes.Discard):
-        reason = shape.reason
-    elif isinstance(shape, shapes.Extend):
-        lease_ms, alone = shape.lease_ms, shape.alone
-    return Said(
-        verb=verb,
-        partition=partition,
-        token=shape.token,
-        ranges=ranges,
-        delay_ms=delay_ms,
-        reason=reason_of(reason),
-        traceback=traceback,
-        lease_ms=lease_ms,
-        alone=alone,
-    )
+        return replace(
+            said,
+            verb=_KINDS[shape.kind],
+            delay_ms=shape.delay_ms,
+            reason=shape.reason,
+            traceback=shape.traceback,
+        )
+    if isinstance(shape, shapes.Discard):
+        return replace(said, reason=shape.reason)
+    if isinstance(shape, shapes.Extend):
+        return replace(said, lease_ms=shape.lease_ms, alone=shape.alone)
+    return said
 
 
 def raise_if_alike(results: Sequence[Result]) -> None:
     """Raise an error of the server or the database if all answers got it."""
     if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
         raise first
-
-
-def said_of(shape: shapes.AnswerShape) -> Said:
-    """Return one answer of a call for the engine."""
-    if shape.offsets is None and (shape.verb != "extend" or shape.token is None):
-        raise InvalidRequest("Each answer but an extend with a token needs `offsets`.")
-    return Said(
-        verb=_VERBS[shape.verb],
-        partition=shape.partition,
-        token=shape.token,
-        ranges=ranges_of(None, shape.offsets),
-        delay_ms=shape.delay_ms,
-        reason=reason_of(shape.reason),
-        traceback=shape.traceback,
-        lease_ms=shape.lease_ms,
-        alone=shape.alone,
-    )

@@ -12,13 +12,13 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer as Said
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
-from lakelog.server.answering import Answering, raise_if_alike, said_of
+from lakelog.server.answering import Answering, raise_if_alike
 from lakelog.server.bodies import check_identity, json_body
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
@@ -108,6 +108,8 @@ def ask_of(shape: Consume) -> ConsumeAsk:
     """Return the request for the engine."""
     for name, text in (("owner", shape.owner), ("member_id", shape.member_id), ("request_id", shape.request_id)):
         check_identity(name, text, MAX_OWNER_BYTES)
+    for each in shape.answers:
+        each.check_offsets()
     return ConsumeAsk(
         topic=shape.topic,
         group=shape.group,
@@ -120,7 +122,7 @@ def ask_of(shape: Consume) -> ConsumeAsk:
         member_id=shape.member_id,
         generation=shape.generation,
         isolates=shape.isolates,
-        answers=[said_of(each) for each in shape.answers or ()],
+        answers=shape.answers,
         wish=wish_of(shape),
     )
 
@@ -128,11 +130,11 @@ def ask_of(shape: Consume) -> ConsumeAsk:
 async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Consumed) -> None:
     """Release leases that the caller did not receive."""
     said = [
-        Said(
+        LeaseAnswer(
             verb=Verb.RELEASE,
             partition=leased.partition,
             token=leased.token,
-            ranges=[(first, last + 1) for first, last in to_ranges(sorted(leased.offsets))],
+            offsets=tuple(to_ranges(sorted(leased.offsets))),
         )
         for leased in consumed.leases
     ]

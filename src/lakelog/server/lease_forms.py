@@ -10,8 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from lakelog.batches import FETCH, encode, rows, with_positions
-from lakelog.engine.leasing.consuming import Answered, Consumed, Leased, Piece
+from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered
 from lakelog.model.message import message_id
 from lakelog.model.ranges import rises, to_ranges
 from lakelog.model.times import to_time

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from lakelog.engine.leasing.consuming import Answer, Answered, Leased, Ranges, Verb
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer, Ranges, Verb
 from lakelog.model.progress import PartitionProgress
 from lakelog.model.ranges import from_ranges
 
@@ -40,7 +41,7 @@ class Hands:
     def given(self, leased: Leased) -> None:
         self._held[leased.partition, leased.token] = set(leased.offsets)
 
-    def answered(self, said: Answer) -> None:
+    def answered(self, said: LeaseAnswer) -> None:
         if said.verb is Verb.EXTEND:
             return
         place = self._place(said)
@@ -60,7 +61,7 @@ class Hands:
         for place, held in list(self._held.items()):
             self._keep(place, held & leases.get(place, set()))
 
-    def _place(self, said: Answer) -> tuple[int, int] | None:
+    def _place(self, said: LeaseAnswer) -> tuple[int, int] | None:
         if said.token is not None:
             place = (said.partition, said.token)
             return place if place in self._held else None
@@ -95,7 +96,9 @@ class Streams:
             if not others:
                 del self._open[subscriber]
 
-    def answered(self, caller: Subscriber, said: Sequence[Answer], results: Sequence[Answered | LakelogError]) -> None:
+    def answered(
+        self, caller: Subscriber, said: Sequence[LeaseAnswer], results: Sequence[Answered | LakelogError]
+    ) -> None:
         for hands in self._open.get(caller, ()):
             for each, result in zip(said, results, strict=True):
                 if not isinstance(result, LakelogError):

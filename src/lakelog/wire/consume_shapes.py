@@ -13,20 +13,14 @@ from msgspec import Meta, Struct
 from lakelog.model import limits
 from lakelog.model.group import (
     DEFAULT_LEASE_MS,
-    MAX_LEASE_MS,
-    MIN_LEASE_MS,
 )
+from lakelog.model.lease import DelayMs, LeaseAnswer, LeaseMs, Offsets
 from lakelog.model.retries import RetryPolicy
 from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Text
 from lakelog.wire.shapes import BodyShape, FetchedShape, ReplyShape
 
-LeaseMs = Annotated[int, Meta(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
-DelayMs = Annotated[int, Meta(ge=0, le=86_400_000)]
 WaitMs = Annotated[int, Meta(ge=0, le=limits.MAX_WAIT_MS)]
 MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
-OffsetRange = Annotated[list[Natural], Meta(min_length=2, max_length=2)]
-"""The first and the last offset, both included."""
-Offsets = Annotated[list[Natural | OffsetRange], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
 
 
 class SettingsShape(BodyShape, frozen=True, kw_only=True):
@@ -49,21 +43,7 @@ class WishShape(SettingsShape, frozen=True, kw_only=True):
     start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
 
 
-class AnswerShape(BodyShape, frozen=True, kw_only=True):
-    """One of many answers. The fields that a verb does not have are ignored."""
-
-    verb: Literal["ack", "ack_through", "nack", "release", "fail", "discard", "extend"]
-    partition: PartitionNumber
-    token: Natural | None = None
-    offsets: Offsets | None = None
-    delay_ms: DelayMs | None = None
-    reason: Text = ""
-    traceback: Text | None = None
-    lease_ms: LeaseMs = DEFAULT_LEASE_MS
-    alone: bool = False
-
-
-AnswerShapes = Annotated[list[AnswerShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
+LeaseAnswers = Annotated[tuple[LeaseAnswer, ...], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
 
 
 class Consume(WishShape, frozen=True, kw_only=True):
@@ -79,7 +59,7 @@ class Consume(WishShape, frozen=True, kw_only=True):
     generation: Natural | None = None
     request_id: Identity | None = None
     isolates: bool = False
-    answers: AnswerShapes | None = None
+    answers: LeaseAnswers = ()
 
 
 class Push(WishShape, frozen=True, kw_only=True):
@@ -156,7 +136,7 @@ class Ack(BodyShape, frozen=True, kw_only=True):
     partition: PartitionNumber | None = None
     token: Natural | None = None
     offset: Natural | None = None
-    offsets: Offsets | None = None
+    offsets: Offsets = ()
     generation: Natural | None = None
 
 
@@ -205,7 +185,7 @@ class Answers(BodyShape, frozen=True, kw_only=True):
     """POST /v1/topics/{topic}/groups/{group}/answers"""
 
     owner: Identity
-    answers: AnswerShapes
+    answers: LeaseAnswers
     generation: Natural | None = None
 
 

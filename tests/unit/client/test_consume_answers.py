@@ -16,9 +16,10 @@ from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.group_transport import AsyncGroupTransport
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
+from lakelog.client.group_values import Consumed, ConsumeWish
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic_info import CreateTopicRequest
@@ -75,21 +76,21 @@ async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpGroups
         yield AsyncHttpGroups(server), server
 
 
-async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[Answer, ...]:
+async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[LeaseAnswer, ...]:
     found = await groups.consume(replace(WISH, **more), SECONDS)
     return acks_of(found)
 
 
-def acks_of(found: Consumed) -> tuple[Answer, ...]:
+def acks_of(found: Consumed) -> tuple[LeaseAnswer, ...]:
     return tuple(
-        Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
+        LeaseAnswer(verb=Verb.ACK, partition=lease.partition, token=lease.token, offsets=tuple(lease.offsets()))
         for lease in found.leases
     )
 
 
 async def round_of(groups: AsyncGroupTransport) -> None:
     """Two messages are acked, and the next two taken, in one call of the transport."""
-    lost = Answer(verb="ack", partition=0, token=1, offsets=(0,))
+    lost = LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(0,))
     answers = (*await acks(groups), lost)
     found = await groups.consume(replace(WISH, request_id="r-2", answers=answers, wait_seconds=20.0), SECONDS)
     done, refused = found.answered
@@ -128,8 +129,8 @@ async def test_an_older_server_is_tried_again_later(monkeypatch: pytest.MonkeyPa
         assert server.targets == ["/v1/consume"]
 
 
-def _any() -> Answer:
-    return Answer(verb="ack", partition=0, token=1, offsets=(0,))
+def _any() -> LeaseAnswer:
+    return LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(0,))
 
 
 @pytest.mark.parametrize("how", [{}, {"old": True}])

@@ -13,9 +13,10 @@ import pytest
 from lakelog.batches import decode, to_messages
 from lakelog.coordinator.leasing import encode_state
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, JoinAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
 from lakelog.errors import LakelogError, Unavailable
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -64,8 +65,13 @@ class World:
         return list((await engine.leases.consume(self.scope, ask)).leases)
 
     async def say(self, engine: Engine, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
-        ranges = [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=verb, partition=0, token=lease.token, ranges=ranges, reason="boom")
+        answer = LeaseAnswer(
+            verb=verb,
+            partition=0,
+            token=lease.token,
+            offsets=tuple(lease.offsets),
+            reason="boom",
+        )
         return (await engine.leases.answer(self.scope, "orders", "billing", owner, [answer]))[0]
 
     def hold(self, owner: object, name: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakelog.engine.leasing.consuming import Answer, Leased, Verb
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import Unavailable
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.progress import LeaseInfo, PartitionProgress
 from lakelog.model.times import to_time
 from lakelog.server import pushing
@@ -97,7 +98,7 @@ async def test_answers_that_went_elsewhere_are_found_out(monkeypatch: pytest.Mon
         async with _stream(made) as stream:
             await eventually_async(lambda: stream.offsets == [0])
             # Past the handler, as if by another process.
-            said = Answer(verb=Verb.ACK, partition=0, ranges=[(0, 1)])
+            said = LeaseAnswer(verb=Verb.ACK, partition=0, offsets=(0,))
             await made.engine.leases.answer(made.scope, "jobs", "billing", "w1", [said])
             await eventually_async(lambda: stream.offsets == [0, 1])
 
@@ -221,13 +222,13 @@ def test_hands_count_what_is_not_answered() -> None:
     hands.given(_leased(1, 0, 1, 2))
     hands.given(_leased(2, 5, 9))
     assert hands.count == 5
-    hands.answered(Answer(verb=Verb.EXTEND, partition=0, token=1))
-    hands.answered(Answer(verb=Verb.ACK, partition=0, token=7, ranges=[(0, 99)]))
-    hands.answered(Answer(verb=Verb.ACK, partition=1, ranges=[(0, 99)]))
+    hands.answered(LeaseAnswer(verb=Verb.EXTEND, partition=0, token=1))
+    hands.answered(LeaseAnswer(verb=Verb.ACK, partition=0, token=7, offsets=((0, 98),)))
+    hands.answered(LeaseAnswer(verb=Verb.ACK, partition=1, offsets=((0, 98),)))
     assert (hands.count, hands.freed.is_set()) == (5, False)
-    hands.answered(Answer(verb=Verb.ACK_THROUGH, partition=0, ranges=[(1, 2)]))
+    hands.answered(LeaseAnswer(verb=Verb.ACK_THROUGH, partition=0, offsets=(1,)))
     assert (hands.count, hands.freed.is_set()) == (3, True)
-    hands.answered(Answer(verb=Verb.NACK, partition=0, token=2, ranges=[(9, 1 << 62)]))
+    hands.answered(LeaseAnswer(verb=Verb.NACK, partition=0, token=2, offsets=((9, (1 << 62) - 1),)))
     assert hands.count == 2
     lease = LeaseInfo(
         topic="jobs", partition=0, token=2, owner="w1", offsets=((5, 5),), granted_at=to_time(0), expires_at=to_time(0)

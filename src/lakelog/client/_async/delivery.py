@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from lakelog.client._runtime import async_within
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.arguments import check_positive_seconds, check_seconds
+from lakelog.model.lease import Verb
 
 if TYPE_CHECKING:
     from lakelog.client.worker.leased_message import LeasedMessage
@@ -31,7 +32,7 @@ class AsyncDelivery(Generic[T_co]):
 
     async def ack(self) -> None:
         """Finish the message: it is not delivered again."""
-        await async_within(self._held.loop, self._held.settle("ack"))
+        await async_within(self._held.loop, self._held.settle(Verb.ACK))
 
     async def nack(self, *, delay: timedelta | float | None = None, reason: str = "") -> None:
         """Report a failure. The message is delivered again later; after its last retry it becomes a dead letter.
@@ -42,7 +43,7 @@ class AsyncDelivery(Generic[T_co]):
             reason: A text for the log and for the dead letter, at most 4096 bytes; more is cut off. Default: empty.
         """
         seconds = None if delay is None else check_seconds("delay", delay)
-        nacked = self._held.settle("nack", reason=reason, delay_seconds=seconds, error=sys.exception())
+        nacked = self._held.settle(Verb.NACK, reason=reason, delay_seconds=seconds, error=sys.exception())
         await async_within(self._held.loop, nacked)
 
     async def fail(self, reason: str = "") -> None:
@@ -51,7 +52,7 @@ class AsyncDelivery(Generic[T_co]):
         Args:
             reason: A text for the log and for the dead letter, at most 4096 bytes; more is cut off. Default: empty.
         """
-        await async_within(self._held.loop, self._held.settle("fail", reason=reason, error=sys.exception()))
+        await async_within(self._held.loop, self._held.settle(Verb.FAIL, reason=reason, error=sys.exception()))
 
     async def discard(self, reason: str = "") -> None:
         """Drop the message: it is neither delivered again nor kept as a dead letter.
@@ -59,7 +60,7 @@ class AsyncDelivery(Generic[T_co]):
         Args:
             reason: A text, at most 4096 bytes; more is cut off. Default: empty.
         """
-        await async_within(self._held.loop, self._held.settle("discard", reason=reason))
+        await async_within(self._held.loop, self._held.settle(Verb.DISCARD, reason=reason))
 
     async def extend(self, seconds: timedelta | float | None = None) -> None:
         """Give the handler more time.

@@ -10,14 +10,16 @@ from typing import TypeVar
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
+from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
 from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
 from lakelog.model.names import check_name
 from lakelog.model.progress import GroupDescription, GroupRequest, GroupTopicQuery, PartitionProgress, PauseRequest
 from lakelog.model.seek import CommitRequest, GroupPosition, PartitionOffset, PositionsRequest
+from lakelog.model.structs import checked
 from lakelog.wire.operations import groups as operations
 
 Found = TypeVar("Found")
@@ -116,7 +118,7 @@ class AsyncGroup:
 
         return await self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
 
-    async def answer(self, topic: str, owner: str, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+    async def answer(self, topic: str, owner: str, answers: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         """Answer leased messages. Return one result for each answer, in order. Repeating the call is safe.
 
         Args:
@@ -124,7 +126,8 @@ class AsyncGroup:
             owner: The owner that leased them.
             answers: Acks, nacks and other answers, each with the partition, the token and the offsets.
         """
-        return await self._call(lambda groups, left: groups.answer(topic, self.name, owner, answers, left))
+        said = [checked(each) for each in answers]
+        return await self._call(lambda groups, left: groups.answer(topic, self.name, owner, said, left))
 
     # For consumers that keep positions, instead of answering messages one by one ------------------------------------
 

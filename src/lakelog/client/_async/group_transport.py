@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
-    Answer,
-    Answered,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -18,6 +16,7 @@ from lakelog.client.group_values import (
     RedriveWish,
 )
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 
 
@@ -27,7 +26,7 @@ class AsyncGroupTransport(Protocol):
     async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed: ...
 
     async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
     ) -> list[Answered | LakelogError]:
         """One result each, in order."""
         ...

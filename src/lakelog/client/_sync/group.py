@@ -11,14 +11,16 @@ from typing import TypeVar
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
+from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
 from lakelog.client.worker.options import Retries, wish_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
 from lakelog.model.names import check_name
 from lakelog.model.progress import GroupDescription, GroupRequest, GroupTopicQuery, PartitionProgress, PauseRequest
 from lakelog.model.seek import CommitRequest, GroupPosition, PartitionOffset, PositionsRequest
+from lakelog.model.structs import checked
 from lakelog.wire.operations import groups as operations
 
 Found = TypeVar("Found")
@@ -117,7 +119,7 @@ class Group:
 
         return self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
 
-    def answer(self, topic: str, owner: str, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+    def answer(self, topic: str, owner: str, answers: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         """Answer leased messages. Return one result for each answer, in order. Repeating the call is safe.
 
         Args:
@@ -125,7 +127,8 @@ class Group:
             owner: The owner that leased them.
             answers: Acks, nacks and other answers, each with the partition, the token and the offsets.
         """
-        return self._call(lambda groups, left: groups.answer(topic, self.name, owner, answers, left))
+        said = [checked(each) for each in answers]
+        return self._call(lambda groups, left: groups.answer(topic, self.name, owner, said, left))
 
     # For consumers that keep positions, instead of answering messages one by one ------------------------------------
 

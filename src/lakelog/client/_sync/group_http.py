@@ -14,8 +14,6 @@ import msgspec
 from lakelog.client import group_shaping as shaping
 from lakelog.client._sync.connection import HttpResponse as HttpAnswer
 from lakelog.client.group_values import (
-    Answer,
-    Answered,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -27,6 +25,7 @@ from lakelog.client.group_values import (
 )
 from lakelog.client.replies import read_reply
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.wire import consume_shapes, group_shapes
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
@@ -95,9 +94,9 @@ class HttpGroups:
         return Consumed(head=head, payloads=payloads, answered=answered)
 
     def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
     ) -> list[Answered | LakelogError]:
-        body = consume_shapes.Answers(owner=owner, answers=[shaping.answer_shape(answer) for answer in answers])
+        body = consume_shapes.Answers(owner=owner, answers=shaping.compact(answers))
         answer = self._post(f"/v1/topics/{topic}/groups/{group}/answers", seconds, body)
         results = read_reply(answer.body, consume_shapes.AnswersAnswer).results
         if len(results) != len(answers):

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lakelog.client.group_values import (
-    Answer,
-    Answered,
     Consumed,
     ConsumeWish,
     DeadLetter,
@@ -19,6 +17,7 @@ from lakelog.client.group_values import (
     RedriveWish,
 )
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 
 
@@ -28,7 +27,7 @@ class GroupTransport(Protocol):
     def consume(self, wish: ConsumeWish, seconds: float) -> Consumed: ...
 
     def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
     ) -> list[Answered | LakelogError]:
         """One result each, in order."""
         ...

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.urls import servers_of
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.processes import log
 from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.worker.lease_extension import LeaseHolder
@@ -19,6 +18,7 @@ from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, 
 from lakelog.client.worker.pool import WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.arguments import check_positive_seconds, check_text, check_texts
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.names import check_name
 
 # Each of the two loads its own half of the client: loading both takes a tenth of a second longer.
@@ -218,7 +218,7 @@ def _embedded_keeper(host: EngineHost, settings: Mapping[str, Any]) -> Callable[
 
         groups = EmbeddedTransport(host).groups
 
-        def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+        def send(source: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
             return groups.answer(source.topic, source.group, source.owner, answers, seconds)
 
         return ThreadLeaseKeeper(send)

@@ -11,15 +11,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
 
 from lakelog.client import processes
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.retrying.rule import is_undecided
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
-SendAnswers = Callable[[Sequence[Answer]], Awaitable[list[Answered | LakelogError]]]
+SendAnswers = Callable[[Sequence[LeaseAnswer]], Awaitable[list[Answered | LakelogError]]]
 
 MAX_ANSWERS = 1000
 _MAX_CHARS = 1 << 20
@@ -31,7 +34,7 @@ _SHORT_PAUSE_SECONDS = 0.2
 class _PendingAnswer:
     """One answer, and the future of its result."""
 
-    answer: Answer
+    answer: LeaseAnswer
     result: asyncio.Future[Answered]
     call: int = 0
     """The number of the first call that sent the answer; 0 before that."""
@@ -41,7 +44,7 @@ class _PendingAnswer:
 class AnswerBatch:
     """The answers of one call, and the callers that wait for the result of each."""
 
-    answers: list[Answer]
+    answers: list[LeaseAnswer]
     waiting: list[list[_PendingAnswer]]
     finished: int
     """The number of messages that these answers finish."""
@@ -66,7 +69,7 @@ class AnswerSender:
         """The number of messages that the answers of `collect` would finish."""
         return 0 if self._is_sending else self._finished
 
-    def submit(self, answer: Answer, finished: int = 0) -> asyncio.Future[Answered]:
+    def submit(self, answer: LeaseAnswer, finished: int = 0) -> asyncio.Future[Answered]:
         """Send an answer. Return the future of its result, which is an error if the server refuses it."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._pending.append(_PendingAnswer(answer, future))
@@ -182,7 +185,7 @@ class AnswerSender:
             await asyncio.wait_for(self._news.wait(), seconds - short)
 
 
-def fitting(answers: Sequence[Answer]) -> int:
+def fitting(answers: Sequence[LeaseAnswer]) -> int:
     """Return how many of the first answers fit into one call, at least one."""
     chars = 0
     for count, answer in enumerate(answers[:MAX_ANSWERS]):
@@ -192,20 +195,20 @@ def fitting(answers: Sequence[Answer]) -> int:
     return min(len(answers), MAX_ANSWERS)
 
 
-def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_PendingAnswer]]]:
+def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[LeaseAnswer], list[list[_PendingAnswer]]]:
     """Merge the acks of one lease into one answer, and its releases without a reason. Keep all other answers separate.
 
     An answer that was sent before is merged only with the answers of the same call: if the lease has expired since, the
     server recognises the answers that it accepted and refuses the others.
     """
-    answers: list[Answer] = []
-    offsets: list[list[int]] = []
+    answers: list[LeaseAnswer] = []
+    offsets: list[list[Any]] = []
     waiting: list[list[_PendingAnswer]] = []
     places: dict[object, int] = {}
     for pending in batch:
         answer = pending.answer
         alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason, pending.call)
-        place = places.get(alike) if answer.verb in ("ack", "release") else None
+        place = places.get(alike) if answer.verb in (Verb.ACK, Verb.RELEASE) else None
         if place is None:
             places[alike] = len(answers)
             answers.append(answer)
@@ -214,7 +217,8 @@ def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[Answer], list[list[_P
         else:
             offsets[place] += answer.offsets
             waiting[place].append(pending)
-    merged = [replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in zip(answers, offsets, strict=True)]
+    pairs = zip(answers, offsets, strict=True)
+    merged = [structs.replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in pairs]
     return merged, waiting
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from lakelog.client import processes
 from lakelog.client.functions import name_of
-from lakelog.client.group_values import Answered, Verb
 from lakelog.client.worker.failures import HandlerFailureLog
 from lakelog.client.worker.handlers import begin_hook, reason_of
 from lakelog.client.worker.leased_message import LeasedMessage
@@ -20,11 +19,12 @@ from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.client.worker.tracebacks import user_exc_info
 from lakelog.errors import LakelogError, LeaseLost, NotOwner, OutOfOrder
+from lakelog.model.lease import Answered, Verb
 
 log = processes.log
 
 _LOST = (LeaseLost, NotOwner, OutOfOrder)
-_FAILURES: tuple[Verb, ...] = ("nack", "fail")
+_FAILURES: tuple[Verb, ...] = (Verb.NACK, Verb.FAIL)
 _NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls ack, nack, fail or discard."
 
 
@@ -72,10 +72,10 @@ class MessageCompleter:
                 self.failure_log.write(logging.WARNING, leased, what, reason_of(error), error)
             return await self.settle(leased, leased.verb, leased.reason, leased.error)
         if error is not None:
-            return await self.settle(leased, "nack", reason_of(error), error)
+            return await self.settle(leased, Verb.NACK, reason_of(error), error)
         if self._options.ack == "manual":
-            return await self.settle(leased, "nack", _NO_ANSWER, None)
-        return await self.settle(leased, "ack", "", None)
+            return await self.settle(leased, Verb.NACK, _NO_ANSWER, None)
+        return await self.settle(leased, Verb.ACK, "", None)
 
     async def settle(
         self,
@@ -98,9 +98,9 @@ class MessageCompleter:
         self._count(verb)
         if verb in _FAILURES:
             self.failure_log.failed(leased, verb, answered, error)
-        if answered.dead or (verb == "ack" and self._options.on_ack is not None):
+        if answered.dead or (verb is Verb.ACK and self._options.on_ack is not None):
             await self._tell(leased, verb, answered, error)
-        return verb in ("ack", "discard") or bool(answered.dead)
+        return verb in (Verb.ACK, Verb.DISCARD) or bool(answered.dead)
 
     def refused(self, leased: LeasedMessage, error: LakelogError) -> None:
         """Count and log an answer that the server refused."""
@@ -108,15 +108,15 @@ class MessageCompleter:
         if isinstance(error, _LOST):
             self.counts.lost += 1
             leased.lease.lost = leased.lease.lost or isinstance(error, LeaseLost)
-        where, verb = self.failure_log.where(leased), leased.verb or "extend"
+        where, verb = self.failure_log.where(leased), leased.verb or Verb.EXTEND
         log.warning("%s: the server refused the answer %s: %s", where, verb, error.detail)
 
     def _count(self, verb: Verb) -> None:
-        name = {"ack": "acked", "discard": "discarded", "release": "released"}.get(verb, "failed")
+        name = {Verb.ACK: "acked", Verb.DISCARD: "discarded", Verb.RELEASE: "released"}.get(verb, "failed")
         setattr(self.counts, name, getattr(self.counts, name) + 1)
 
     async def _tell(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
-        if verb == "ack" and self._options.on_ack is not None:
+        if verb is Verb.ACK and self._options.on_ack is not None:
             await self._hook(self._options.on_ack, leased)
         if answered.dead:
             self.counts.dead += 1

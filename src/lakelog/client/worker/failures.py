@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Hashable
 
 from lakelog.client import processes
-from lakelog.client.group_values import Answered, Verb
 from lakelog.client.publishing.codec import JSON
 from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.tracebacks import kind_of, user_exc_info
+from lakelog.model.lease import Answered, Verb
 
 log = processes.log
 
@@ -55,7 +55,7 @@ class HandlerFailureLog:
             then = "" if wait_ms is None else f", next attempt in {wait_ms / 1000:.1f} s"
             self.write(logging.WARNING, leased, f"{attempt}{then}", reason, error)
             return
-        if verb == "fail":
+        if verb is Verb.FAIL:
             attempt += " for good"
         then = f"dead letter (lakelog dead show {self._group} {leased.message.id})"
         if not self.keeps_dead_letters:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lakelog.client._sync.transport import Transport
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.worker.lease_extension import ExtensionSchedule, KeptLease, LeaseHolder, SendExtensions, send_due
 from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer
 
 _TICK_SECONDS = 0.5
 _REST_SECONDS = 0.02
@@ -152,7 +152,7 @@ def open_transport(settings: dict[str, Any]) -> Transport:
 
 
 def sender(transport: Transport) -> SendExtensions:
-    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(holder: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
         return transport.groups.answer(holder.topic, holder.group, holder.owner, answers, seconds)
 
     return send

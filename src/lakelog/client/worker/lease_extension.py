@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from lakelog.client.group_values import Answer, Answered
 from lakelog.errors import LakelogError, LeaseLost, NotFound, NotOwner
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
 _OVER = (LeaseLost, NotOwner, NotFound)
 
@@ -43,11 +43,11 @@ class ExtensionBatch:
 
     holder: LeaseHolder
     numbers: list[int]
-    answers: list[Answer]
+    answers: list[LeaseAnswer]
     patience: float
 
 
-SendExtensions = Callable[[LeaseHolder, Sequence[Answer], float], list[Answered | LakelogError]]
+SendExtensions = Callable[[LeaseHolder, Sequence[LeaseAnswer], float], list[Answered | LakelogError]]
 """Sends the extensions of one holder, within that many seconds."""
 
 
@@ -118,8 +118,8 @@ def send_due(
     return failed
 
 
-def _answer(kept: KeptLease) -> Answer:
+def _answer(kept: KeptLease) -> LeaseAnswer:
     # Always for the whole lease: if it expired together with the handler's deadline, no time would be left for the
     # nack.
     lease_ms = round(kept.lease_seconds * 1000)
-    return Answer(verb="extend", partition=kept.partition, token=kept.token, lease_ms=lease_ms)
+    return LeaseAnswer(verb=Verb.EXTEND, partition=kept.partition, token=kept.token, lease_ms=lease_ms)

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from lakelog.client import processes
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.completion import MessageCompleter
 from lakelog.client.worker.deadlines import Deadlines
@@ -30,6 +29,7 @@ from lakelog.client.worker.prefetch import Prefetch
 from lakelog.client.worker.timer import DeadlineTimer
 from lakelog.client.worker.tracebacks import stack_of
 from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
 log = processes.log
 _Work = Callable[..., Awaitable[bool | None]]
@@ -180,12 +180,12 @@ class LeaseRunner:
             value = leased.message.value
         except Exception as error:
             reason = error.detail if isinstance(error, InvalidRequest) else reason_of(error)
-            self._spawn(leased, self._completer.settle, "fail", reason, error)
+            self._spawn(leased, self._completer.settle, Verb.FAIL, reason, error)
             return
         try:
             wanted = not callable(self._options.filter) or self._options.filter(value)
         except Exception as error:
-            self._spawn(leased, self._completer.settle, "nack", reason_of(error), error)
+            self._spawn(leased, self._completer.settle, Verb.NACK, reason_of(error), error)
             return
         if not wanted:
             self.counts.skipped += 1
@@ -193,7 +193,7 @@ class LeaseRunner:
                 self._leave_slot(leased)
                 skipped.setdefault(leased.lease, []).append(leased)
             else:
-                self._spawn(leased, self._completer.settle, "ack", "", None)
+                self._spawn(leased, self._completer.settle, Verb.ACK, "", None)
         elif leased.lease.suspect:
             self._spawn(leased, self._run_alone, value)
         elif isolation_lock.enter_now():
@@ -238,7 +238,7 @@ class LeaseRunner:
 
     def _ack(self, lease: WorkerLease, messages: list[LeasedMessage]) -> None:
         offsets = tuple([leased.message.offset for leased in messages])
-        answer = Answer(verb="ack", partition=lease.partition, token=lease.token, offsets=offsets)
+        answer = LeaseAnswer(verb=Verb.ACK, partition=lease.partition, token=lease.token, offsets=offsets)
         result = self._sender.submit(answer, finished=len(messages))
         for leased in messages:
             leased.acked_by(result)
@@ -255,7 +255,7 @@ class LeaseRunner:
         self._free(lease, messages)
 
     async def _finish(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
-        if leased.verb == "ack" and self._options.on_ack is None and not leased.lease.suspect:
+        if leased.verb is Verb.ACK and self._options.on_ack is None and not leased.lease.suspect:
             # No hook follows. A suspect keeps its slot: the next handler may kill the process, and the
             # suspect would be blamed until its ack is answered.
             self._leave_slot(leased)
@@ -266,7 +266,7 @@ class LeaseRunner:
         chain = leased.chain
         if not chain:
             return
-        if not goes_on and leased.verb != "release":
+        if not goes_on and leased.verb is not Verb.RELEASE:
             # The server has taken back the later messages of the key.
             self._free(leased.lease, chain)
             chain.clear()
@@ -289,7 +289,7 @@ class LeaseRunner:
             if leased.verb is None and not lease.lost:
                 leased.is_done = True
                 self.counts.released += 1
-                self._sender.submit(leased.answer("release"))
+                self._sender.submit(leased.answer(Verb.RELEASE))
         self._free(lease, left)
 
     def _free(self, lease: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
@@ -328,7 +328,7 @@ class LeaseRunner:
 
     async def _run_alone(self, leased: LeasedMessage, value: object) -> bool | None:
         if not await self._until_allowed(isolation_lock.enter_alone(self._timeout)):
-            return await self._completer.settle(leased, "release", "", None, delay_seconds=1.0)
+            return await self._completer.settle(leased, Verb.RELEASE, "", None, delay_seconds=1.0)
         try:
             await self._sender.submit(leased.extension(alone=True))
         except LakelogError as error:
@@ -343,7 +343,7 @@ class LeaseRunner:
     async def _run_or_release(self, leased: LeasedMessage, value: object) -> bool | None:
         if self.stopping:
             isolation_lock.left(was_alone=leased.lease.suspect)
-            return await self._completer.settle(leased, "release", "", None)
+            return await self._completer.settle(leased, Verb.RELEASE, "", None)
         self._start([(leased, value)])
         return None
 
@@ -376,7 +376,7 @@ class LeaseRunner:
         self._overrun += 1
         running.add_done_callback(self._returned)
         error = TimeoutError(reason).with_traceback(stack)
-        return await self._completer.settle(leased, "nack", f"timeout: {reason}", error)
+        return await self._completer.settle(leased, Verb.NACK, f"timeout: {reason}", error)
 
     def _returned(self, running: asyncio.Future[Any]) -> None:
         self._overrun -= 1

@@ -9,15 +9,16 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from lakelog.client.group_values import Answer, Answered, Verb
+from msgspec import structs
+
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LeaseLost
 from lakelog.model.group import MAX_REASON_BYTES
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.wire.leases import LeaseHead
 
 _NO_CHAIN: deque[LeasedMessage] = deque()
@@ -96,7 +97,7 @@ class LeasedMessage:
 
     def acked_by(self, saying: asyncio.Future[Answered]) -> None:
         """Note that this ack, of this message and others, was said."""
-        self.verb, self._result = "ack", saying
+        self.verb, self._result = Verb.ACK, saying
 
     async def settle(
         self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None, error: BaseException | None = None
@@ -112,7 +113,7 @@ class LeasedMessage:
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
             answer = self.answer(verb, clipped(reason), delay_ms)
             if error is not None:
-                answer = replace(answer, traceback=traceback_of(error))
+                answer = structs.replace(answer, traceback=traceback_of(error))
             self._result = self.lease.sender.submit(answer)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was answered already, with {self.verb}.")
@@ -130,12 +131,14 @@ class LeasedMessage:
             self.lease.stretched = True
             self.lease.moved(self.lease)
 
-    def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> Answer:
+    def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> LeaseAnswer:
         lease, offsets = self.lease, (self.message.offset,)
-        return Answer(
+        return LeaseAnswer(
             verb=verb, partition=lease.partition, token=lease.token, offsets=offsets, delay_ms=delay_ms, reason=reason
         )
 
-    def extension(self, *, alone: bool = False) -> Answer:
+    def extension(self, *, alone: bool = False) -> LeaseAnswer:
         lease = self.lease
-        return Answer(verb="extend", partition=lease.partition, token=lease.token, lease_ms=lease.lease_ms, alone=alone)
+        return LeaseAnswer(
+            verb=Verb.EXTEND, partition=lease.partition, token=lease.token, lease_ms=lease.lease_ms, alone=alone
+        )

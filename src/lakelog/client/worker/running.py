@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.transport import Transport
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.loops import LoopThread
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import LeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerPool, WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.model.lease import Answered, LeaseAnswer
 
 
 class AsyncWorkerRunner:
@@ -96,7 +96,7 @@ def default_worker_settings(transport: Transport) -> WorkerSettings:
 def _loop_keeper(transport: AsyncTransport) -> LeaseKeeper:
     loop = asyncio.get_running_loop()
 
-    def send(source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(source: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
         call = transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
         return asyncio.run_coroutine_threadsafe(call, loop).result()
 

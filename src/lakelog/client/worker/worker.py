@@ -18,7 +18,7 @@ from dataclasses import replace
 from lakelog.client import processes
 from lakelog.client._async.group_member import AsyncGroupMember
 from lakelog.client._async.transport import AsyncTransport
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish, Payload
+from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy
@@ -33,6 +33,7 @@ from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
 from lakelog.model.group import Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
 from lakelog.model.partitioner import murmur2
 from lakelog.model.progress import GroupRequest
@@ -302,9 +303,11 @@ class SubscriptionWorker:
             return
         for head in found.leases:
             offsets = tuple(sorted(head.offsets()))
-            self._sender.submit(Answer(verb="release", partition=head.partition, token=head.token, offsets=offsets))
+            self._sender.submit(
+                LeaseAnswer(verb=Verb.RELEASE, partition=head.partition, token=head.token, offsets=offsets)
+            )
 
-    async def _send(self, answers: Sequence[Answer]) -> list[Answered | LakelogError]:
+    async def _send(self, answers: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         holder = self._holder
         return await self._transport.groups.answer(
             holder.topic, holder.group, holder.owner, answers, self._policy.try_seconds

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 import pyarrow as pa
 
@@ -20,13 +19,11 @@ from lakelog.model.group import (
     Group,
     GroupWish,
 )
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.progress import MemberInfo
 from lakelog.model.structs import Value
 from lakelog.model.topic import Topic
 from lakelog.storage.store import HotBatch
-
-Ranges = Sequence[tuple[int, int]]
-"""Offsets as (first, end) pairs, the end not included; ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,7 @@ class ConsumeAsk:
     repeat: bool = False
     """The call was sent before, with the same request id, and its answer was lost: the journals are read first, because
     another server may have granted its leases."""
-    answers: Sequence[Answer] = ()
+    answers: Sequence[LeaseAnswer] = ()
     """What the owner says about leases that it holds, decided together with the take. A call with answers does not wait
     for messages: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
@@ -100,52 +97,6 @@ class Consumed:
     """There was nothing when the call came."""
     answered: Sequence[Answered | LakelogError] | None = None
     """The outcomes of the call's answers, in order; None for a call without answers."""
-
-
-class Verb(StrEnum):
-    """What an owner says about leased messages."""
-
-    ACK = "ack"
-    ACK_THROUGH = "ack_through"
-    """All of the lease up to and including the offset."""
-    NACK = "nack"
-    RELEASE = "release"
-    """Given back without counting as a failure: the owner shuts down."""
-    FAIL = "fail"
-    """A nack that is never tried again: straight to the dead letters."""
-    DISCARD = "discard"
-    EXTEND = "extend"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One thing that an owner says. Without a token, the owner's lease that holds the first offset is meant.
-
-    An extend needs no offsets. `delay_ms` overrides the retry policy for a nack, and delays a release.
-    """
-
-    verb: Verb
-    partition: int
-    token: int | None = None
-    ranges: Ranges = ()
-    delay_ms: int | None = None
-    reason: str = ""
-    traceback: str | None = None
-    """Of a nack or fail; a dead letter that it makes keeps at most `MAX_TRACEBACK_BYTES` of it."""
-    lease_ms: int = DEFAULT_LEASE_MS
-    alone: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What became of an answer: `expires_ms` for an extend; `dead` says which messages it made dead letters."""
-
-    expires_ms: int | None = None
-    dead: Sequence[int] = ()
-    retry_in_ms: int | None = None
-    """Of a nack: the time until the next attempt; of several messages, until the first one."""
-    max_attempts: int | None = None
-    """Of a nack: the failures after which the group's retry policy gives a message up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, Re
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
@@ -37,6 +37,7 @@ from lakelog.model.group import (
     GroupWish,
     Order,
 )
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope, Topic
 
@@ -138,7 +139,7 @@ class Leases:
         topic: str,
         group: str,
         owner: str,
-        answers: Sequence[Answer],
+        answers: Sequence[LeaseAnswer],
         *,
         generation: int | None = None,
     ) -> list[Answered | LakelogError]:
@@ -153,7 +154,7 @@ class Leases:
         topic: str,
         group: str,
         owner: str,
-        answers: Sequence[Answer],
+        answers: Sequence[LeaseAnswer],
         generation: int | None = None,
     ) -> PendingAnswers:
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))

@@ -15,11 +15,11 @@ from lakelog.coordinator.leasing import (
     ReturnKind,
     ReturnMessages,
 )
-from lakelog.engine.leasing.consuming import Answer, Answered, Verb
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import InvalidRequest, LakelogError
-from lakelog.model.group import MAX_LEASE_MS, MAX_REASON_BYTES, MIN_LEASE_MS, Group, GroupTopic
+from lakelog.model.group import MAX_LEASE_MS, MIN_LEASE_MS, Group, GroupTopic
+from lakelog.model.lease import MAX_DELAY_MS, Answered, LeaseAnswer, Verb, kept_reason
 from lakelog.model.topic import Topic
 
 
@@ -32,7 +32,7 @@ class PendingAnswers:
     group: Group
     group_topic: GroupTopic
     owner: str
-    answers: Sequence[Answer]
+    answers: Sequence[LeaseAnswer]
     generation: int | None = None
     _replies: list[asyncio.Future[Reply] | LakelogError] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ _RETURNS: Mapping[Verb, ReturnKind] = {
 }
 
 
-def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
+def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> Operation:
     verb, token, ranges = answer.verb, answer.token, answer.ranges
     if verb is Verb.EXTEND:
         check_lease_ms(answer.lease_ms)
@@ -99,15 +99,15 @@ def _operation(owner: str, answer: Answer, generation: int | None) -> Operation:
     if any(first < 0 or end <= first for first, end in ranges):
         raise InvalidRequest("A range of offsets goes from its first to its last offset, both at least 0.")
     if verb in _RETURNS:
-        if answer.delay_ms is not None and not 0 <= answer.delay_ms <= 7 * 86_400_000:
-            raise InvalidRequest("The delay must be 0 to 604800000 ms (one week).")
+        if answer.delay_ms is not None and not 0 <= answer.delay_ms <= MAX_DELAY_MS:
+            raise InvalidRequest(f"`delay_ms` must be from 0 to {MAX_DELAY_MS} (one week), not {answer.delay_ms}.")
         return ReturnMessages(
             owner=owner,
             token=token,
             ranges=ranges,
             kind=_RETURNS[verb],
             delay_ms=answer.delay_ms,
-            reason=answer.reason[:MAX_REASON_BYTES],
+            reason=kept_reason(answer.reason),
             traceback=answer.traceback,
             generation=generation,
         )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client._sync.group_member import GroupMember
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
+from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.retrying.rule import is_passing, is_undecided
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
@@ -25,6 +25,7 @@ from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import ThreadLeaseKeeper
 from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
 from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.membership import Membership
 
 log = processes.log
@@ -110,7 +111,7 @@ class LeaseMember:
     def drop(self, numbers: Sequence[int]) -> None:
         self._keeper.drop(numbers)
 
-    def answer(self, answers: Sequence[Answer], give_up: Callable[[], bool]) -> list[Answered | LakelogError]:
+    def answer(self, answers: Sequence[LeaseAnswer], give_up: Callable[[], bool]) -> list[Answered | LakelogError]:
         """Send the answers, and retry until `give_up` returns True. Return one result for each."""
         results: dict[int, Answered | LakelogError] = {}
         left = list(range(len(answers)))
@@ -129,7 +130,7 @@ class LeaseMember:
                 left = [*waiting, *left]
         return [results[each] for each in range(len(answers))]
 
-    def _answered(self, answers: Sequence[Answer]) -> Sequence[Answered | LakelogError]:
+    def _answered(self, answers: Sequence[LeaseAnswer]) -> Sequence[Answered | LakelogError]:
         try:
             return self._group.answer(self._topic, self.owner, answers)
         except LakelogError as error:
@@ -153,14 +154,18 @@ class LeaseMember:
     def _heartbeat(self, member: Membership) -> Membership:
         return self._group.heartbeat(member.member_id, member.generation)
 
-    def _extend(self, source: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def _extend(
+        self, source: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float
+    ) -> list[Answered | LakelogError]:
         return self._group.answer(source.topic, source.owner, answers)
 
 
-def giving_back(taken: Iterable[Consumed]) -> list[Answer]:
+def giving_back(taken: Iterable[Consumed]) -> list[LeaseAnswer]:
     """Return the answers that release all these leases without counting a failure."""
     return [
-        Answer(verb="release", partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets())))
+        LeaseAnswer(
+            verb=Verb.RELEASE, partition=lease.partition, token=lease.token, offsets=tuple(sorted(lease.offsets()))
+        )
         for consumed in taken
         for lease in consumed.leases
     ]

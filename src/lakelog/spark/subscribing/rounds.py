@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches import FETCH, key_hashes
-from lakelog.client.group_values import Answer, Answered, Consumed, Verb
+from lakelog.client.group_values import Consumed
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_columns, messages_of
 from lakelog.errors import LakelogError
 from lakelog.model.group import Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, HandlerTask
 
 Rows = npt.NDArray[np.int64]
@@ -32,11 +33,11 @@ _EXTRA = (
 )
 _SCHEMA = pa.schema([*FETCH, *_EXTRA])
 _VERBS: dict[ChildEvent, Verb] = {
-    ChildEvent.ACK: "ack",
-    ChildEvent.NACK: "nack",
-    ChildEvent.FAIL: "fail",
-    ChildEvent.DISCARD: "discard",
-    ChildEvent.RELEASE: "release",
+    ChildEvent.ACK: Verb.ACK,
+    ChildEvent.NACK: Verb.NACK,
+    ChildEvent.FAIL: Verb.FAIL,
+    ChildEvent.DISCARD: Verb.DISCARD,
+    ChildEvent.RELEASE: Verb.RELEASE,
 }
 
 
@@ -66,15 +67,15 @@ class RoundAnswers:
     they must be released explicitly.
     """
 
-    done: Sequence[Answer]
-    failed: Mapping[int, Answer]
-    behind: Mapping[int, Answer]
+    done: Sequence[LeaseAnswer]
+    failed: Mapping[int, LeaseAnswer]
+    behind: Mapping[int, LeaseAnswer]
 
     @property
-    def first(self) -> list[Answer]:
+    def first(self) -> list[LeaseAnswer]:
         return [*self.done, *self.failed.values()]
 
-    def then(self, results: Sequence[Answered | LakelogError]) -> list[Answer]:
+    def then(self, results: Sequence[Answered | LakelogError]) -> list[LeaseAnswer]:
         """Return the releases to send, given the results of the first answers."""
         of_failed = zip(self.failed, results[len(self.done) :], strict=True)
         dead = [chain for chain, result in of_failed if isinstance(result, Answered) and result.dead]
@@ -181,7 +182,7 @@ def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> Rou
     leases, offsets = found.batch.column("lease").to_pylist(), found.batch.column("offset").to_pylist()
     chains = found.batch.column("chain").to_pylist()
     done: dict[int, list[tuple[HandlerOutcome, list[int]]]] = {}
-    failed: dict[int, Answer] = {}
+    failed: dict[int, LeaseAnswer] = {}
     behind: dict[int, tuple[int, list[int]]] = {}
     for row, outcome in sorted(outcomes.items()):
         lease, offset = leases[row], offsets[row]
@@ -202,9 +203,9 @@ def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> Rou
     return RoundAnswers(done=told, failed=failed, behind=releases)
 
 
-def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Sequence[int]) -> Answer:
+def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Sequence[int]) -> LeaseAnswer:
     partition, token = found.leases[lease]
-    return Answer(
+    return LeaseAnswer(
         verb=_VERBS[outcome.event],
         partition=partition,
         token=token,

@@ -18,13 +18,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakelog.client import processes
-from lakelog.client.group_values import Answer, Answered, Consumed
+from lakelog.client.group_values import Consumed
 from lakelog.client.worker.failures import one_line
 from lakelog.client.worker.handler_types import Filter
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.errors import LakelogError, OutcomeForgotten
 from lakelog.model.arguments import check_whole
 from lakelog.model.group import Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
 from lakelog.spark.session import client, connection_to, parallelism
@@ -44,7 +45,7 @@ _ROUND_BYTES = 16 << 20
 _FIRST_PER_LANE = 32
 _ROUNDS = 2
 _POLL_SECONDS = 1.0
-_COUNTED = {"ack": "acked", "discard": "discarded"}
+_COUNTED = {Verb.ACK: "acked", Verb.DISCARD: "discarded"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +275,7 @@ class SubscriptionLoop:
                 # A forgotten outcome is not a loss: an earlier attempt of the same answer may have been accepted.
                 counts["lost"] += 0 if isinstance(result, OutcomeForgotten) else len(answer.offsets)
                 log.warning("%s: the answer %s was refused: %s", self._topic, answer.verb, result.detail)
-            elif answer.verb != "release":
+            elif answer.verb is not Verb.RELEASE:
                 counts[_COUNTED.get(answer.verb, "failed")] += len(answer.offsets)
                 counts["dead"] += len(result.dead)
         if answers.failed:
@@ -289,7 +290,7 @@ class SubscriptionLoop:
             **counts,
         )
 
-    def _log_failed(self, failed: Sequence[Answer], count: int, dead: int) -> None:
+    def _log_failed(self, failed: Sequence[LeaseAnswer], count: int, dead: int) -> None:
         """Log one line for a round, with the traceback of an error that differs from the last one."""
         first = failed[0]
         where = f"the first is {first.partition}:{first.offsets[0]}"
@@ -298,7 +299,7 @@ class SubscriptionLoop:
         traceback = f"\n{first.traceback}" if first.traceback and first.reason != last else ""
         log.warning("%s: %s%s", text, one_line(first.reason), traceback.rstrip())
 
-    def _say(self, answers: Sequence[Answer]) -> list[tuple[Answer, Answered | LakelogError]]:
+    def _say(self, answers: Sequence[LeaseAnswer]) -> list[tuple[LeaseAnswer, Answered | LakelogError]]:
         return [*zip(answers, self._member.answer(answers, self._ending.is_set), strict=True)]
 
 

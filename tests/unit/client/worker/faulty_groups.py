@@ -13,9 +13,10 @@ from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish, JoinWish
+from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
+from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.wire.operations import Operation, groups
 
@@ -32,7 +33,7 @@ class FaultyGroups(AsyncEmbeddedGroups):
         self.answer_faults: deque[str | LakelogError] = deque()
         self.describe_faults: deque[LakelogError] = deque()
         self.wishes: list[ConsumeWish] = []
-        self.said: list[list[Answer]] = []
+        self.said: list[list[LeaseAnswer]] = []
         self.joined: list[JoinWish] = []
         self.gate: asyncio.Event | None = None
         self.forgotten = False
@@ -60,7 +61,7 @@ class FaultyGroups(AsyncEmbeddedGroups):
         return found
 
     async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[Answer], seconds: float
+        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
     ) -> list[Answered | LakelogError]:
         self.said.append(list(answers))
         if self.gate is not None and any(answer.verb == "ack" for answer in answers):

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from lakelog.client.dead_letter_filter import where_of
-from lakelog.client.group_values import Answer, Answered
 from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.worker import answers
 from lakelog.client.worker.handlers import Handler, reason_of
@@ -29,6 +28,7 @@ from lakelog.client.worker.leased_message import clipped
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest, LakelogError, LeaseLost, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.filter import parse
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from tests.kit.waiting import eventually, eventually_async
 
 SOURCE = LeaseHolder("t", "g", "o")
@@ -69,7 +69,7 @@ def test_sending_holds_up_nobody_and_survives_errors() -> None:
     schedule = ExtensionSchedule()
     schedule.keep(1, kept(until=float("inf"), due=0.0))
 
-    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(holder: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
         assert not guard.locked() and seconds == 5.0
         raise Unavailable("away")
 
@@ -96,7 +96,7 @@ class _Parent(ParentProcess):
 def test_the_keeper_extends_only_while_its_parent_runs(runs: bool) -> None:
     sent: list[int | None] = []
 
-    def send(holder: LeaseHolder, answers: Sequence[Answer], seconds: float) -> list[Answered | LakelogError]:
+    def send(holder: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
         sent.extend(answer.token for answer in answers)
         return [Answered() for _ in answers]
 
@@ -270,19 +270,19 @@ async def test_S10_an_answer_that_waits_for_its_database_holds_up_no_other(monke
     monkeypatch.setattr(answers, "Backoff", functools.partial(Backoff, first_seconds=30.0, longest_seconds=30.0))
     said: list[list[int]] = []
 
-    async def send(some: Sequence[Answer]) -> list[Answered | LakelogError]:
+    async def send(some: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         said.append([each.partition for each in some])
         if said[-1] == [0]:
             raise Unavailable("away")
         return [Unavailable("away") if each.partition == 0 else Answered() for each in some]
 
     sender = answers.AnswerSender(send)
-    stuck = sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(0,)))
+    stuck = sender.submit(LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(0,)))
     await eventually_async(lambda: said == [[0]], what="it was said once")
-    await asyncio.wait_for(sender.submit(Answer(verb="ack", partition=1, token=1, offsets=(0,))), 5.0)
+    await asyncio.wait_for(sender.submit(LeaseAnswer(verb=Verb.ACK, partition=1, token=1, offsets=(0,))), 5.0)
     assert said == [[0], [0, 1]] and not stuck.done()
     sender.give_up_after(0.0)
-    await asyncio.wait_for(sender.submit(Answer(verb="ack", partition=1, token=1, offsets=(1,))), 5.0)
+    await asyncio.wait_for(sender.submit(LeaseAnswer(verb=Verb.ACK, partition=1, token=1, offsets=(1,))), 5.0)
     with pytest.raises(Unavailable):
         await stuck
 
@@ -291,16 +291,16 @@ async def test_S11_an_ack_of_unknown_outcome_is_not_merged_with_a_later_one() ->
     """The server accepts the first ack, and its response is lost; then the lease ends."""
     calls: list[list[tuple[int, ...]]] = []
 
-    async def send(said: Sequence[Answer]) -> list[Answered | LakelogError]:
+    async def send(said: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         calls.append([answer.offsets for answer in said])
         if len(calls) == 1:
             raise OutcomeUnknown("lost")
         return [Answered() if answer.offsets == (0, 1) else LeaseLost() for answer in said]
 
     sender = answers.AnswerSender(send)
-    first = [sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
+    first = [sender.submit(LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(offset,))) for offset in (0, 1)]
     await eventually_async(lambda: bool(calls), what="they were sent once")
-    later = sender.submit(Answer(verb="ack", partition=0, token=1, offsets=(2,)))
+    later = sender.submit(LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(2,)))
     assert await asyncio.wait_for(asyncio.gather(*first), 5.0) == [Answered(), Answered()]
     with pytest.raises(LeaseLost):
         await later

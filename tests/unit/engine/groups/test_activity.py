@@ -12,8 +12,9 @@ import pytest
 
 from lakelog.engine import Engine, EngineSettings
 from lakelog.engine.groups import activity
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, JoinAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
 from lakelog.model.group import Fixed, GroupWish
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -106,11 +107,11 @@ async def test_an_expired_lease_names_its_owner(caplog: pytest.LogCaptureFixture
 async def test_dead_letters_are_counted_and_the_first_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(project="shop") as (engine, scope):
         leased = await consume(engine, scope, "a")
-        answer = Answer(
+        answer = LeaseAnswer(
             verb=Verb.NACK,
             partition=0,
             token=leased.token,
-            ranges=[(0, 5)],
+            offsets=((0, 4),),
             reason="ValueError: no such account\nTraceback",
         )
         await engine.leases.answer(scope, "orders", "billing", "a", [answer])
@@ -125,7 +126,7 @@ async def test_dead_letters_are_counted_and_the_first_is_named(caplog: pytest.Lo
 async def test_work_that_goes_well_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as (engine, scope):
         leased = await consume(engine, scope, "a")
-        done = Answer(verb=Verb.ACK, partition=0, token=leased.token, ranges=[(0, 5)])
+        done = LeaseAnswer(verb=Verb.ACK, partition=0, token=leased.token, offsets=((0, 4),))
         await engine.leases.answer(scope, "orders", "billing", "a", [done])
     assert caplog.records == []
 

@@ -14,8 +14,9 @@ from lakelog.coordinator.leasing import codec
 from lakelog.engine import Engine
 from lakelog.engine.groups import summaries
 from lakelog.engine.leasing import decider
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, JoinAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
 from lakelog.model.group import GroupInfo, GroupKind, GroupWish
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.progress import GroupSummary
 from lakelog.model.topic import Scope, Topic
@@ -44,7 +45,7 @@ class Shop:
     async def answer(self, group: str, leases: list[Leased], verb: Verb, each: int | None = None) -> None:
         """Answer for some messages of each lease, or for all."""
         answers = [
-            Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=[(at, at + 1)], delay_ms=60_000)
+            LeaseAnswer(verb=verb, partition=lease.partition, token=lease.token, offsets=(at,), delay_ms=60_000)
             for lease in leases
             for at in lease.offsets[:each]
         ]

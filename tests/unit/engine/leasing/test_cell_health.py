@@ -13,9 +13,10 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing import cell_health, dispatcher
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -92,7 +93,7 @@ class Scene:
 
     async def ack(self, leases: Sequence[Leased]) -> list[type]:
         said = [
-            Answer(verb=Verb.ACK, partition=each.partition, token=each.token, ranges=[(n, n + 1) for n in each.offsets])
+            LeaseAnswer(verb=Verb.ACK, partition=each.partition, token=each.token, offsets=tuple(each.offsets))
             for each in leases
         ]
         return [type(each) for each in await self.engine.leases.answer(self.scope, "orders", "billing", "worker", said)]

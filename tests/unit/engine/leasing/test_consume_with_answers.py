@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.errors import GroupNotFound, LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
 from lakelog.model.group import GroupWish, Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -61,9 +62,14 @@ async def shop(partitions: int = 1) -> AsyncIterator[Shop]:
         yield Shop(engine, scope, commits)
 
 
-def ack(lease: Leased, verb: Verb = Verb.ACK, **more: object) -> Answer:
-    ranges = [(offset, offset + 1) for offset in lease.offsets]
-    return Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, **more)  # type: ignore[arg-type]
+def ack(lease: Leased, verb: Verb = Verb.ACK, **more: object) -> LeaseAnswer:
+    return LeaseAnswer(
+        verb=verb,
+        partition=lease.partition,
+        token=lease.token,
+        offsets=tuple(lease.offsets),
+        **more,
+    )  # type: ignore[arg-type]
 
 
 async def test_answers_and_the_next_take_are_one_commit() -> None:
@@ -119,8 +125,8 @@ async def test_each_answer_has_its_outcome() -> None:
         await made.publish(2, partition=1)
         told = (await made.consume(max_messages=4)).leases
         zero, one = sorted(told, key=lambda lease: lease.partition)
-        unknown = Answer(verb=Verb.ACK, partition=0, token=1, ranges=[(0, 1)])
-        nowhere = Answer(verb=Verb.ACK, partition=7, token=1, ranges=[(0, 1)])
+        unknown = LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(0,))
+        nowhere = LeaseAnswer(verb=Verb.ACK, partition=7, token=1, offsets=(0,))
         consumed = await made.consume(answers=[unknown, ack(zero), nowhere, ack(one, Verb.NACK, delay_ms=60_000)])
         lost, done, refused, nacked = consumed.answered or []
         assert isinstance(lost, LeaseLost) and done == Answered() and isinstance(refused, LakelogError)

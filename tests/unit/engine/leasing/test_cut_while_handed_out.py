@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
@@ -24,13 +25,13 @@ async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_thei
         first = (await one.leases.consume(scope, ASK)).leases[0]
         assert list(first.offsets) == [0, 1, 2]
         assert not (await other.leases.consume(scope, ASK)).leases
-        back = Answer(verb=Verb.RELEASE, partition=0, token=first.token, ranges=[(0, 3)])
+        back = LeaseAnswer(verb=Verb.RELEASE, partition=0, token=first.token, offsets=((0, 2),))
         assert await other.leases.answer(scope, "orders", "billing", "ann", [back]) == [Answered()]
         await store.log_start_raise([(topic.pid(0), 1)])
         told = (await other.leases.consume(scope, ASK)).leases[0]
         assert list(told.offsets) == [1, 2]
         await other._journals.drain()
-        ack = Answer(verb=Verb.ACK, partition=0, token=told.token, ranges=[(1, 3)])
+        ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=told.token, offsets=((1, 2),))
         assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         progress = (await one.groups.lag(scope, "billing"))[0]
         assert (progress.committed, progress.cut) == (3, 1)
@@ -44,7 +45,7 @@ async def test_S16_the_committed_offset_that_is_told_does_not_fall_when_what_was
         topic = await one.topics.create(scope, "orders", partitions=1)
         await publish(one, scope, "orders", *map(text, "abc"))
         first = (await one.leases.consume(scope, replace(ASK, max_messages=1))).leases[0]
-        ack = Answer(verb=Verb.ACK, partition=0, token=first.token, ranges=[(0, 1)])
+        ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=first.token, offsets=(0,))
         assert await one.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         await store.log_start_raise([(topic.pid(0), 3)])
         before = (await other.groups.lag(scope, "billing"))[0]

@@ -9,9 +9,10 @@ import pytest
 from lakelog.engine import Engine
 from lakelog.engine.groups import group_directory
 from lakelog.engine.leasing import batch_cache, dispatcher
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, JoinAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, JoinAsk
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupKind, GroupTopic, GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -162,7 +163,7 @@ async def test_what_was_just_given_back_is_there_for_who_does_not_wait(verb: Ver
         for _ in range(3):
             lease = (await consume(engine, scope, "billing", 0.0)).leases[0]
             assert not (await consume(engine, scope, "billing", 0.0)).leases
-            back = Answer(verb=verb, partition=0, token=lease.token, ranges=[(0, 1)], delay_ms=0)
+            back = LeaseAnswer(verb=verb, partition=0, token=lease.token, offsets=(0,), delay_ms=0)
             (answered,) = await engine.leases.answer(scope, "orders", "billing", "billing", [back])
             assert isinstance(answered, Answered)
 
@@ -198,7 +199,7 @@ async def test_L1_a_cell_that_does_not_answer_hides_nothing_that_was_given_back_
         (lease,) = (await consume(other, scope, "billing", 1.0)).leases
         assert not (await consume(engine, scope, "billing", 0)).leases
         monkeypatch.setattr(stores[down].groups, "journals_read", not_there)
-        back = Answer(verb=Verb.RELEASE, partition=partition, token=lease.token, ranges=[(0, 1)])
+        back = LeaseAnswer(verb=Verb.RELEASE, partition=partition, token=lease.token, offsets=(0,))
         assert await other.leases.answer(scope, "orders", "billing", "billing", [back]) == [Answered()]
 
         assert len((await consume(engine, scope, "billing", 2.0)).leases) == 1

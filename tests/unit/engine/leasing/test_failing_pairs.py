@@ -13,7 +13,7 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing import partition_stop
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.engine.leasing.decider import Decider
 from lakelog.engine.leasing.journal import PendingCommit
 from lakelog.engine.leasing.partition_stop import PartitionStop
@@ -26,6 +26,7 @@ from lakelog.errors import (
     UnsupportedFormat,
 )
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -64,8 +65,13 @@ class World:
         return list((await self.engine.leases.consume(self.scope, ask)).leases)
 
     async def answer(self, topic: str, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
-        ranges = [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, reason="boom")
+        answer = LeaseAnswer(
+            verb=verb,
+            partition=lease.partition,
+            token=lease.token,
+            offsets=tuple(lease.offsets),
+            reason="boom",
+        )
         return (await self.engine.leases.answer(self.scope, topic, f"g-{topic}", owner, [answer]))[0]
 
     async def stopped(self, topic: Topic, partition: int = 0) -> PartitionStop | None:

@@ -10,9 +10,10 @@ import pytest
 from lakelog.coordinator.leasing import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing import decider, journal_reader
-from lakelog.engine.leasing.consuming import Answer, ConsumeAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.engine.leasing.journal_reader import JournalReader
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
@@ -27,7 +28,7 @@ async def worked(engine: Engine, scope: Scope) -> None:
     await publish(engine, scope, "orders", *map(text, "abc"))
     (lease,) = (await engine.leases.consume(scope, ASK)).leases
     said = {Verb.ACK: lease.offsets[0], Verb.NACK: lease.offsets[1]}
-    answers = [Answer(verb=verb, partition=0, token=lease.token, ranges=[(at, at + 1)]) for verb, at in said.items()]
+    answers = [LeaseAnswer(verb=verb, partition=0, token=lease.token, offsets=(at,)) for verb, at in said.items()]
     await engine.leases.answer(scope, "orders", "billing", "ann", answers)
 
 

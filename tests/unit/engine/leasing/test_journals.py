@@ -13,10 +13,11 @@ import pytest
 
 from lakelog.coordinator.leasing import AcquireMessages, CommitPosition, Granted, SeekPosition, encode_state
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.engine.leasing.journal import token_before
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
 from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -94,8 +95,12 @@ class Two:
         return await self.answer(engine, lease, Verb.ACK, owner)
 
     async def answer(self, engine: Engine, lease: Leased, verb: Verb, owner: str = "w1") -> Answered | LakelogError:
-        ranges = [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges)
+        answer = LeaseAnswer(
+            verb=verb,
+            partition=lease.partition,
+            token=lease.token,
+            offsets=tuple(lease.offsets),
+        )
         return (await engine.leases.answer(self.scope, "orders", "billing", owner, [answer]))[0]
 
     async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, GroupTopic, Topic]:

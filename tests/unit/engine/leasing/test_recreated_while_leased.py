@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.engine.leasing.journal import token_before
 from lakelog.errors import LeaseLost
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
@@ -38,12 +39,12 @@ async def test_S9_an_answer_to_what_was_leased_before_is_refused(recreated: str,
             await other.groups.delete(scope, "billing")
         now = (await other.leases.consume(scope, ASK)).leases[0]
         assert (now.partition, now.offsets) == (before.partition, before.offsets)
-        late = Answer(verb=verb, partition=0, token=before.token, ranges=[(0, 1)])
+        late = LeaseAnswer(verb=verb, partition=0, token=before.token, offsets=(0,))
         # This one may not have heard of it, and answer for what was deleted.
         await one.leases.answer(scope, "orders", "billing", "ann", [late])
         (answer,) = await other.leases.answer(scope, "orders", "billing", "ann", [late])
         assert isinstance(answer, LeaseLost)
-        ack = Answer(verb=Verb.ACK, partition=0, token=now.token, ranges=[(0, 1)])
+        ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=now.token, offsets=(0,))
         (answer,) = await other.leases.answer(scope, "orders", "billing", "ann", [ack])
         assert answer == Answered()
 

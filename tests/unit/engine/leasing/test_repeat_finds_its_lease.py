@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Consumed, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupWish, Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
@@ -114,7 +115,7 @@ async def test_a_request_whose_lease_was_answered_gets_new_messages() -> None:
         await engine.topics.create(scope, "orders")
         await publish(engine, scope, 0)
         first = await granted(engine, scope)
-        ack = Answer(verb=Verb.ACK, partition=0, token=first.token, ranges=[(0, 1)])
+        ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=first.token, offsets=(0,))
         assert await engine.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         await publish(engine, scope, 0)
         (second,) = (await consume(engine, scope, replace(ASK, repeat=True))).leases

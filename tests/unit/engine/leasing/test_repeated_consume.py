@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Piece, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased, Piece
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -40,7 +41,7 @@ async def losing(
 
 
 async def acked(engine: Engine, scope: Scope, told: Leased) -> bool:
-    ack = Answer(verb=Verb.ACK, partition=0, token=told.token, ranges=[(0, 1)])
+    ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=told.token, offsets=(0,))
     return await engine.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
 
 

@@ -12,9 +12,10 @@ import pytest
 from lakelog.coordinator.leasing import AcquireMessages
 from lakelog.engine import Engine
 from lakelog.engine.leasing import batch_cache
-from lakelog.engine.leasing.consuming import Answer, Answered, ConsumeAsk, Leased, Verb
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.message import Message
 from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
@@ -48,8 +49,13 @@ class Slow:
         return list((await self.engine.leases.consume(self.scope, ask)).leases)
 
     async def say(self, topic: str, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
-        ranges = [] if verb is Verb.EXTEND else [(offset, offset + 1) for offset in lease.offsets]
-        answer = Answer(verb=verb, partition=lease.partition, token=lease.token, ranges=ranges, reason="boom")
+        answer = LeaseAnswer(
+            verb=verb,
+            partition=lease.partition,
+            token=lease.token,
+            offsets=() if verb is Verb.EXTEND else tuple(lease.offsets),
+            reason="boom",
+        )
         call = self.engine.leases.answer(self.scope, topic, f"g-{topic}", owner, [answer])
         (answered,) = await asyncio.wait_for(call, 2)
         return answered
@@ -131,7 +137,7 @@ async def test_a_dead_letter_that_is_read_slowly_delays_no_other_group() -> None
         await its.topic("hot")
         (dead,), (lease,) = await its.consume("old"), await its.consume("hot")
         its.make_cold(topic)
-        fail = Answer(verb=Verb.FAIL, partition=0, token=dead.token, ranges=[(0, 1)])
+        fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=dead.token, offsets=(0,))
         failing = asyncio.create_task(its.engine.leases.answer(its.scope, "old", "g-old", "ann", [fail]))
         await asyncio.wait_for(its.group_topic.wait(), 2)
         assert await its.say("hot", lease, Verb.ACK) == Answered()

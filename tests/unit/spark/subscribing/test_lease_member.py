@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 import lakelog
-from lakelog.client.group_values import Answer, Answered
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.group import GroupWish
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.spark.subscribing.lease_member import LeaseMember
 
-ANSWERS = [Answer(verb="ack", partition=partition, token=1, offsets=(0,)) for partition in range(3)]
+ANSWERS = [LeaseAnswer(verb=Verb.ACK, partition=partition, token=1, offsets=(0,)) for partition in range(3)]
 DONE, OVER, AWAY, LOST = Answered(), LeaseLost("over"), Unavailable("away"), OutcomeUnknown("lost")
 
 Results = list[Answered | LakelogError]
@@ -28,7 +28,7 @@ def answered(
     with lakelog.connect("memory://") as log:
         member = LeaseMember(log, "orders", "billing", GroupWish(), 30_000)
 
-        def answer(topic: str, owner: str, answers: Sequence[Answer]) -> Results:
+        def answer(topic: str, owner: str, answers: Sequence[LeaseAnswer]) -> Results:
             event.append([each.partition for each in answers])
             reply = left.popleft()
             if isinstance(reply, LakelogError):

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import Answer, Answered, Consumed, ConsumeWish
+from lakelog.client.group_values import Consumed, ConsumeWish
 from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.model.group import Order
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.spark.subscribing.executor import halves
 from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome
 from lakelog.spark.subscribing.rounds import (
@@ -178,7 +179,9 @@ def test_the_failures_of_a_round_are_one_line_and_the_traceback_of_a_new_error(
 ) -> None:
     loop = SubscriptionLoop(None, None, "orders", RoundSizer(2, 10))  # type: ignore[arg-type]
     failed = [
-        Answer(verb="nack", partition=1, token=1, offsets=(offset,), reason="ValueError: no", traceback="in pay\n")
+        LeaseAnswer(
+            verb=Verb.NACK, partition=1, token=1, offsets=(offset,), reason="ValueError: no", traceback="in pay\n"
+        )
         for offset in (5, 6)
     ]
     for _ in range(2):

@@ -1,0 +1,118 @@
+"""Answers to leased messages: what an owner says about them, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from lakelog.errors import InvalidRequest
+from lakelog.model.group import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_REASON_BYTES, MIN_LEASE_MS
+from lakelog.model.limits import MAX_BATCH_MESSAGES
+from lakelog.model.structs import Natural, PartitionNumber, Request, Text, Value
+
+MAX_DELAY_MS = 7 * 86_400_000
+"""The longest time for which a nack or a release delays the next delivery: one week."""
+
+LeaseMs = Annotated[int, Meta(ge=MIN_LEASE_MS, le=MAX_LEASE_MS)]
+DelayMs = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
+# Not tuple[Natural, Natural]: in a union with a constrained number, that crashes msgspec's decoder.
+OffsetRange = Annotated[tuple[Natural, ...], Meta(min_length=2, max_length=2)]
+"""The first and the last offset, both included."""
+Offsets = Annotated[tuple[Natural | OffsetRange, ...], Meta(min_length=1, max_length=MAX_BATCH_MESSAGES)]
+Ranges = Sequence[tuple[int, int]]
+"""Offsets as (first, end) pairs, the end not included; ascending."""
+
+
+class Verb(StrEnum):
+    """What an owner says about leased messages."""
+
+    ACK = "ack"
+    ACK_THROUGH = "ack_through"
+    """Finish all messages of the lease up to and including the offset."""
+    NACK = "nack"
+    RELEASE = "release"
+    """Give messages back without counting a failure: the owner shuts down."""
+    FAIL = "fail"
+    """A nack without a retry: the message becomes a dead letter at once."""
+    DISCARD = "discard"
+    EXTEND = "extend"
+
+
+class LeaseAnswer(Request, frozen=True, kw_only=True):
+    """What an owner says about messages of one lease. Fields that a verb does not have are ignored.
+
+    Attributes:
+        verb: What is said.
+        partition: The partition of the messages.
+        token: The number of the lease. Without it, the owner's lease that holds the first offset is meant.
+        offsets: The messages. An extend with a token needs none.
+        delay_ms: The time until the next delivery after a nack or a release, at most one week. Default for a nack: the
+            delay of the group's retry policy; for a release: none.
+        reason: Why, for the dead letter; at most 4096 bytes are kept.
+        traceback: The traceback of a failure; at most 8 KiB are kept.
+        lease_ms: The time for which an extend prolongs the lease.
+        alone: Whether an extend says that the suspect of the lease now runs alone in its process.
+    """
+
+    verb: Verb
+    partition: PartitionNumber
+    token: Natural | None = None
+    offsets: Offsets = ()
+    delay_ms: DelayMs | None = None
+    reason: Text = ""
+    traceback: Text | None = None
+    lease_ms: LeaseMs = DEFAULT_LEASE_MS
+    alone: bool = False
+
+    @property
+    def ranges(self) -> Ranges:
+        """The messages as ascending ranges."""
+        offsets = self.offsets
+        if len(offsets) == 1 and isinstance(first := offsets[0], int):
+            return [(first, first + 1)]
+        return _merged(
+            sorted((each, each + 1) if isinstance(each, int) else (each[0], each[1] + 1) for each in offsets)
+        )
+
+    def check_offsets(self) -> None:
+        """Raise `InvalidRequest` if it is not known which messages are meant."""
+        if not self.offsets and (self.verb is not Verb.EXTEND or self.token is None):
+            raise InvalidRequest("Every answer needs `offsets`, except an extend with a `token`.")
+
+
+class Answered(Value, frozen=True, kw_only=True):
+    """What became of an answer.
+
+    Attributes:
+        expires_ms: After an extend, when the lease ends, in milliseconds since 1970.
+        dead: The offsets that the answer made dead letters.
+        retry_in_ms: After a nack, the time until the next delivery of the first of its messages.
+        max_attempts: After a nack, the failures after which the group's retry policy gives a message up.
+    """
+
+    expires_ms: int | None = None
+    dead: Sequence[int] = ()
+    retry_in_ms: int | None = None
+    max_attempts: int | None = None
+
+
+def kept_reason(text: str) -> str:
+    """Return the part of a reason that is stored: a nack must not fail because of its reason."""
+    if len(text) <= MAX_REASON_BYTES and text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, end in ranges:
+        if end <= first:
+            raise InvalidRequest("A pair of offsets is the first and the last, the smaller one first.")
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
