@@ -30,7 +30,7 @@ _PUSH_QUERY = (
     parameter("group", NAME, "The group."),
     parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
     parameter(
-        "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "At most so many messages are out and unanswered."
+        "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "The most messages that are leased and unanswered."
     ),
     parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
     parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),

@@ -34,7 +34,7 @@ _DEAD_QUERY = (
     parameter("where", {"type": "string"}, "Only those that this filter lets through."),
     parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "What became of them."),
     parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
-    parameter("limit", number(1, 1000, 100), "At most so many."),
+    parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
 )
 
 PURGE_DEAD_LETTERS = Operation(

@@ -23,17 +23,17 @@ _FETCH_QUERY = (
     Parameter(
         name="last",
         schema={"type": "integer", "minimum": 0, "maximum": 2**62},
-        description="Begin so many messages before the high watermark.",
+        description="Begin this many messages before the high watermark.",
     ),
     Parameter(
         name="limit",
         schema={"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1000},
-        description="At most so many messages.",
+        description="The most messages to return.",
     ),
     Parameter(
         name="max_bytes",
         schema={"type": "integer", "minimum": 1, "maximum": 16 << 20, "default": 16 << 20},
-        description="Stop after the batch that reaches so many stored bytes.",
+        description="Stop after the batch that reaches this many stored bytes.",
     ),
     Parameter(
         name="wait_ms",
