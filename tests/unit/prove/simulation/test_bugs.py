@@ -195,7 +195,7 @@ def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPat
         raise LeaseLost()
 
     monkeypatch.setattr(PendingOperation, "refuse", refuse)
-    monkeypatch.setattr(answering, "_ended", ended)
+    monkeypatch.setattr(answering, "_as_closed", ended)
 
     loses = lambda plan: any(fault.kind == LOST_THEN_LATE for fault in plan.faults)  # noqa: E731
     assert found("S9", "S11", first=1070, among=loses)
