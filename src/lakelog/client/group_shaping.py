@@ -78,7 +78,7 @@ def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
 
 
 class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`DeadLetterShape` as it is decoded: whether a value was text or JSON, its content type says."""
+    """A decoded `DeadLetterShape`. The content type says whether a value was text or JSON."""
 
     id: str
     topic: str

@@ -86,7 +86,7 @@ class GroupInfo(Value, frozen=True, kw_only=True):
 
 
 class AlterGroupRequest(Request, frozen=True, kw_only=True):
-    """Other settings for a group. None leaves a setting as it is; an empty filter removes the filter."""
+    """New settings for a group. None does not change a setting; an empty filter removes the filter."""
 
     group: Name
     order: Order | None = None
@@ -103,7 +103,7 @@ class AlterGroupRequest(Request, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWish:
-    """What a caller says about a group: it makes the group if there is none, and has to agree with one that exists.
+    """The settings that a caller states: they create a missing group, and must match an existing one.
 
     None says nothing. `start` counts only where the group has not read the topic before.
     """
@@ -177,7 +177,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTopic:
-    """That a group reads a topic: decided once, in the catalog, for all partitions.
+    """A topic that a group reads: decided once, in the catalog, for all partitions.
 
     `starts[n]` is where it begins in partition n; a partition born later begins at 0. A seek raises `epoch` and names
     `targets` (None: that partition stays where it is); it holds when every partition's journal has reached the epoch.

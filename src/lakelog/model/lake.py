@@ -64,7 +64,7 @@ class PlanRequest(PlanOptions, frozen=True, kw_only=True):
 class PartitionPlan:
     """Where a partition's messages from `start` up to, not including, `end` are.
 
-    That is what was asked for, as far as the log has it. The segments hold all from `start` up to `hot_from`, and
+    It covers the requested range, as far as the log has it. The segments hold all from `start` up to `hot_from`, and
     perhaps more at either end; hot batches hold the rest.
     """
 

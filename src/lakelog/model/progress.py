@@ -1,4 +1,4 @@
-"""What groups and topics report: settings, members, progress by partition, leases, and figures of a topic.
+"""Descriptions of groups and topics: settings, members, progress by partition, leases, and figures of a topic.
 
 The engine builds these values, HTTP carries them as JSON, and the client returns them.
 """

@@ -86,7 +86,7 @@ class SkipRequest(Request, frozen=True, kw_only=True):
 
 
 class Skipped(Value, frozen=True, kw_only=True):
-    """What a skip did, or would do in a dry run.
+    """The result of a skip, or of a dry run.
 
     Attributes:
         dry_run: Whether nothing was changed.

@@ -31,11 +31,11 @@ Given = TypeVar("Given", bound="Request")
 
 
 class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a caller sends. An unknown field is refused: it is a mistake that the caller should know about."""
+    """A request of a caller. An unknown field is refused, because it is a mistake of the caller."""
 
 
 class Value(Struct, frozen=True, kw_only=True):
-    """What a caller receives. A client ignores fields that it does not know."""
+    """A reply to a caller. A client ignores fields that it does not know."""
 
 
 def checked(request: Given) -> Given:

@@ -1,4 +1,4 @@
-"""What callers send and receive about topics."""
+"""The requests and replies about topics."""
 
 from __future__ import annotations
 

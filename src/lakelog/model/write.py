@@ -86,7 +86,7 @@ def check_attempts(attempts: Sequence[str]) -> None:
 
 
 def attempts_hash(attempts: Iterable[str]) -> bytes:
-    """What tells one choice of attempts from another."""
+    """A digest that identifies a choice of attempts."""
     return sha256("\n".join(attempts).encode()).digest()
 
 

@@ -24,7 +24,7 @@ MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
 
 
 class SettingsShape(BodyShape, frozen=True, kw_only=True):
-    """What a caller says about a group's settings: what is left out is not said. PATCH /v1/groups/{group}"""
+    """The settings of a group that a caller states; omitted settings are not stated. PATCH /v1/groups/{group}"""
 
     order: Literal["key", "partition", "none"] | None = None
     filter: Text | None = None
@@ -92,9 +92,9 @@ class LeaseShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one answer; `dead` are the offsets that it made dead letters.
+    """The result of one answer; `dead` are the offsets that became dead letters.
 
-    Of a nack: `retry_in_ms` is the time until the next attempt, `max_attempts` the group's limit of failures.
+    For a nack, `retry_in_ms` is the time until the next attempt, and `max_attempts` the group's limit of failures.
     """
 
     ok: bool = False

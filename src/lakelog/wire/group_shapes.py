@@ -26,7 +26,7 @@ class Join(WishShape, frozen=True, kw_only=True):
     session_timeout_ms: Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)] = DEFAULT_SESSION_MS
     kind: Literal["lease", "cursor"] | None = None
     client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
-    """What kind of program joins; shown beside its address."""
+    """The kind of program that joins; shown with its address."""
     replace: bool = False
     """All other members leave in the same change."""
 
@@ -48,7 +48,7 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
     redriven_to: str | None = None
     """The id of the message that was appended for it."""
     traceback: str | None = None
-    """Of the last failure, as the worker sent it."""
+    """The traceback of the last failure, as the worker sent it."""
     without_message: bool = False
     """The message was out of reach already when it was given up: only where it was is known."""
 
@@ -94,7 +94,7 @@ class RefusalShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class RedrivenShape(ReplyShape, frozen=True, kw_only=True):
-    """What was redriven, or would be in a dry run. `ids` and `refusals` are the first few; `has_more`: call again."""
+    """The result of a redrive or a dry run. `ids` and `refusals` are the first few; `has_more` means call again."""
 
     dry_run: bool
     redriven: int

@@ -1,7 +1,7 @@
 """Leases in one HTTP body: a head in JSON that describes them, and the stored payloads, not decoded in between.
 
 The body is a fixed start (magic and the head's length), the head, and a payload for each piece, in the head's order;
-the head and each payload begin at a multiple of 8. What a payload holds is for `lakelog.batches` to say.
+the head and each payload begin at a multiple of 8. `lakelog.batches` defines the content of a payload.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LeaseHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a consume got. `incarnation` is the topic's: the first part of a message's id."""
+    """The leases of a consume. `incarnation` is that of the topic: the first part of a message's id."""
 
     incarnation: int
     leases: list[LeaseHead]

@@ -17,7 +17,7 @@ from lakelog.model.structs import Natural, Positive
 
 
 class BodyShape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A request body: an unknown field is a mistake that the caller should hear of."""
+    """A request body. An unknown field is refused, because it is a mistake of the caller."""
 
 
 class ReplyShape(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Publish(BodyShape, frozen=True, kw_only=True):
 
 
 class PublishResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one message: its place, or why it was refused."""
+    """The result of one message: its position, or why it was refused."""
 
     id: str | None = None
     partition: int | None = None
@@ -67,7 +67,7 @@ class PublishAnswer(ReplyShape, frozen=True, kw_only=True):
 
 
 class FrameResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one frame of a bulk publish: where its first message is, or why it was refused."""
+    """The result of one frame of a bulk publish: the position of its first message, or why it was refused."""
 
     partition: int
     count: int

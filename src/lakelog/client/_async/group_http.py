@@ -35,7 +35,7 @@ _APART_SECONDS = 60.0
 
 
 class AsyncCaller(Protocol):
-    """What `AsyncHttpTransport` does for this module."""
+    """The parts of `AsyncHttpTransport` that this module uses."""
 
     async def get(self, target: str, seconds: float) -> HttpAnswer: ...
 

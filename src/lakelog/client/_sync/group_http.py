@@ -36,7 +36,7 @@ _APART_SECONDS = 60.0
 
 
 class Caller(Protocol):
-    """What `HttpTransport` does for this module."""
+    """The parts of `HttpTransport` that this module uses."""
 
     def get(self, target: str, seconds: float) -> HttpAnswer: ...
 

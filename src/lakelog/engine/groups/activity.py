@@ -1,6 +1,6 @@
-"""What happens in groups, for the server's log: counted as it happens, and written once a second per group at most.
+"""Events in groups for the server's log: counted when they happen, and logged at most once a second per group.
 
-Callers only add to plain numbers; a timer writes the lines. Nothing is decided here.
+Callers only add to plain numbers; a timer writes the lines. It decides nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersChange:
-    """What one write changed in a group's membership. `expired` are the members whose session expired."""
+    """The changes of one write to a group's membership. `expired` are the members whose session expired."""
 
     joined: int
     left: int
@@ -32,7 +32,7 @@ class MembersChange:
 
 @dataclass(slots=True)
 class _Counts:
-    """What happened in one group since its last line."""
+    """The events in one group since its last log line."""
 
     group: Group
     joined: int = 0
@@ -76,7 +76,7 @@ class GroupActivity:
         counts.dead_letters += len(deaths)
 
     def flush(self) -> None:
-        """Write the lines of all groups in which something happened."""
+        """Write the lines of all groups with events."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Dead letters: listed, found, redriven, discarded; page by page, and at most 10,000 in one call.
+"""Dead letters: list, find, redrive and discard, page by page, and at most 10,000 in one call.
 
 `lakelog.coordinator` decides when a message becomes a dead letter; `redrive` builds the message to publish.
 """
@@ -49,17 +49,20 @@ MAX_PER_CALL = 10_000
 _MAX_LISTED = 1000
 _PAGE = 100
 _MAX_LOOKED_AT = 10_000
-"""A page of a listing ends here, also when the filter let fewer through than asked for."""
+"""The largest number of dead letters that one page of a listing reads, even if the filter accepts fewer."""
 _TRIES = 5
 _MAX_OFFSET = 1 << 62
 
 Cursor = tuple[int, DeadLetterKey]
-"""A cell, and the last dead letter in it that was looked at."""
+"""A cell, and the last dead letter that was read in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPage:
-    """`after` asks for the next page; None: there is none. A page may be short, even empty, and not the last."""
+    """A page of dead letters.
+
+    `after` requests the next page; None if there is none. A page may be short or even empty.
+    """
 
     letters: Sequence[DeadLetter]
     after: str | None
@@ -67,7 +70,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Which dead letters are meant: those named, or those of the topic, or of all, that the filter lets through."""
+    """The selected dead letters: those with these ids, or those of a topic (or all topics) that match a filter."""
 
     message_ids: Sequence[str] | None
     topic: str | None
@@ -83,7 +86,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A dead letter, with the topic as it was read for it."""
+    """A dead letter with its topic."""
 
     topic: Topic
     letter: DeadLetter
@@ -91,7 +94,7 @@ class _Found:
 
 
 class DeadLetters:
-    """The dead letters of all groups. `grew` is told, by cell, which partitions got messages."""
+    """The dead letters of all groups. `grew` is called by cell with the partitions that got messages."""
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class DeadLetters:
         after: str | None = None,
         limit: int = 100,
     ) -> DeadLetterPage:
-        """In the order of cell, partition and offset; those that the filter `where` lets through."""
+        """Return the dead letters that match the filter `where`, in the order of cell, partition and offset."""
         if not 1 <= limit <= _MAX_LISTED:
             raise InvalidRequest(f"A page has 1 to {_MAX_LISTED} dead letters.")
         matches = _matches(where)
@@ -137,7 +140,7 @@ class DeadLetters:
         return DeadLetterPage(letters=letters, after=None)
 
     async def find(self, scope: Scope, group: str, message_id: str) -> DeadLetter:
-        """The group's newest dead letter of that message, in whatever state."""
+        """Return the group's newest dead letter of that message, in any state."""
         resolved = await self._directory.resolve(scope, group, create=False)
         return (await self._find(resolved, await self._topics_of(scope, resolved, None), message_id)).letter
 
@@ -155,10 +158,11 @@ class DeadLetters:
         max_redrives: int = MAX_REDRIVES,
         repaired: Mapping[str, Repair] | None = None,
     ) -> Redriven:
-        """Publishes dead letters again, for their group alone: those named, or those that the filter lets through.
+        """Publish dead letters again, for their group only: those with given ids, or those that match the filter.
 
-        `repaired` has changes by id; without any other choice, just these are meant. `force` also takes those that
-        were redriven `max_redrives` times already. If none of those named can be redriven, the first refusal is raised.
+        `repaired` has changes by id; without another selection, exactly these are redriven. `force` includes those that
+        were already redriven `max_redrives` times. If none of the given ids can be redriven, the first refusal is
+        raised.
         """
         repaired = repaired or {}
         if repaired and message_ids is None and topic is None and where is None:
@@ -191,7 +195,7 @@ class DeadLetters:
         where: str | None = None,
         limit: int = MAX_PER_CALL,
     ) -> int:
-        """Gives dead letters up for good; how many. Those that are redriven or discarded already do not count."""
+        """Discard dead letters, and return their number. Those that are already redriven or discarded do not count."""
         choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
         resolved = await self._directory.resolve(scope, group, create=False)
         discarded, tally = 0, Tally()
@@ -228,9 +232,9 @@ class DeadLetters:
         tally: Tally,
         counts: Callable[[DeadLetter], bool] = lambda _: True,
     ) -> AsyncIterator[tuple[builtins.list[_Found], bool]]:
-        """What is meant, page by page, and whether there is more than the limit allows.
+        """Yield the selected dead letters page by page, and note whether there are more than the limit allows.
 
-        What does not count takes no place in the limit: else those that are refused would hide those behind them.
+        Dead letters that are refused do not count towards the limit; otherwise they would hide those after them.
         """
         topics = await self._topics_of(scope, group, choice.topic)
         if choice.message_ids is not None:
@@ -262,7 +266,7 @@ class DeadLetters:
         begin: Cursor | None,
         partition: int | None = None,
     ) -> AsyncIterator[_Found]:
-        """All that were there when the walk came to their cell: it ends also if messages die faster than it goes."""
+        """Yield all that existed when the walk reached their cell, so that it ends even if messages die faster."""
         by_cell: dict[int, builtins.list[int]] = {}
         for topic in topics.values():
             for cell, pids in topic.pids_by_cell().items():
@@ -283,7 +287,7 @@ class DeadLetters:
     async def _named(
         self, group: Group, topics: Mapping[int, Topic], ids: Sequence[str], tally: Tally
     ) -> builtins.list[_Found]:
-        """Those that there are, in the order of the log; the others are refused."""
+        """Return those that exist, in the order of the log; the others are refused."""
 
         async def one(message_id: str) -> _Found | None:
             try:
@@ -311,7 +315,7 @@ class DeadLetters:
         )
 
     async def _topics_of(self, scope: Scope, group: Group, topic: str | None) -> dict[int, Topic]:
-        """By incarnation: the topic named, or all that the group reads."""
+        """Return topics by incarnation: the given topic, or all that the group reads."""
         if topic is not None:
             found = await self._topics.refresh(scope, topic)
             return {found.incarnation: found}
@@ -338,13 +342,15 @@ class DeadLetters:
             elif answer.refusal is Refusal.EPOCH:
                 topic = await self._again(topic)
             else:
-                raise TopicNotFound(f"Topic '{topic.name}' was deleted meanwhile.", topic=topic.name)
+                raise TopicNotFound(f"Topic '{topic.name}' was deleted during the call.", topic=topic.name)
         raise Conflict(f"The dead letters of group '{group.name}' change too fast; repeat the call.", group=group.name)
 
     async def _again(self, topic: Topic) -> Topic:
         found = await self._topics.refresh(topic.scope, topic.name)
         if found.incarnation != topic.incarnation:
-            raise TopicNotFound(f"Topic '{topic.name}' was deleted and made anew meanwhile.", topic=topic.name)
+            raise TopicNotFound(
+                f"Topic '{topic.name}' was deleted and created again during the call.", topic=topic.name
+            )
         return found
 
 
@@ -361,7 +367,7 @@ def _ready(letters: Sequence[DeadLetter], terms: Terms, tally: Tally) -> list[Re
 def _still_dead(share: Sequence[Ready], are_dead: Sequence[bool], tally: Tally) -> list[Ready]:
     for one, is_dead in zip(share, are_dead, strict=True):
         if not is_dead:
-            refusal = RedriveRefused(f"Dead letter {one.letter.id} was redriven or discarded meanwhile.")
+            refusal = RedriveRefused(f"Dead letter {one.letter.id} was redriven or discarded during the call.")
             tally.refuse(one.letter.id, refusal)
     return [one for one, is_dead in zip(share, are_dead, strict=True) if is_dead]
 

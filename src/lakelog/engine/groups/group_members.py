@@ -1,8 +1,8 @@
-"""The members of one group, as one process knows them, and the one way in which it changes them.
+"""The members of one group, as one process knows them, and the only way in which it changes them.
 
-What arrives while a write is under way forms the next one, so that many who come and go together cause one rebalance.
-A write holds only if it follows the version that was read; else the newer one is read and everything decided again.
-Nothing is lost with this object: the membership is in the group's home cell.
+Operations that arrive during a write form the next one, so that many members that join together cause one rebalance. A
+write succeeds only if it follows the version that was read; otherwise the newer version is read and everything is
+decided again. Nothing is lost with this object: the membership is in the group's home cell.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ from lakelog.model.group import Group
 from lakelog.storage.groups import GroupStore
 
 CACHE_SECONDS = 1.0
-"""Other processes' changes are announced; this bounds what a lost announcement costs."""
+"""The longest time for which the membership is cached.
+
+Other processes announce changes; an announcement may be lost.
+"""
 CARE_SECONDS = 60.0
-"""So long after the last call sessions are watched here: longer than any poll waits."""
+"""How long sessions are watched here after the last call: longer than any poll waits."""
 HEARTBEAT_WITHIN_SECONDS = 0.1
 SEEN_WITHIN_SECONDS = 0.5
 _TRIES = 50
@@ -49,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """What one caller wants changed."""
+    """The operations of one caller."""
 
     operations: Sequence[Operation]
     done: asyncio.Future[MembershipState]
@@ -95,16 +98,16 @@ class GroupMembers:
         self._arm()
 
     def drop(self) -> None:
-        """Reads again before it answers: the same version may be another membership by now."""
+        """Read again before the next answer: the same version may be another membership now."""
         self._drops += 1
         self._news.set()
 
     async def current(self, max_age: float = CACHE_SECONDS) -> MembershipState:
-        """The membership, as old as that at most; without those whose session is over."""
+        """Return the membership, at most that old, without the members whose session has expired."""
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
             async with self._reading:
-                # Who waited for another one's read that began later than the question needs none of its own.
+                # A caller that waited for a read that began after its own call needs no further read.
                 if self._read_at < asked_at and not self._is_fresh(max_age):
                     await self._read()
         if self._loop.time() >= self._over_at:
@@ -114,7 +117,7 @@ class GroupMembers:
     async def member(self, member_id: str) -> Member:
         state = await self.current()
         if member_id not in state.members:
-            # A refusal from the cache proves nothing: it may have joined elsewhere.
+            # A refusal from the cache is not reliable: the member may have joined through another server.
             state = await self.current(max_age=0)
         if member_id not in state.members:
             raise UnknownMember(
@@ -125,18 +128,18 @@ class GroupMembers:
         return state.members[member_id]
 
     async def change(self, *operations: Operation) -> MembershipState:
-        """The membership after these operations, and all that came with them. Evicts whose session is over."""
+        """Apply operations, evict members whose session has expired, and return the membership."""
         call = _Call(operations, self._loop.create_future())
         self._waiting.append(call)
         self._writes.wake()
         return await call.done
 
     def care(self) -> None:
-        """Somebody here wants to know who is alive."""
+        """Note that a caller here needs to know which members are alive."""
         self._cared_at = self._loop.time()
 
     def seen(self, member_id: str, within_seconds: float = SEEN_WITHIN_SECONDS) -> None:
-        """Notes that the member is alive, unless it is known that there is none."""
+        """Note that the member is alive, unless it is known not to exist."""
         member = self.state.members.get(member_id)
         if member is not None:
             within_seconds = min(within_seconds, member.session_ms / 16_000)
@@ -145,17 +148,17 @@ class GroupMembers:
         self._heartbeats.note(self.group.group_id, member_id, within_seconds)
 
     def seen_ms(self, member: Member) -> int:
-        """When it was last seen, as far as it is known here."""
+        """Return when the member was last seen, if this process knows."""
         if member.member_id in self._heartbeats.unwritten(self.group.group_id):
             return self._clock_ms
         return max(member.joined_ms, self._seen_ms.get(member.member_id, 0))
 
     def now_ms(self) -> int:
-        """The database's time, about."""
+        """The approximate time of the database."""
         return self._clock_ms + round(1000 * (self._loop.time() - self._read_at))
 
     async def close(self) -> None:
-        """Finishes what is under way."""
+        """Finish running operations."""
         self._end()
         if self._judging is not None:
             await asyncio.gather(self._judging, return_exceptions=True)
@@ -167,7 +170,7 @@ class GroupMembers:
         return not self._news.is_set() and self._loop.time() - self._read_at < max_age
 
     async def _read(self) -> None:
-        """Only under `_reading`: an older answer never replaces a newer one."""
+        """Read the membership. Call it only under `_reading`, so that an older response never replaces a newer one."""
         self._news.clear()
         began, drops = self._loop.time(), self._drops
         try:
@@ -183,13 +186,13 @@ class GroupMembers:
         self._foresee()
 
     def _remind(self) -> None:
-        """Begins the session anew of those who joined long ago and of whom nothing is known: it was lost in a crash."""
+        """Restart the sessions of members that joined long ago and were never seen: a crash lost their heartbeats."""
         for member in self.state.members.values():
             if member.member_id not in self._seen_ms and member.expires_ms(0) < self._clock_ms:
                 self._heartbeats.note(self.group.group_id, member.member_id, HEARTBEAT_WITHIN_SECONDS)
 
     def _sightings(self) -> dict[str, int]:
-        """When members were seen. Whom this process has seen and not written yet was seen now."""
+        """Return when members were seen. A heartbeat that this process has not written yet counts as now."""
         unwritten = self._heartbeats.unwritten(self.group.group_id)
         return self._seen_ms | dict.fromkeys(unwritten, self._clock_ms)
 
@@ -236,9 +239,9 @@ class GroupMembers:
                     await self._wrote(state, operations)
                     return state
             except OutcomeUnknown as error:
-                # What is read next says whether it was written; if not, it is decided again.
+                # The next read shows whether it was written; if not, it is decided again.
                 lost = error
-        raise Unavailable(f"The members of group '{self.group.name}' changed too often meanwhile; try again.")
+        raise Unavailable(f"The members of group '{self.group.name}' changed too often during the call; retry.")
 
     async def _put(self, state: MembershipState) -> bool:
         written = await self._store.members_write(self.group.group_id, self._version + 1, encode(state))
@@ -246,7 +249,7 @@ class GroupMembers:
             try:
                 failpoints.hit("members.after_write")
             except Unavailable as error:
-                # Behind the write, `Unavailable` would say that nothing was written.
+                # After the write, `Unavailable` would claim that nothing was written.
                 raise OutcomeUnknown(error.detail) from error
         return written
 
@@ -268,15 +271,15 @@ class GroupMembers:
         had_news = self._news.is_set()
         self._changed(self.group, change)
         if not had_news:
-            # Its own change is no news to it.
+            # The process that made the change need not be notified.
             self._news.clear()
 
     # Watching -------------------------------------------------------------------------------------------------------
 
     def _foresee(self) -> None:
-        """When the next session is over, unless its member is seen."""
+        """Return when the next session expires, unless its member is seen."""
         seen = self._sightings()
-        # Of who just joined it may not be written yet; that is looked at again when it would be over.
+        # The heartbeat of a new member may not be written yet; it is checked again when its session would expire.
         over = [each.expires_ms(seen.get(each.member_id, 0)) for each in self.state.members.values()]
         self._over_at = self._read_at + (min(over) + 1 - self._clock_ms) / 1000 if over else math.inf
         if not self._heartbeats.is_trusted:
@@ -295,7 +298,7 @@ class GroupMembers:
         if now >= self._cared_at + CARE_SECONDS and self._writes.is_idle:
             self._end()
         elif now >= self._over_at:
-            # Later again if this comes to nothing; else what is read says when.
+            # Retry later if this fails; otherwise the membership that was read says when.
             self._over_at = now + GRACE_SECONDS
             self._judging = self._loop.create_task(self._judge())
         self._arm()

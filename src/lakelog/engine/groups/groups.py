@@ -1,6 +1,6 @@
-"""Groups: found or made, described, altered, paused, moved, deleted; and the cache through which calls find them.
+"""Groups: describe, alter, pause, move and delete them, and report their progress.
 
-What a group has decided stands in the catalog; how far it is, in the ledgers of its partitions. Nothing here hands out
+The decisions of a group are in the catalog, and its progress is in the journals of its partitions. It delivers no
 messages.
 """
 
@@ -53,7 +53,7 @@ class Groups:
         self._summaries = Summaries(progress.extents.cells)
 
     def drop(self, cell: int) -> None:
-        """Forget what was read from the cell."""
+        """Drop what was read from the cell."""
         self._progress.drop(cell)
         self._directory.forget(None)
 
@@ -66,7 +66,7 @@ class Groups:
         return await self._summaries.read(groups, read, await self._members.list(groups))
 
     async def describe(self, scope: Scope, name: str) -> GroupDescription:
-        """Return all that is known of a group."""
+        """Return the whole description of a group."""
         group = await self._directory.find(scope, name)
         members = await self._members.describe(group)
         read = await self._catalog.groups.group_topic_list(group)
@@ -93,7 +93,7 @@ class Groups:
         return await self._progress.read(group, read, members)
 
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
-        """A topic's messages, and how far each of its groups is."""
+        """Return the messages of a topic, and the progress of each of its groups."""
         found = await self._topics.refresh(scope, topic)
         readers = await self._catalog.groups.group_topic_list_by_topic(found)
         return await self._progress.stats(found, readers)
@@ -111,7 +111,7 @@ class Groups:
     # Changing -------------------------------------------------------------------------------------------------------
 
     async def alter(self, scope: Scope, name: str, wish: GroupWish) -> Group:
-        """Other settings: those that the wish states. An empty filter takes the filter away."""
+        """Change the settings that the request states. An empty filter removes the filter."""
         if wish.start is not None:
             raise InvalidRequest(f"A group that exists is moved with `lakelog groups seek {name}`, not by its start.")
         stated = {setting: getattr(wish, setting) for setting in GroupSettings.__struct_fields__}
@@ -127,12 +127,12 @@ class Groups:
         return await self._directory.change(scope, name, change)
 
     async def pause(self, scope: Scope, name: str, topic: str | None = None) -> Group:
-        """From now on nothing is handed out, of the topic or of any. What is leased may be answered."""
+        """Stop delivering messages of the topic, or of all topics. Leased messages can be answered."""
         paused = "*" if topic is None else (await self._topics.find(scope, topic)).name
         return await self._directory.pause(scope, name, paused)
 
     async def resume(self, scope: Scope, name: str, topic: str | None = None) -> Group:
-        """Goes on with the topic, or with all."""
+        """Resume the topic, or all topics."""
 
         def change(group: Group) -> tuple[GroupSettings, frozenset[str]]:
             if topic is not None and "*" in group.paused:
@@ -145,12 +145,12 @@ class Groups:
         return await self._directory.change(scope, name, change)
 
     async def pause_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
-        """Pauses the topic for every group that reads it, and for those that begin to; returns the former."""
+        """Pause the topic for every group that reads it or starts to read it; return the groups that read it."""
         await self._switch(scope, topic, paused=True)
         return [await self.pause(scope, group.name, topic) for group in await self._readers(scope, topic)]
 
     async def resume_topic(self, scope: Scope, topic: str) -> builtins.list[Group]:
-        """Goes on with the topic in every group that reads it, but for those that are paused as a whole."""
+        """Resume the topic in every group that reads it, except groups that are paused as a whole."""
         await self._switch(scope, topic, paused=False)
         readers = await self._readers(scope, topic)
         return [await self.resume(scope, group.name, topic) for group in readers if "*" not in group.paused]
@@ -165,7 +165,7 @@ class Groups:
         deleted = await self._catalog.groups.group_delete(group)
         self._directory.changed(group)
         if not deleted:
-            raise GroupNotFound(f"Group '{name}' was deleted meanwhile.", group=name)
+            raise GroupNotFound(f"Group '{name}' was deleted during the call.", group=name)
 
     async def seek(
         self,
@@ -177,10 +177,10 @@ class Groups:
         partition: int | None = None,
         dry_run: bool = False,
     ) -> builtins.list[Sought]:
-        """Moves the group: `to` is a position, or the id of a message, which moves that message's partition only.
+        """Move the group to a position, or to the id of a message, which moves only that message's partition.
 
-        A new position epoch begins: open leases are closed and retries forgotten. Per partition moved: its number, the
-        committed offset before, the offset now. A dry run only says what would be.
+        A new position epoch begins: open leases are revoked and retries are forgotten. Return the partition, the
+        committed offset before and the offset after for each moved partition. A dry run changes nothing.
         """
         group = await self._directory.find(scope, name)
         found = await self._topics.refresh(scope, topic)
@@ -191,13 +191,13 @@ class Groups:
         try:
             return await seeker.move(start, partitions)
         finally:
-            # Also when it broke off: the decision may hold already.
+            # Even if it was interrupted: the decision may already be stored.
             self._directory.changed(group)
 
     async def skip(
         self, scope: Scope, name: str, topic: str, partition: int, offset: int, *, dry_run: bool = False
     ) -> Skipped:
-        """Moves the group to the offset of a partition without delivering what lies below; leases stay as they are."""
+        """Move the group to an offset of a partition without delivering the messages below it; leases are kept."""
         group = await self._directory.find(scope, name)
         found = await self._topics.refresh(scope, topic)
         group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
@@ -215,7 +215,7 @@ class Groups:
         generation: int | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Sets a cursor group's positions: the offset to read next, by partition. Each partition by itself."""
+        """Set the positions of a cursor group: the next offset to read, by partition. Partitions are independent."""
         group = await self._directory.resolve(scope, name, create=False)
         if group.kind is not GroupKind.CURSOR:
             raise other_kind(group, GroupKind.CURSOR)

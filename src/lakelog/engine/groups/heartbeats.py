@@ -1,7 +1,7 @@
-"""That members were seen: gathered in this process, and written together now and then.
+"""Heartbeats of members: collected in this process, and written together at intervals.
 
-What is not written yet is known to this process only: whoever judges a session elsewhere has to allow for the delay.
-Nobody is evicted here.
+A heartbeat that is not written yet is known only to this process, so the check of a session elsewhere must allow for
+the delay. It evicts no members.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from lakelog.errors import LakelogError
 from lakelog.storage.groups import GroupStore
 
 GRACE_SECONDS = 2.0
-"""So long nobody is evicted after the store could not be reached: others too could not write whom they saw."""
+"""How long no member is evicted after the store was unreachable: heartbeats of other servers may be missing."""
 _AGAIN_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """Whom this process has seen, of all groups of one cell."""
+    """The members that this process has seen, of all groups of one cell."""
 
     def __init__(self, store: GroupStore) -> None:
         self._store = store
@@ -33,32 +33,32 @@ class Heartbeats:
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, group_id: int, member_id: str, within_seconds: float) -> None:
-        """It was seen; to be written within that time, with all the others."""
+        """Note that a member was seen; it is written within that time, with all others."""
         self._seen.setdefault(group_id, set()).add(member_id)
         self._arm(within_seconds)
 
     def unwritten(self, group_id: int) -> set[str]:
-        """Who was seen, and is not written yet."""
+        """Return the members that were seen but are not written yet."""
         return self._seen.get(group_id, set()) | self._on_its_way.get(group_id, set())
 
     def forget(self, group_id: int, member_ids: Collection[str]) -> None:
-        """Those who left."""
+        """Remove members that left."""
         left = self._seen.get(group_id, set()) - set(member_ids)
         self._seen.pop(group_id, None)
         if left:
             self._seen[group_id] = left
 
     def failed(self) -> None:
-        """The store could not be reached."""
+        """Note that the store was unreachable."""
         self._trusted_from = asyncio.get_running_loop().time() + GRACE_SECONDS
 
     @property
     def is_trusted(self) -> bool:
-        """Whether it means something that a member was not seen."""
+        """Whether a missing heartbeat is meaningful."""
         return asyncio.get_running_loop().time() >= self._trusted_from
 
     async def flush(self) -> None:
-        """Writes what is left."""
+        """Write the remaining heartbeats."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         await self._write()
@@ -100,5 +100,5 @@ class Heartbeats:
 
 
 def _pairs(seen: Mapping[int, Collection[str]]) -> list[tuple[int, str]]:
-    # In one order everywhere: two servers that write the same rows do not wait for each other in a circle.
+    # In the same order everywhere, so that two servers that write the same rows cannot deadlock.
     return sorted((group_id, member_id) for group_id, member_ids in seen.items() for member_id in member_ids)

@@ -75,13 +75,13 @@ class Members:
                 group_members.drop()
 
     async def join(self, scope: Scope, ask: JoinAsk) -> Membership:
-        """The group is made if there is none, and from now on reads these topics."""
+        """Join a group, which is created if it does not exist and reads these topics from now on."""
         _check(ask)
         topics = [await self._topics.find(scope, name) for name in dict.fromkeys(ask.topics)]
         group = await self._directory.resolve(scope, ask.group, ask.wish, create=True)
         skipped_at_start: dict[str, int] = {}
         for topic in topics:
-            # What is published between joining and the first consume is the group's already.
+            # Messages published between the join and the first consume belong to the group.
             _, skipped = await self._directory.begin(group, topic, ask.wish)
             if skipped is not None:
                 skipped_at_start[topic.name] = skipped
@@ -100,17 +100,20 @@ class Members:
         )
         state = await group_members.change(await self._counted(group, state, ask.topics), join)
         group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
-        # Not there if it left at the same time.
+        # The member is missing if it left at the same time.
         view = _view(state, state.members.get(member_id) or await group_members.member(member_id))
         return replace(view, skipped_at_start=skipped_at_start)
 
     async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
-        """Says that the member is alive and has heard of that generation; hears what holds now."""
+        """Record that the member is alive and knows that generation, and return the current membership."""
         found = await self._directory.resolve(scope, group, create=False)
         return await self._current(found, member_id, generation)
 
     async def leave(self, scope: Scope, group: str, member_id: str) -> None:
-        """Its partitions are free at once. Leaving what one is not in is no error."""
+        """Leave the group; its partitions are free immediately.
+
+        Leaving a group without being a member is not an error.
+        """
         try:
             found = await self._directory.resolve(scope, group, create=False)
         except GroupNotFound:
@@ -118,7 +121,7 @@ class Members:
         await self._members_of(found).change(LeaveGroup(member_id=member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
-        """As it is in the store now."""
+        """Return the membership that is in the store now."""
         group_members = self._members_of(group)
         state = await group_members.current(max_age=0)
         return MembersInfo(
@@ -144,7 +147,7 @@ class Members:
         return found
 
     def _alive(self, group: Group, read: MembersRead) -> builtins.list[MemberInfo]:
-        """The members whose sessions are not over."""
+        """Return the members whose sessions have not expired."""
         heartbeats = self._heartbeats[group.cell]
         seen_ms = {**read.seen_ms, **dict.fromkeys(heartbeats.unwritten(group.group_id), read.clock_ms)}
         return [
@@ -154,22 +157,22 @@ class Members:
         ]
 
     async def membership(self, group: Group, member_id: str) -> Membership:
-        """What the member is to read: at most a second old, and newer if another process announced a change."""
+        """Return the member's assignment, at most a second old, and newer if another process announced a change."""
         return await self._current(group, member_id, None)
 
     def seen(self, group: Group, member_id: str) -> None:
-        """Whatever a member asks for shows that it is alive."""
+        """Record that the member is alive, because it made a call."""
         self._members_of(group).seen(member_id)
 
     async def close(self) -> None:
-        """Finishes what is under way, and writes who was seen."""
+        """Finish running operations, and write the heartbeats."""
         await asyncio.gather(*(group_members.close() for group_members in list(self._by_group.values())))
         await asyncio.gather(*(heartbeats.flush() for heartbeats in self._heartbeats.values()))
 
     async def _current(self, group: Group, member_id: str, generation: int | None) -> Membership:
         group_members = self._members_of(group)
         if generation is not None:
-            # Before looking: who is late, but here, is not to be evicted by its own call.
+            # Before reading: a member that is late, but makes a call, must not be evicted by it.
             group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         member = await group_members.member(member_id)
         state = group_members.state
@@ -193,7 +196,7 @@ class Members:
             try:
                 topic = await self._topics.find(group.scope, name)
                 if topic.partitions != state.counts.get(name, topic.partitions):
-                    # One of the two is out of date: an old cache must not take back what another server has seen.
+                    # One of the two is outdated: an old cache must not undo what another server has seen.
                     topic = await self._topics.refresh(group.scope, name)
                 counts[name] = topic.partitions
             except TopicNotFound:
@@ -232,7 +235,7 @@ def _check(ask: JoinAsk) -> None:
 
 
 def _check_label(what: str, text: str) -> None:
-    """Refuses what does not belong into a log line or a table on a terminal."""
+    """Raise an error for a text that does not fit into a log line or a table on a terminal."""
     if not text.isprintable() or len(text.encode()) > MAX_OWNER_BYTES:
         raise InvalidRequest(f"{what} is at most {MAX_OWNER_BYTES} bytes of text without control characters.")
 

@@ -1,4 +1,4 @@
-"""Positions to offsets: where a group begins, or is moved to, in the partitions of a topic; and who may commit them."""
+"""Converts positions to offsets in the partitions of a topic, and checks which member may commit them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, PartitionStore
 
 _AT_ONCE = 16
-"""So many calls for single partitions are under way at a time."""
+"""Concurrent calls for single partitions."""
 
 Found = TypeVar("Found")
 
 
 async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
-    """The answers in order, a few calls at a time. All are finished before the first failure is raised."""
+    """Return the results in order, with a few calls at a time. All calls finish before the first failure is raised."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(call: Awaitable[Found]) -> Found:
@@ -39,14 +39,14 @@ async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
 
 
 async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[int, Head]:
-    """The heads by partition; one that is not made yet is missing."""
+    """Return the heads by partition; a head that is not created yet is missing."""
     shares = topic.pids_by_cell().items()
     heads = await asyncio.gather(*(cells[cell].heads_read(pids) for cell, pids in shares))
     return {partition_of_id(head.pid): head for share in heads for head in share}
 
 
 class Located(NamedTuple):
-    """The offset of a position in one partition, and the partition's log start at that time."""
+    """Return the offset of a position in one partition, and the partition's log start at that time."""
 
     offset: int
     log_start: int
@@ -66,13 +66,13 @@ async def located_at(extents: Extents, topic: Topic, start: Start, partitions: S
         asked = [partition for partition in partitions if partition in heads]
         calls = (extents.offset_at_time(cells[topic.cells[one]], topic.pid(one), start.time) for one in asked)
         times = dict(zip(asked, await gathered(calls), strict=True))
-        # Read again: with a log start that rose meanwhile, a time could lie below it.
+        # Read again: the log start may have risen, and a time could then resolve to an offset below it.
         heads = await heads_of(cells, topic)
     return [_located(start, heads.get(partition), times.get(partition, 0)) for partition in partitions]
 
 
 def check_held(membership: Membership, topic: str, partitions: Iterable[int], generation: int | None) -> None:
-    """Refuse a commit unless the member has each partition, or is about to give it up."""
+    """Raise an error unless the member has each partition, or is about to release it."""
     held = {*membership.assigned.get(topic, ()), *membership.revoked.get(topic, ())}
     for partition in partitions:
         if partition not in held:

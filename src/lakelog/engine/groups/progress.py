@@ -1,4 +1,4 @@
-"""How far groups are: progress per partition, and the figures of a topic. Changes nothing; `reasons` judges it."""
+"""The progress of groups per partition, and the figures of a topic. It changes nothing; `reasons` interprets it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _KEPT_TIMES = 10_000
 
 
 def target_of(group_topic: GroupTopic, partition: int) -> int | None:
-    """Where the reading's last seek puts the partition; None if it leaves it where it is."""
+    """Return where the last seek puts the partition; None if the seek does not move it."""
     return group_topic.targets[partition] if partition < len(group_topic.targets) else None
 
 
 def apply_seek(state: DeliveryState, group_topic: GroupTopic, partition: int) -> None:
-    """Move a state to where the reading's last seek puts it, if the state was read before that seek got there."""
+    """Move a state to the position of the last seek, if the state was read before the seek was applied."""
     if state.epoch < group_topic.epoch and (target := target_of(group_topic, partition)) is not None:
         apply(state, PositionReset(group_topic.epoch, target), 0)
 
@@ -50,16 +50,16 @@ class Progress:
         self._cells = extents.cells
         self.damage = DamageTest(extents)
         self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """When messages were appended, by pid and offset, the newest known last: it never changes."""
+        """The times of messages by partition id and offset, the newest last. They never change."""
 
     def drop(self, cell: int) -> None:
-        """Forgets the times of all cells: they are few."""
+        """Drop the cached times of all cells, which are few."""
         self._times = OrderedDict()
 
     async def states(
         self, group: Group, topic: Topic, group_topic: GroupTopic
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
-        """All partitions' states as the next step will find them, and the heads."""
+        """Return the states of all partitions as the next step will read them, and the heads."""
         decided = await self._decided(group, topic, group_topic)
         return decided.states, decided.heads
 
@@ -113,7 +113,7 @@ class Progress:
 
     async def _decided(self, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
         states = await self.journals.states(group, topic, group_topic, range(topic.partitions))
-        # Read after the states: what is finished lies below a head.
+        # Read after the states, so that finished messages are below a head.
         heads = await heads_of(self._cells, topic)
         for partition, state in enumerate(states):
             apply_seek(state, group_topic, partition)
@@ -123,7 +123,7 @@ class Progress:
         return _Decided(committed=committed, states=states, heads=heads)
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
-        """For a topic in which the group has no position yet."""
+        """Return the progress of a topic in which the group has no position yet."""
         heads = await heads_of(self._cells, topic)
         none = Consumers(members=(), held={})
         found: list[PartitionProgress] = []
@@ -168,7 +168,7 @@ class Progress:
         )
 
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
-        """By partition, when its offset was appended; one that retention went past meanwhile is left out."""
+        """Return when the offset of each partition was appended, without offsets that retention has removed."""
         asks = {partition: (topic.pid(partition), offset) for partition, offset in offsets.items()}
         found = {ask: self._times[ask] for ask in asks.values() if ask in self._times}
         missing: dict[int, list[tuple[int, int]]] = {}
@@ -192,7 +192,7 @@ class Progress:
             kept.popitem(last=False)
         failed = [ask for ask, read in zip(asks, reads, strict=True) if isinstance(read, LakelogError)]
         if failed:
-            # Of a message that cannot be read, about when it was appended is known without its file.
+            # The approximate time of a message that cannot be read is known without its file.
             times = await self._cells[cell].append_times(failed)
             found.update({ask: to_ms(time) for ask, time in zip(failed, times, strict=True) if time is not None})
         return found
@@ -200,10 +200,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """A group in all partitions of a topic: `states` as the next step will find them, `committed` as decided.
+    """A group in all partitions of a topic: `states` as the next step will read them, `committed` as decided.
 
-    They differ by what retention took. It is likely gone for the group, but not surely: a server that did not hear
-    of it yet may still hand it out. So committed offsets, which never fall, go past it only when the group does.
+    They differ by the messages that retention removed. These are probably lost for the group, but a server that does
+    not know it yet may still deliver them. Committed offsets never fall, so they pass these messages only when the
+    group does.
     """
 
     committed: list[int]
@@ -213,7 +214,7 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What holds for all partitions of a group."""
+    """Values that apply to all partitions of a group."""
 
     group: Group
     now_ms: int
@@ -226,7 +227,7 @@ def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
 
 
 def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
-    """By owner, how many messages of which partitions are leased now."""
+    """Return the number of leased messages by owner and partition."""
     held: dict[str, dict[tuple[str, int], int]] = {}
     for topic, of_topic in states.items():
         for partition, state in enumerate(of_topic):

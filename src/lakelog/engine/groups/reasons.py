@@ -1,6 +1,6 @@
-"""What a group is doing in a partition, and why unfinished messages wait: the one definition of both.
+"""The status of a group in a partition, and the reason why unfinished messages wait.
 
-Pure. A reason names only what journals and members show: calls that are on their way are not known here.
+The functions are pure. A reason uses only journals and members; calls that are in flight are not known here.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Held = Mapping[str, Mapping[tuple[str, int], int]]
 
 
 class Status(StrEnum):
-    """What a group is doing in a partition."""
+    """The status of a group in a partition."""
 
     CAUGHT_UP = "caught-up"
     """Every message is finished."""
     WORKING = "working"
     """Messages are leased; in a cursor group, a member reads the partition."""
     QUEUED = "queued"
-    """Messages can be handed out, and consumers are there to take them."""
+    """Messages can be delivered, and consumers exist."""
     RETRYING = "retrying"
-    """Everything that could be handed out waits for its next try."""
+    """All messages that could be delivered wait for a retry."""
     FULL = "full"
-    """Messages are leased, and the window lets no more in."""
+    """Messages are leased, and the window is full."""
     REBALANCING = "rebalancing"
     """A member of a cursor group is about to get the partition."""
     PAUSED = "paused"
     NO_CONSUMER = "no-consumer"
-    """Messages can be handed out, and no consumer takes messages of the topic."""
+    """Messages can be delivered, but no consumer reads the topic."""
     UNREADABLE = "unreadable"
     """The next message cannot be read: the file of its segment is damaged or missing. In a list of groups: a newer
     version wrote the group's progress."""
@@ -91,7 +91,7 @@ class Consumers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a partition is judged by, beside its own figures."""
+    """Values that determine the status of a partition, besides its own figures."""
 
     group: Group
     topic: str
@@ -100,11 +100,11 @@ class Look:
     now_ms: int
     consumers: Consumers
     damage: Damage | None = None
-    """What stops the group in the partition, where that was looked for."""
+    """The damage that stops the group in the partition, if it was checked."""
 
 
 def status_of(figures: ProgressSummary, look: Look) -> Status:
-    """Return what the group is doing in the partition."""
+    """Return the status of the group in the partition."""
     if look.group.is_paused(look.topic):
         return Status.PAUSED
     if not figures.lag(look.high_watermark):
@@ -126,7 +126,7 @@ def is_to_be_read(figures: ProgressSummary, look: Look) -> bool:
 
 
 def reason_for(state: DeliveryState, look: Look) -> tuple[Status, str | None]:
-    """Return what the group is doing in the partition, and why its messages wait, if they do."""
+    """Return the status of the group in the partition, and why its messages wait, if they do."""
     figures = summarize(state)
     status = status_of(figures, look)
     if not figures.lag(look.high_watermark) or status in (Status.CAUGHT_UP, Status.WORKING):
@@ -196,7 +196,7 @@ def _is_full(figures: ProgressSummary, group: Group) -> bool:
 
 
 def _has_available(figures: ProgressSummary, look: Look) -> bool:
-    """Whether a call that comes now would be handed something. No lease is open: what was leased has ended."""
+    """Return whether a call would get a message now. No lease is open: those that existed have ended."""
     if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.now_ms):
         return True
     if _is_full(figures, look.group):
@@ -240,7 +240,7 @@ def _retrying(state: DeliveryState, figures: ProgressSummary, look: Look) -> str
 
 
 def _lost(state: DeliveryState, look: Look) -> str:
-    """What ended without an answer, where that is all that can be handed out now."""
+    """Return the reason if the only deliverable messages are those whose lease ended without an answer."""
     if state.leases:
         owners = sorted({lease.owner for lease in state.leases.values()})
         return f"The lease of {_listed(owners)} ended without an answer for {_messages(state.open_count)}. "
@@ -299,7 +299,7 @@ def _work(*held: Mapping[tuple[str, int], int]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """At most a few names, and how many more there are."""
+    """Return at most a few names, and the number of the others."""
     if len(names) > _NAMED:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
     return " and ".join([part for part in (", ".join(names[:-1]), *names[-1:]) if part])

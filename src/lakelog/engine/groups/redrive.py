@@ -1,7 +1,7 @@
-"""Redrive: a dead letter's message once more into its partition, for its group alone.
+"""Redrive: publishes the message of a dead letter again to its partition, for its group only.
 
-What was redriven carries where it came from and how often (`<original id>#<n>`), so that a message that dies again and
-again is not sent round for ever. This module makes the messages; it writes nothing.
+A redriven message carries its origin and the number of redrives (`<original id>#<n>`), so that a message that fails
+repeatedly does not circulate forever. This module creates the messages and writes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINEAGE = re.compile(r"([0-9]+-[0-9]+-[0-9]+)#([0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that a group has given up. Without `message` its bytes were out of reach when it died.
+    """A dead letter of a group. Without `message`, its bytes could not be read when it died.
 
     `error` is the reason of its last failure, `redriven_to` the id of the message that was published for it.
     """
@@ -47,7 +47,7 @@ class DeadLetter:
     state: DeadLetterState
     redriven_to: str | None
     traceback: str | None = None
-    """Of its last failure, if the caller sent one. Filters do not see it."""
+    """The traceback of the last failure, if the caller sent one. Filters cannot use it."""
 
     @property
     def lineage(self) -> str | None:
@@ -55,11 +55,11 @@ class DeadLetter:
 
     @property
     def redrives(self) -> int:
-        """How many times it was redriven before it died here."""
+        """The number of redrives before it died here."""
         return _origin(self)[1]
 
     def subject(self) -> FilterInput:
-        """As a filter sees it."""
+        """Return the dead letter as a filter reads it."""
         message = self.message or Message(value=None)
         return FilterInput(
             key=message.key,
@@ -77,21 +77,21 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a redrive did, or, as a dry run, would do."""
+    """The result of a redrive, or of a dry run."""
 
     redriven: int
     refused: int
-    """Named or matched, but not redriven: unknown, gone meanwhile, redriven too often, or without their bytes."""
+    """Selected but not redriven: unknown, already gone, redriven too often, or without their bytes."""
     ids: Sequence[str]
-    """The first of those that were redriven, by their old ids."""
+    """The first ids of redriven dead letters."""
     refusals: Sequence[tuple[str, str]]
-    """The first of those that were refused: id and why."""
+    """The first refused ids, each with the reason."""
     has_more: bool
-    """The limit was reached: repeat the call for the rest."""
+    """Whether the limit was reached; repeat the call for the rest."""
 
 
 class Tally:
-    """A redrive's figures under way."""
+    """The figures of a running redrive."""
 
     def __init__(self) -> None:
         self.redriven = 0
@@ -123,7 +123,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A dead letter and the message that is to be published for it."""
+    """A dead letter and the message to publish for it."""
 
     letter: DeadLetter
     message: Message
@@ -152,16 +152,16 @@ def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How dead letters of a group are redriven: what is repaired, by id, and how often one may have been before."""
+    """How dead letters of a group are redriven: the repairs by id, and the largest number of earlier redrives."""
 
     group: str
     repaired: Mapping[str, Repair]
     max_redrives: int | None = MAX_REDRIVES
-    """None: it is forced."""
+    """The largest number of earlier redrives; None if forced."""
 
 
 def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
-    """Or the refusal, raised."""
+    """Return the message to publish, or raise the refusal."""
     if letter.state is not DeadLetterState.DEAD:
         now = f" as {letter.redriven_to}" if letter.redriven_to else ""
         raise RedriveRefused(f"Dead letter {letter.id} was {letter.state} already{now}.", id=letter.id)
@@ -209,7 +209,7 @@ def is_ready(letter: DeadLetter, terms: Terms) -> bool:
 
 
 def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
-    """Cut where the partition changes, and so that each share fits into one append."""
+    """Yield shares of one partition that each fit into one append."""
     found: list[list[Ready]] = []
     size = 0
     for one in ready:
@@ -228,7 +228,7 @@ def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
 
 
 def to_append(topic: Topic, share: Sequence[Ready]) -> Append:
-    """A topic's share as one append of one batch."""
+    """Return a share as one append with one batch."""
     data = encode_messages([one.message for one in share])
     pid = topic.pid(share[0].letter.partition)
     return Append(pid=pid, epoch=topic.epoch, payloads=[Payload(data=data, count=len(share))])
@@ -239,6 +239,6 @@ def to_key(topic: Topic, letter: DeadLetter) -> DeadLetterKey:
 
 
 def _origin(letter: DeadLetter) -> tuple[str, int]:
-    """The id of the message that was published first, and how often it was redriven since."""
+    """Return the id of the first published message, and the number of redrives since."""
     match = _LINEAGE.fullmatch(letter.lineage or "")
     return (match[1], int(match[2])) if match else (letter.id, 0)

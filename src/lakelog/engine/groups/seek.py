@@ -1,7 +1,7 @@
 """Seek: moves a group to other offsets of a topic.
 
-Decided once, in the catalog, with the targets resolved to offsets; then applied per partition. Whoever dies in between
-leaves a decision that the next one who loads a partition, or the next seek, applies first.
+It is decided once in the catalog, with the targets resolved to offsets, and then applied per partition. If a process
+dies in between, the next one that loads a partition, or the next seek, applies the decision first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ _TRIES = 5
 
 
 def meant(topic: Topic, to: Start | str, partition: int | None) -> tuple[Start, list[int]]:
-    """The position and the partitions that are meant by a seek; a message's id means its own partition only."""
+    """Return the position and the partitions of a seek; a message id selects only its own partition."""
     if isinstance(to, str):
         incarnation, of_message, offset = parse_message_id(to)
         if incarnation != topic.incarnation:
             raise InvalidRequest(
-                f"Message {to} is not one of topic '{topic.name}' as it is now: its ids begin with "
-                f"{topic.incarnation}-.",
-                topic=topic.name,
+                f"Message {to} is not in topic '{topic.name}', whose ids begin with {topic.incarnation}-.",
             )
         if partition is not None and partition != of_message:
             raise InvalidRequest(f"Message {to} is in partition {of_message}, not in {partition}.", topic=topic.name)
@@ -59,7 +57,7 @@ class Seeker:
         self._topic = topic
 
     async def look(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
-        """What a seek would do."""
+        """Return what a seek would do."""
         group_topic = await self._group_topic()
         if group_topic is None:
             return _begun(await self._starts(to, partitions))
@@ -93,7 +91,7 @@ class Seeker:
         return await self._catalog.group_topic_find(self._group.group_id, self._topic.incarnation)
 
     async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Sought] | None:
-        """The first position of a group in a topic. None if somebody else gave it one meanwhile."""
+        """Set the first position of a group in a topic; return None if another caller has set one."""
         starts = tuple(await self._starts(to, partitions))
         wanted = GroupTopic(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
         if await self._directory.create_group_topic(self._group, self._topic, wanted) != wanted:
@@ -119,7 +117,7 @@ class Seeker:
         ]
 
     async def _finish(self, group_topic: GroupTopic) -> None:
-        """An earlier seek that did not reach every partition would be lost with the next decision."""
+        """Apply an earlier seek that did not reach every partition, because the next decision replaces it."""
         if group_topic.epoch == 0:
             return
         every = [n for n in range(self._topic.partitions) if target_of(group_topic, n) is not None]

@@ -1,4 +1,4 @@
-"""What callers want of a group, held against what it is."""
+"""Compares the settings that callers state with those of the group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_DEAD_LETTERS = {"error", "deliveries", "failures"}
 
 
 def agree(group: Group, wish: GroupWish) -> None:
-    """Refuses a wish that differs from the group."""
+    """Raise an error if the stated settings differ from those of the group."""
     if wish.kind is not None and wish.kind is not group.kind:
         raise other_kind(group, wish.kind)
     exact(wish).check(group)
@@ -28,7 +28,7 @@ def other_kind(group: Group, wanted: GroupKind) -> GroupKindDiffers:
 
 
 def exact(wish: GroupWish) -> GroupWish:
-    """The wish with its filter as filters write themselves: so that equal ones are equal."""
+    """Return the settings with a normalized filter, so that equal filters compare equal."""
     return wish if wish.filter is None else replace(wish, filter=exact_filter(wish.filter))
 
 

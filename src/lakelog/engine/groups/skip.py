@@ -1,7 +1,7 @@
 """Skip: moves a group past messages of one partition without delivering them.
 
-For messages that cannot be delivered: a segment whose file is damaged or missing stops the group in its partition. A
-seek gets past it too, but revokes leases and forgets retries.
+It is for messages that cannot be delivered, because a segment whose file is damaged or missing stops the group in its
+partition. A seek passes them too, but revokes leases and forgets retries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Skipper:
         self._topic = topic
 
     async def skip(self, group_topic: GroupTopic | None, partition: int, offset: int, *, dry_run: bool) -> Skipped:
-        """Cut what lies below the offset and is not leased; in a dry run, only count it."""
+        """Cut the messages below the offset that are not leased; in a dry run, only count them."""
         group, topic = self._group, self._topic
         if group.kind is GroupKind.CURSOR:
             raise GroupKindDiffers(
@@ -49,7 +49,7 @@ class Skipper:
         self._check(partition, offset, state, end)
         found = await self._progress.damage.find(topic, {partition: next_offsets(state, end)})
         if not dry_run:
-            # Decided against the newest state, which may be ahead of the one that was just read.
+            # Decided against the newest state, which may be newer than the one that was just read.
             done = await self._journals.run(
                 group, group_topic, topic, partition, SkipTo(offset=offset, epoch=state.epoch)
             )
@@ -66,7 +66,10 @@ class Skipper:
         )
 
     def _check(self, partition: int, offset: int, state: DeliveryState, high_watermark: int) -> None:
-        """Refuse an offset that is likely a mistake. A repeat, which has nothing left to skip, is none."""
+        """Raise an error for an offset that is probably a mistake.
+
+        A repeat, which has nothing left to skip, is not one.
+        """
         place = f"topic '{self._topic.name}', partition {partition}"
         if offset > high_watermark:
             detail = f"Offset {offset} is above the end of {place}: skip to {high_watermark} at most."

@@ -1,7 +1,7 @@
-"""Many groups in a few numbers each: lag, age, members, dead letters, status. Changes nothing.
+"""Summaries of many groups: lag, age, members, dead letters and status. It changes nothing.
 
-The number of statements does not grow with the number of groups. A commit notes its figures in its journal row, so that
-only the last row of each journal is read; heads carry offsets, so that no message is counted.
+The number of statements does not grow with the number of groups. A commit stores its figures in its journal row, so
+only the last row of each journal is read. Heads carry offsets, so no message is counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakelog.storage.store import Head, PartitionStore
 _log = logging.getLogger(__name__)
 
 MAX_DEAD_LETTERS = 10_000
-"""More dead letters of a group than this are not counted."""
+"""Dead letters of a group are counted up to this number."""
 
 Members = Mapping[int, Sequence[MemberInfo]]
 """By group id."""
@@ -37,7 +37,7 @@ Members = Mapping[int, Sequence[MemberInfo]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A group in one partition. `place` is the group's id and the partition's."""
+    """A group in one partition. `place` holds the ids of the group and the partition."""
 
     group: Group
     topic: Topic
@@ -53,7 +53,7 @@ class _Part:
 
 @dataclass(slots=True, kw_only=True)
 class _Facts:
-    """What was read: figures and ages by place, heads by partition id, dead letters and members by group id."""
+    """The data that was read: figures and ages by place, heads by partition id, the rest by group id."""
 
     figures: Mapping[tuple[int, int], ProgressSummary]
     heads: Mapping[int, Head]
@@ -98,7 +98,7 @@ class Summaries:
     async def _read_cell(self, cell: int, parts: Sequence[_Part]) -> _Facts:
         store = self._cells[cell]
         rows = await store.groups.journals_newest([part.place for part in parts])
-        # Read after the journals: what is finished lies below a head.
+        # Read after the journals, so that finished messages are below a head.
         heads = {head.pid: head for head in await store.heads_read(list({part.pid: None for part in parts}))}
         figures = await self._figures(store, parts, rows, heads)
         pids: dict[int, list[int]] = {}
@@ -150,13 +150,13 @@ class Summaries:
     async def _oldest_ms(
         self, store: PartitionStore, figures: Mapping[tuple[int, int], ProgressSummary], heads: Mapping[int, Head]
     ) -> dict[tuple[int, int], int]:
-        """When the oldest unfinished messages were appended."""
+        """Return when the oldest unfinished messages were appended."""
         behind = {
             (group_id, pid): (pid, each.committed)
             for (group_id, pid), each in figures.items()
             if pid in heads and each.lag(heads[pid].next_offset)
         }
-        # Groups that wait at the same message ask for it once.
+        # Groups that wait at the same message share one read.
         asks = list(dict.fromkeys(behind.values()))
         times = dict(zip(asks, await store.append_times(asks) if asks else [], strict=True))
         return {place: to_ms(time) for place, ask in behind.items() if (time := times[ask]) is not None}
@@ -179,14 +179,14 @@ def _parts(groups: Sequence[Group], group_topics: Iterable[tuple[Topic, GroupTop
 
 
 def _noted(part: _Part, row: JournalRow | None) -> ProgressSummary | None:
-    """The figures of the journal's last row; None if it has none."""
+    """Return the figures of the journal's last row; None if it has none."""
     if row is None:
         return summarize(begin(part.group_topic.start(part.partition)))
     return summarize(decode_state(row.body)) if row.snapshot else decode_summary(row.body)
 
 
 def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | None:
-    """The figures after the reading's last seek, if the journal has not heard of it yet."""
+    """Return the figures after the last seek, if the journal does not contain it yet."""
     target = target_of(part.group_topic, part.partition)
     if figures is None or figures.epoch >= part.group_topic.epoch or target is None:
         return figures
@@ -194,7 +194,7 @@ def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | N
 
 
 def _cut(figures: ProgressSummary | None, log_start: int) -> ProgressSummary | None:
-    """The figures without what retention took; None if only the whole state tells how much that is."""
+    """Return the figures without what retention removed; None if that needs the whole state."""
     if figures is None or figures.committed >= log_start:
         return figures
     if figures.waiting or figures.skipped:
@@ -204,12 +204,12 @@ def _cut(figures: ProgressSummary | None, log_start: int) -> ProgressSummary | N
 
 
 def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummary:
-    # Without those that a newer version wrote: the other partitions are shown.
+    # Without those that a newer version wrote, so that the other partitions are shown.
     readable = [part for part in parts if part.place in facts.figures]
     unreadable = [Status.UNREADABLE] if len(readable) < len(parts) else []
     parts = readable
     figures = [facts.figures[part.place] for part in parts]
-    # Who owns the leases is not known here, only that there are some.
+    # The owners of the leases are not known here, only that there are some.
     leased = {
         (part.topic.name, part.partition): each.leased
         for part, each in zip(parts, figures, strict=True)

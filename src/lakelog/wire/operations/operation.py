@@ -78,7 +78,7 @@ class Audit:
     """The line of an operation in the audit log.
 
     Attributes:
-        text: What was done, with fields of the request in braces.
+        text: The change, with fields of the request in braces.
         hidden: Fields of the request that the line does not show.
         counted: Fields of the request of which the line shows the number of items.
         result: A field of the reply that the line shows as `messages`.

@@ -368,7 +368,7 @@ async def test_two_redrives_at_once_append_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(groups, "dead_redrive", overtaken)
     done = await dead.redrive(world.scope_, "billing")
     assert (done.redriven, done.refused, done.ids) == (2, 1, [one, three])
-    assert "meanwhile" in done.refusals[0][1]
+    assert "during the call" in done.refusals[0][1]
     assert [message.value for message in await world.last(0, 3)] == [b"b", b"a", b"c"]
 
 
