@@ -154,8 +154,7 @@ def _member_calls(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Arr
 
 
 def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
-    """Return whether all members that were present before, and the one that joined, are present after without a new
-    join."""
+    """Return whether all earlier members, and the one that joined, are present afterwards without a new join."""
     for member, at, joins in lives:
         before = int(np.searchsorted(at, change.done_ns, "right")) - 1
         if before < 0 or at[before] < change.began_ns - SESSION_NS or (member == change.member and not change.is_join):

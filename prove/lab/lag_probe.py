@@ -31,7 +31,7 @@ _PATIENCE = 0.8
 
 
 class LagProbe:
-    """`with LagProbe(topology):` during the load."""
+    """Measures lags during the load: `with LagProbe(topology): ...`."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

@@ -32,7 +32,7 @@ MOST_PARTITIONS = 12
 ODD = 0.0003
 """Share of unusual messages. A third of them has the maximum length, which is much for a small machine."""
 DRIVERS = 2
-"""Maximum tiering drivers. Each has its own link to each server."""
+"""The largest number of tiering drivers. Each has its own link to each server."""
 
 
 @dataclass(frozen=True, kw_only=True)

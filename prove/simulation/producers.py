@@ -16,7 +16,7 @@ from prove.simulation.facts import Row, hashed, identified, outcome_of
 from prove.simulation.network import CallLost
 
 _RANKS = 64
-"""A numbered batch has one number; its messages are distinguished below it."""
+"""The distance between the sequence numbers of two batches; the messages of a batch have the numbers in between."""
 
 
 class SentBatch:
@@ -120,7 +120,7 @@ class SimulatedProducer(SimulatedClient):
         return [CallOutcome(row["outcome"]) for row in rows]
 
     def _comes_again(self) -> None:
-        """The first attempt also records its repeats."""
+        """Do nothing, because the first attempt also records its repeats."""
 
     def _invoke(self, batch: SentBatch) -> list[Row]:
         facts, rows = self.facts, []

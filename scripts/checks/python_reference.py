@@ -289,6 +289,8 @@ def problems(found: Catalogue) -> list[str]:
     wrong = []
     for owner in [*found.imported, *found.returned, *found.spark, *found.errors]:
         described = documented(owner)
+        if isinstance(owner, griffe.Class):
+            described += [name for base in owner.mro() for name in documented(base)]
         if not owner.docstring:
             wrong.append(f"{owner.path} has no docstring")
         for member in [owner] if owner.is_function else public_members(owner):

@@ -155,7 +155,7 @@ def _is_time(kind: pa.DataType) -> bool:
 def _refused(exc: BaseException) -> InvalidBatch | MemoryError:
     why = first_line(exc).rstrip(".")
     return lack_of_memory(exc) or InvalidBatch(
-        f"The Arrow data cannot be read: {why}. Send it as an Arrow IPC stream writer wrote it."
+        f"The Arrow data cannot be read: {why}. Send the unchanged output of an Arrow IPC stream writer."
     )
 
 

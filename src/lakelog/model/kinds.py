@@ -29,7 +29,14 @@ class Order(StrEnum):
 
 
 class Assignor(StrEnum):
-    """The policy that distributes partitions among members."""
+    """The policy that distributes partitions among members.
+
+    Attributes:
+        RANGE: Consecutive partitions of each topic.
+        ROUND_ROBIN: Partitions in turns.
+        STICKY: Even, with as few moves as possible; all members stop while partitions move.
+        COOPERATIVE: Like sticky, but members keep reading partitions that do not move.
+    """
 
     RANGE = "range"
     ROUND_ROBIN = "round-robin"

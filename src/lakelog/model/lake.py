@@ -62,10 +62,19 @@ class PlanRequest(PlanOptions, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """Where a partition's messages from `start` up to, not including, `end` are.
+    """The location of a partition's messages.
 
     It covers the requested range, as far as the log has it. The segments hold all from `start` up to `hot_from`, and
     perhaps more at either end; hot batches hold the rest.
+
+    Attributes:
+        partition: The partition.
+        log_start: The first offset that can be read.
+        high_watermark: The offset of the next message to be published.
+        start: The first offset of the plan.
+        end: The end of the plan, not included.
+        segments: The segments of the plan, by offset.
+        hot_from: The first offset that is in hot batches.
     """
 
     partition: int
@@ -79,7 +88,16 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Where the messages of a topic are, by partition. `store` is the object store's URL, if there is one."""
+    """The locations of a topic's messages, by partition.
+
+    Attributes:
+        topic: The name of the topic.
+        incarnation: The id of the topic, which a recreated topic does not share.
+        epoch: The number of times that partitions were added.
+        environment_id: The id of the environment.
+        store: The URL of the object store, if there is one.
+        partitions: The plan of each partition.
+    """
 
     topic: str
     incarnation: int
@@ -91,7 +109,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
-    """Log starts and high watermarks, by partition."""
+    """Log starts and high watermarks, by partition.
+
+    Attributes:
+        incarnation: The id of the topic, which a recreated topic does not share.
+        epoch: The number of times that partitions were added.
+        starts: The log start of each partition.
+        ends: The high watermark of each partition.
+    """
 
     incarnation: int
     epoch: int
@@ -101,7 +126,14 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRange:
-    """Whole hot batches that may become one segment; `bytes` are those of their payloads."""
+    """Whole hot batches that can become one segment.
+
+    Attributes:
+        partition: The partition.
+        first: The first offset.
+        end: The end offset, not included.
+        bytes: The size of the stored payloads.
+    """
 
     partition: int
     first: int
@@ -110,7 +142,7 @@ class TierRange:
 
 
 class WatermarksRequest(Request, frozen=True, kw_only=True):
-    """A request for watermarks as soon as one is beyond those given, or after `wait_ms`."""
+    """A request for watermarks. The reply comes when one exceeds `beyond`, or after `wait_ms`."""
 
     topic: Name
     beyond: Offsets = msgspec.field(default_factory=dict)
@@ -176,6 +208,7 @@ class RegisterStatus(StrEnum):
     """The outcome of a registration."""
 
     REGISTERED = "registered"
+    """The segment is registered now."""
     KNOWN = "known"
     """The same path and range was registered before: a repeat."""
     TAKEN = "taken"
@@ -184,7 +217,12 @@ class RegisterStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """The outcome for one segment."""
+    """The outcome for one segment.
+
+    Attributes:
+        status: Whether the segment is registered.
+        reason: Why it was not registered.
+    """
 
     status: RegisterStatus
     reason: str | None = None

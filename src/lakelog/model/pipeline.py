@@ -27,7 +27,15 @@ Progress = Annotated[Mapping[ProgressName, Natural], Meta(max_length=MAX_PROGRES
 
 
 class RunState(StrEnum):
-    """The state of a run: running, then one of the others, which is final."""
+    """The state of a run: running, then one of the others, which is final.
+
+    Attributes:
+        RUNNING: The run is active.
+        DONE: The run finished its work.
+        FAILED: The run ended with an error.
+        LOST: The run stopped reporting, and was declared lost.
+        is_over: Whether the run has ended.
+    """
 
     RUNNING = "running"
     DONE = "done"
@@ -50,7 +58,20 @@ class RunStart(Request, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """One run of a pipeline. Times are the database's."""
+    """One run of a pipeline. Times are those of the database.
+
+    Attributes:
+        run_id: The id of the run.
+        pipeline: The name of the pipeline, such as "tier".
+        topic: The topic; None if the pipeline is not for one topic.
+        host: The machine that runs it.
+        state: The state of the run.
+        started_at: When the run started.
+        seen_at: When the run last reported.
+        ended_at: When the run ended; None while it is active.
+        progress: Figures of the run, by name.
+        detail: The error, or a note of the run.
+    """
 
     run_id: str
     pipeline: str

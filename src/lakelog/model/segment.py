@@ -17,25 +17,36 @@ Hash = Annotated[str, Meta(pattern="^[0-9a-f]{1,128}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedSegment:
-    """A Parquet file with every offset of a partition from `first` up to, not including, `end`."""
+    """A Parquet file with every offset of a partition from `first` up to, not including, `end`.
+
+    Attributes:
+        partition: The partition.
+        first: The first offset.
+        end: The end offset, not included.
+        bytes: The size of the file.
+        file_hash: SHA-256 of the file, in hex.
+        content_hash: Hash of the messages, independent of the file format, in hex.
+        first_at: When the first message was appended.
+        last_at: When the last message was appended.
+        epoch: The epoch of the last message.
+    """
 
     partition: Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
     first: Natural
     end: Positive
     bytes: Natural
     file_hash: Hash
-    """SHA-256 of the file, in hex."""
     content_hash: Hash
-    """Hash of the messages, independent of the file format, in hex."""
     first_at: Time
-    """When the first message was appended."""
     last_at: Time
-    """When the last message was appended."""
     epoch: Natural
-    """Epoch of the last message."""
 
     def segment(self, path: str) -> Segment:
-        """Return the segment with its file at `path` of the object store."""
+        """Return the segment with the path of its file.
+
+        Args:
+            path: The path relative to the root of the object store.
+        """
         return Segment(**{**asdict(self), "path": path})
 
 

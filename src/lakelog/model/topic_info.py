@@ -23,7 +23,13 @@ Duration = Annotated[int, Meta(ge=1, le=MAX_DURATION_MS)]
 
 
 class RetentionLimits(Request, frozen=True, kw_only=True):
-    """A `Retention` in JSON."""
+    """A `Retention` in JSON.
+
+    Attributes:
+        max_age_ms: Messages older than this are removed, in milliseconds.
+        max_count: The number of messages to keep in each partition.
+        max_bytes: The stored bytes to keep in each partition.
+    """
 
     max_age_ms: Duration | None = None
     max_count: Positive | None = None
@@ -31,7 +37,11 @@ class RetentionLimits(Request, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, retention: Retention) -> RetentionLimits:
-        """Return the limits of a retention."""
+        """Return the limits of a retention.
+
+        Args:
+            retention: The retention to convert.
+        """
         age = retention.max_age
         return cls(
             max_age_ms=None if age is None else age // _MILLISECOND,
@@ -106,7 +116,7 @@ class TopicRequest(Request, frozen=True, kw_only=True):
 class TopicQuery(Request, frozen=True, kw_only=True):
     """A request for topics, by name."""
 
-    after: Annotated[Name, Meta(description="Only topics behind this name: the `next` of the page before.")] | None = (
+    after: Annotated[Name, Meta(description="Only topics after this name: the `next` of the previous page.")] | None = (
         None
     )
     limit: Annotated[int, Meta(ge=1, le=MAX_TOPICS, description="The most topics to return.")] = MAX_TOPICS

@@ -75,7 +75,7 @@ class _Column:
 
 
 class _FixedWidthColumn(_Column):
-    """Numbers, times and bytes of fixed length: a mark per row, then the values."""
+    """Hash numbers, times and bytes of fixed length: a mark per row, then the values."""
 
     null_mark = b"\x00"
 

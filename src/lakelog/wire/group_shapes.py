@@ -84,7 +84,7 @@ class Redrive(BodyShape, frozen=True, kw_only=True):
     dry_run: bool = False
     force: bool = False
     max_redrives: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
-    """One that was redriven so often already is refused, unless it is forced."""
+    """A dead letter that was redriven this many times is refused, unless `force` is set."""
     values: dict[str, Repaired] | None = None
 
 

@@ -26,7 +26,11 @@ Found = TypeVar("Found")
 
 
 class AsyncGroup:
-    """A group, made by `log.group(name)`. On the server, the group is created when its first member joins."""
+    """A group, made by `log.group(name)`. On the server, the group is created when its first member joins.
+
+    Attributes:
+        name: The name of the group.
+    """
 
     def __init__(self, name: str, calls: AsyncCalls) -> None:
         self.name = name
@@ -143,7 +147,7 @@ class AsyncGroup:
         """Keep a member in the group. Return its present partitions.
 
         Args:
-            member_id: The id of the member. One that is not in the group any more raises `UnknownMember`.
+            member_id: The id of the member. A member that is no longer in the group raises `UnknownMember`.
             generation: The last generation that the member received.
         """
         request = HeartbeatRequest(group=self.name, member_id=member_id, generation=generation)
@@ -153,7 +157,7 @@ class AsyncGroup:
         """Remove a member from the group. Its partitions go to other members at once.
 
         Args:
-            member_id: The id of the member. One that is not in the group is no error.
+            member_id: The id of the member. Leaving without being a member is not an error.
         """
         await self._calls.call(operations.LEAVE, LeaveRequest(group=self.name, member_id=member_id))
 

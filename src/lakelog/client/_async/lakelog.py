@@ -164,7 +164,7 @@ class AsyncLakelog:
         A second signal ends the process immediately.
 
         Raises:
-            InvalidRequest: There is no subscription, or the workers run already.
+            InvalidRequest: The client has no subscription, or its workers are already running.
             LakelogError: A worker cannot go on: its topic does not exist, its token is not allowed to consume, or its
                 settings differ from the group's.
         """

@@ -27,7 +27,11 @@ Found = TypeVar("Found")
 
 
 class Group:
-    """A group, made by `log.group(name)`. On the server, the group is created when its first member joins."""
+    """A group, made by `log.group(name)`. On the server, the group is created when its first member joins.
+
+    Attributes:
+        name: The name of the group.
+    """
 
     def __init__(self, name: str, calls: Calls) -> None:
         self.name = name
@@ -144,7 +148,7 @@ class Group:
         """Keep a member in the group. Return its present partitions.
 
         Args:
-            member_id: The id of the member. One that is not in the group any more raises `UnknownMember`.
+            member_id: The id of the member. A member that is no longer in the group raises `UnknownMember`.
             generation: The last generation that the member received.
         """
         request = HeartbeatRequest(group=self.name, member_id=member_id, generation=generation)
@@ -154,7 +158,7 @@ class Group:
         """Remove a member from the group. Its partitions go to other members at once.
 
         Args:
-            member_id: The id of the member. One that is not in the group is no error.
+            member_id: The id of the member. Leaving without being a member is not an error.
         """
         self._calls.call(operations.LEAVE, LeaveRequest(group=self.name, member_id=member_id))
 

@@ -153,7 +153,7 @@ class TopicGroups(Generic[T]):
         Give one of `to`, `offset` and `message_id`.
 
         Args:
-            group: The name of the group. One that does not exist raises `GroupNotFound`.
+            group: The name of the group. A missing group raises `GroupNotFound`.
             to: "earliest", "latest", or a datetime with a time zone: the first message appended at that time or later.
             offset: The offset of the next message to read, 0 or more. Positions outside of the log are moved into it.
             message_id: The id of a message, which is the next to read in its partition. Other partitions stay.
@@ -176,7 +176,7 @@ class TopicGroups(Generic[T]):
         the offset is above the end of the partition, or if there is nothing to skip below it.
 
         Args:
-            group: The name of the group. One that does not exist raises `GroupNotFound`. A cursor group raises
+            group: The name of the group. A missing group raises `GroupNotFound`. A cursor group raises
                 `GroupKindDiffers`: use `seek`.
             partition: The number of the partition.
             offset: The offset of the next message to deliver.

@@ -45,7 +45,7 @@ class TopicReading(Generic[T]):
         Without `offset`, `time` and `last`, reading begins at the oldest message. Give at most one of them.
 
         Args:
-            partition: The partition, from 0. Default: 0. One that does not exist raises `PartitionNotFound`.
+            partition: The partition, from 0. Default: 0. A missing partition raises `PartitionNotFound`.
             offset: The offset of the first message, "earliest" or "latest". An offset below the oldest message or
                 above the end raises `OffsetOutOfRange`.
             time: Begin at the first message that was appended at this time or later: a datetime with a time zone.

@@ -53,7 +53,7 @@ def traceback_of(error: BaseException | None) -> str | None:
 
 
 def stack_of(running: asyncio.Future[Any]) -> TracebackType | None:
-    """Return where a handler is that has not ended, as if it had raised there; None if that cannot be told."""
+    """Return the current stack of a handler that is still running, as a traceback; None if it is not available."""
     frames: list[FrameType] = []
     if isinstance(running, ThreadFuture):
         frame = sys._current_frames().get(running.thread_id or 0)

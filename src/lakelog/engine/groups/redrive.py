@@ -152,7 +152,7 @@ def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How dead letters of a group are redriven: the repairs by id, and the largest number of earlier redrives."""
+    """The options of a redrive: the repairs by id, and the largest number of earlier redrives."""
 
     group: str
     repaired: Mapping[str, Repair]

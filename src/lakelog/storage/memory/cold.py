@@ -18,7 +18,7 @@ from lakelog.storage.store import Head, HeadState, HotBatch
 
 @dataclass(slots=True, kw_only=True)
 class StoredSegment:
-    """A registered segment. `bytes_end` has the meaning of a hot batch's."""
+    """A registered segment. `bytes_end` has the same meaning as in a hot batch."""
 
     segment: Segment
     bytes_end: int
