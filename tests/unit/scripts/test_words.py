@@ -46,6 +46,7 @@ def test_avoided_words_are_found(text: str) -> None:
         "The value of this field is the offset that comes next.",
         "Understands standstill, handover, in handlers and renewal.",
         "As long as the lease is held, the server extends it.",
+        "The client retries as soon as it is connected.",
         "Return the number of ranges if there are several.",
         "Call `Nobody` or `what stands`.",
         "Often, whatever happens, thatch holds.",

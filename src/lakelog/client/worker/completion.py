@@ -33,14 +33,14 @@ class WorkerCounts:
     """The messages of a subscription since its start, by outcome.
 
     Attributes:
-    acked: Messages that were finished, including those that the filter rejected.
-    skipped: Messages that were acked without running the handler, because the filter rejected the value.
-    failed: Attempts that ended with a nack or a fail.
-    timed_out: Attempts that exceeded `ack_timeout`, which count as failed too.
-    discarded: Messages that the handler discarded.
-    dead: Messages that became dead letters.
-    lost: Messages whose answer the server refused, because their lease had ended.
-    released: Messages that were given back without counting a failure.
+        acked: Messages that were finished, including those that the filter rejected.
+        skipped: Messages that were acked without running the handler, because the filter rejected the value.
+        failed: Attempts that ended with a nack or a fail.
+        timed_out: Attempts that exceeded `ack_timeout`, which count as failed too.
+        discarded: Messages that the handler discarded.
+        dead: Messages that became dead letters.
+        lost: Messages whose answer the server refused, because their lease had ended.
+        released: Messages that were given back without counting a failure.
     """
 
     acked: int = 0
