@@ -1,4 +1,4 @@
-"""What the calls about groups take and give: plain frozen values. A group's settings are in `lakelog.model.group`."""
+"""The arguments and results of calls about groups: frozen values. A group's settings are in `lakelog.model.group`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,21 @@ class ConsumeWish:
     """The call was sent before with the same request id, and its answer was lost. The server searches all partitions
     for its leases first, because another server may have granted them."""
     answers: tuple[LeaseAnswer, ...] = ()
-    """What the owner says about leases that it holds: decided first, in the same commit as the take. A call with
+    """Answers for leases that the owner holds: decided first, in the same commit as the take. A call with
     answers does not wait for messages, whatever `wait_seconds` says: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """Leases before their messages are decoded: `payloads` are those of all pieces, in the head's order."""
+    """Leases before their messages are decoded.
+
+    Attributes:
+        head: The leases, without their messages.
+        payloads: The stored batches of all leases, in the order of the head.
+        answered: One outcome for each answer of the request, in order.
+        leases: The leases of the head.
+    """
 
     head: LeasesHead
     payloads: Sequence[Payload]
@@ -72,7 +79,30 @@ class JoinWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that a group has given up, with the reason."""
+    """A message that a group has given up, with the reason.
+
+    Attributes:
+        id: The id of the message.
+        topic: The topic of the message.
+        partition: The partition of the message.
+        offset: The offset of the message in its partition.
+        error: The reason of the last failure.
+        deliveries: How often the message was delivered.
+        failures: How often the message failed.
+        at: When the message became a dead letter.
+        owner: The consumer that had the message last.
+        state: "dead", "redriven" or "discarded".
+        key: The key, as bytes; None if the message has none.
+        raw: The value, as bytes; None if the message has no value.
+        headers: The headers, text by name.
+        content_type: The content type of the value.
+        correlation_id: The correlation id that the publisher gave; None if it gave none.
+        created_at: When the publisher created the message.
+        epoch: The position epoch in which the message died.
+        lineage: The id of the first published message and the number of redrives; None if it was never redriven.
+        redriven_to: The id of the message that was published for the dead letter.
+        traceback: The traceback of the last failure, at most 8 KiB; None if the worker sent none.
+    """
 
     id: str
     topic: str
@@ -114,7 +144,12 @@ class DeadWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadPage:
-    """Some dead letters; ask again with `next` as `after`, until it is None."""
+    """A page of dead letters.
+
+    Attributes:
+        letters: The dead letters.
+        next: The value of `after` for the next page; None if there is none.
+    """
 
     letters: Sequence[DeadLetter]
     next: str | None = None
@@ -122,7 +157,16 @@ class DeadPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a redrive did, or, as a dry run, would do. `ids` and `refusals` (id and why) are the first few of each."""
+    """The result of a redrive, or of a dry run.
+
+    Attributes:
+        redriven: Dead letters that were published again.
+        refused: Dead letters that could not be redriven.
+        ids: The first ids of redriven dead letters.
+        refusals: The first ids of refused dead letters, each with the reason.
+        has_more: Whether the limit was reached; repeat the call for the rest.
+        dry_run: Whether nothing was published.
+    """
 
     redriven: int = 0
     refused: int = 0

@@ -27,7 +27,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Verb(StrEnum):
-    """What an owner says about leased messages."""
+    """The kind of an answer to leased messages."""
 
     ACK = "ack"
     ACK_THROUGH = "ack_through"
@@ -42,10 +42,10 @@ class Verb(StrEnum):
 
 
 class LeaseAnswer(Request, frozen=True, kw_only=True):
-    """What an owner says about messages of one lease. Fields that a verb does not have are ignored.
+    """An answer to messages of one lease. Fields that a verb does not have are ignored.
 
     Attributes:
-        verb: What is said.
+        verb: The verb of the answer.
         partition: The partition of the messages.
         token: The number of the lease. Without it, the owner's lease that holds the first offset is meant.
         offsets: The messages. An extend with a token needs none.
@@ -84,7 +84,7 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
 
 
 class Answered(Value, frozen=True, kw_only=True):
-    """What became of an answer.
+    """The result of an answer.
 
     Attributes:
         expires_ms: After an extend, when the lease ends, in milliseconds since 1970.

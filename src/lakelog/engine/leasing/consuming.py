@@ -1,6 +1,6 @@
-"""What the verbs of groups take and give: plain values, shared by leases, members, groups and dead letters.
+"""The arguments and results of operations on groups: plain values, shared by leases, members, groups and dead letters.
 
-Decides nothing and touches no storage.
+The module decides nothing and uses no storage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConsumeAsk:
     """The call was sent before, with the same request id, and its answer was lost: the journals are read first, because
     another server may have granted its leases."""
     answers: Sequence[LeaseAnswer] = ()
-    """What the owner says about leases that it holds, decided together with the take. A call with answers does not wait
+    """Answers for leases that the owner holds, decided together with the take. A call with answers does not wait
     for messages: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
@@ -75,7 +75,7 @@ class Leased:
     partition: int
     expires_ms: int
     suspect: bool
-    """Its last owner was lost with it in hand: run it alone."""
+    """Whether its last owner was lost while it held the message; run it alone."""
     offsets: Sequence[int]
     deliveries: Mapping[int, int]
     """By offset; one that is not here is delivered for the first time."""
@@ -86,7 +86,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """What a call for messages got; no lease when there was nothing in time, or the assignment changed."""
+    """The result of a call for messages; no lease if there was nothing in time, or if the assignment changed."""
 
     topic: Topic
     group: Group
