@@ -59,10 +59,7 @@ Cursor = tuple[int, DeadLetterKey]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPage:
-    """A page of dead letters.
-
-    `after` requests the next page; None if there is none. A page may be short or even empty.
-    """
+    """A page of dead letters, which may be empty. `after` requests the next page; None if there is none."""
 
     letters: Sequence[DeadLetter]
     after: str | None
@@ -161,8 +158,7 @@ class DeadLetters:
         """Publish dead letters again, for their group only: those with given ids, or those that match the filter.
 
         `repaired` has changes by id; without another selection, exactly these are redriven. `force` includes those that
-        were already redriven `max_redrives` times. If none of the given ids can be redriven, the first refusal is
-        raised.
+        were already redriven `max_redrives` times. If no given id can be redriven, the first refusal is raised.
         """
         repaired = repaired or {}
         if repaired and message_ids is None and topic is None and where is None:
@@ -348,9 +344,7 @@ class DeadLetters:
     async def _again(self, topic: Topic) -> Topic:
         found = await self._topics.refresh(topic.scope, topic.name)
         if found.incarnation != topic.incarnation:
-            raise TopicNotFound(
-                f"Topic '{topic.name}' was deleted and created again during the call.", topic=topic.name
-            )
+            raise TopicNotFound(f"Topic '{topic.name}' was recreated during the call.", topic=topic.name)
         return found
 
 

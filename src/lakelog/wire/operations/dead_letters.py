@@ -32,7 +32,7 @@ _DEAD_QUERY = (
     parameter("topic", NAME, "Only dead letters of this topic."),
     parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
     parameter("where", {"type": "string"}, "Only those that this filter lets through."),
-    parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "What became of them."),
+    parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "The state of dead letters."),
     parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
     parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
 )
