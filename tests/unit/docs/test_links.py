@@ -11,9 +11,11 @@ from tests.unit.docs.markdown import ROOT, anchors, links, section, texts
 from tests.unit.docs.symbols import defines, symbol_links
 
 QUESTIONS = (
+    "The path of a lease and an ack",
     "Where offsets are allocated",
     "Where a retry is recognised",
     "Shutdown at SIGTERM",
+    "Add an operation",
     "Add a storage backend",
 )
 _PLACE = re.compile(r"`((?:src|tests|scripts|docs|benchmarks|examples)/[\w./-]+)(?::([A-Za-z_][\w.]*))?`")
