@@ -362,7 +362,7 @@ class AnswerHistory(Told):
     def __init__(self, answer: TableColumns, order: Array, codes: Array, delivered: Array) -> None:
         super().__init__(answer, order)
         self.leases = RowGroups(codes)
-        """By offset and token."""
+        """Groups of rows with the same offset and token."""
         self._at = self.leases.find(delivered)
         self.delivery: Array = found_at(delivered, self.leases.codes)[self.leases.number]
         """The row of the delivery that each answer is about; -1 if no delivery is recorded."""

@@ -26,7 +26,7 @@ _NOT_INSTALLED = 3
 """The exit code of `scripts/test --python` if that Python is not installed."""
 
 ABOUT = {
-    "ci": "Run load with faults, and the simulation, for minutes, as for every change.",
+    "ci": "Run load with faults for a few minutes, and the simulation, as CI does.",
     "nightly": "Run the same for a night with every kind of fault, then the tests with other Python versions.",
     "release": "Run the same for three days.",
 }

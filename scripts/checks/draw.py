@@ -16,6 +16,8 @@ from dataclasses import replace
 from scripts.checks.texts import Text, all_texts, prose
 
 FOLDERS = ("src", "prove", "docs", "README.md")
+GENERATED = "docs/reference/python.md"
+"""A page of docstrings, which are drawn where they are written."""
 KINDS = ("docstring", "message", "paragraph")
 _END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z`\[*\"])")
 
@@ -23,6 +25,8 @@ _END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z`\[*\"])")
 def candidates(texts: Iterable[Text]) -> Iterator[Text]:
     """Yield the texts to draw from: docstrings and messages whole, the docs by sentence."""
     for text in texts:
+        if text.path == GENERATED:
+            continue
         if text.kind == "paragraph":
             yield from sentences(text)
         elif text.kind == "docstring" or (text.kind == "message" and _is_sentence(text.text)):

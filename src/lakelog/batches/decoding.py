@@ -42,7 +42,7 @@ def decode(payload: Payload) -> pa.RecordBatch:
 
 
 def decode_columns(payload: Payload, names: Sequence[str]) -> pa.RecordBatch | None:
-    """Return those of the columns that the payload has, and decompress no others. None if it has none of them."""
+    """Return the named columns that the payload has, or None if it has none. Only these are decompressed."""
     buffer, mask = open_payload(payload)
     schema = schema_of(mask)
     fields = [number for number in map(schema.get_field_index, names) if number >= 0]

@@ -88,7 +88,7 @@ class AsyncHttpGroups:
         try:
             head, payloads = read_leases(answer.body)
         except InvalidBatch as exc:
-            raise OutcomeUnknown(f"The answer cannot be read: {exc}. Is the server of another version?") from exc
+            raise OutcomeUnknown(f"The response cannot be read: {exc}. The server may run another version.") from exc
         answered = [shaping.answered_of(result) for result in head.answered or ()]
         return Consumed(head=head, payloads=payloads, answered=answered)
 

@@ -185,7 +185,7 @@ def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:
 
 def _same_count(found: int, sent: int) -> None:
     if found != sent:
-        raise OutcomeUnknown(f"The answer has {found} results for {sent}. Is the server of another version?")
+        raise OutcomeUnknown(f"The response has {found} results for {sent}. The server may run another version.")
 
 
 def _message_shape(message: Message) -> shapes.MessageShape:
@@ -211,7 +211,7 @@ def _receipt(result: shapes.PublishResult) -> Receipt | LakelogError:
     if result.error is not None:
         return problems.error_of(result.error)
     if result.id is None or result.partition is None or result.offset is None:
-        return OutcomeUnknown("The answer names no place for the message. Is the server of another version?")
+        return OutcomeUnknown("The response has no offset for the message. The server may run another version.")
     return Receipt(id=result.id, partition=result.partition, offset=result.offset, duplicate=result.duplicate)
 
 
@@ -219,7 +219,7 @@ def _run(result: shapes.FrameResult) -> Run | LakelogError:
     if result.error is not None:
         return problems.error_of(result.error)
     if result.offset is None:
-        return OutcomeUnknown("The answer names no place for the batch. Is the server of another version?")
+        return OutcomeUnknown("The response has no offset for the batch. The server may run another version.")
     return Run(result.partition, result.offset, result.count)
 
 
@@ -240,7 +240,7 @@ def _chunk(partition: int, answer: HttpResponse) -> Chunk:
             for name in ("incarnation", "start", "next-offset", "log-start", "high-watermark")
         }
     except (KeyError, ValueError) as exc:
-        raise Unavailable(f"The answer has no usable header {exc}. Is the server of another version?") from exc
+        raise Unavailable(f"The response has no valid header {exc}. The server may run another version.") from exc
     return Chunk(
         incarnation=numbers["incarnation"],
         partition=partition,
