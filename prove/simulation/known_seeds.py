@@ -16,6 +16,7 @@ KNOWN: Mapping[int, str] = {
     26495: _UNTOLD,
     32452: _UNTOLD,
     36593: _UNTOLD,
+    35320: "S12, of the simulation: a lease that came with answers was released, because its messages were not read",
     37867: _UNTOLD,
     300177: "S9, of the simulation: the network's repeat of a nack arrived before the nack itself",
     700089: "S11, of the simulation: retention cut the log while the final state was read",

@@ -296,7 +296,7 @@ class SimulatedWorker(SimulatedClient):
 
     def _record_leases(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
         """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
-        self.facts.complete(call, CallOutcome.OK)
+        self.facts.complete(call, CallOutcome.OK if consumed.refusal is None else outcome_of(consumed.refusal))
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
             self._note(lease, call, ask, together)

@@ -97,6 +97,8 @@ class Consumed:
     """There was nothing when the call came."""
     answered: Sequence[Answered | LakelogError] | None = None
     """The outcomes of the call's answers, in order; None for a call without answers."""
+    refusal: LakelogError | None = None
+    """The error because of which a call with answers got no lease. Messages may have been leased and released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

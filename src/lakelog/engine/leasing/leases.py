@@ -73,9 +73,9 @@ class Leases:
             # Messages may have been leased: the caller repeats the call to learn about them.
             await pending.outcomes()
             raise
-        except LakelogError:
+        except LakelogError as refusal:
             # The next call meets the same error; the outcomes of the answers do not wait for it.
-            consumed = Consumed(topic=pending.topic, group=pending.group, leases=[])
+            consumed = Consumed(topic=pending.topic, group=pending.group, leases=[], refusal=refusal)
         return replace(consumed, answered=await pending.outcomes())
 
     async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:

@@ -176,7 +176,27 @@ async def test_answers_count_although_the_take_is_refused(monkeypatch: pytest.Mo
         monkeypatch.setattr(made.engine.leases._members, "membership", stale)
         consumed = await made.consume(answers=[ack(first)], member_id="ann")
         assert (consumed.answered, consumed.leases) == ([Answered()], [])
+        assert isinstance(consumed.refusal, StaleGeneration)
         assert await made.acked() == 2
+
+
+async def test_S12_a_lease_whose_messages_cannot_be_read_is_released_and_the_refusal_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shop() as made:
+        await made.publish(6)
+        first = await made.lease()
+
+        async def unreadable(*_: object) -> object:
+            raise Unavailable()
+
+        with monkeypatch.context() as broken:
+            broken.setattr(made.engine.leases._context.batch_cache, "pieces", unreadable)
+            consumed = await made.consume(answers=[ack(first)])
+        assert (consumed.answered, consumed.leases) == ([Answered()], [])
+        assert isinstance(consumed.refusal, Unavailable)
+        again = await made.lease(wait_seconds=1.0)
+        assert again.deliveries == dict.fromkeys(again.offsets, 2)
 
 
 async def test_S12_a_take_of_unknown_outcome_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
