@@ -49,8 +49,8 @@ class MemoryWriteCatalog:
 
     async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
         await asyncio.sleep(0)
-        nobody = WriteDecision(incarnation=incarnation, write_id=write_id, attempts=(), attempts_hash=b"", count=0)
-        return self._made.setdefault((incarnation, write_id), _RecordedDecision(decision=nobody)).decision
+        empty = WriteDecision(incarnation=incarnation, write_id=write_id, attempts=(), attempts_hash=b"", count=0)
+        return self._made.setdefault((incarnation, write_id), _RecordedDecision(decision=empty)).decision
 
     async def find(self, incarnation: int, write_id: str) -> WriteDecision | None:
         await asyncio.sleep(0)
