@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.message import partition_of_id

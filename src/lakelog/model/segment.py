@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from lakelog.model.limits import MAX_PARTITIONS
-from lakelog.model.structs import Natural, Positive, Time
+from lakelog.model.structs import Natural, PartitionNumber, Positive, Request, Time
 
 MAX_PATH_LENGTH = 500
 
 Hash = Annotated[str, Meta(pattern="^[0-9a-f]{1,128}$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedSegment:
+class SealedSegment(Request, frozen=True, kw_only=True):
     """A Parquet file with every offset of a partition from `first` up to, not including, `end`.
 
     Attributes:
@@ -31,7 +29,7 @@ class SealedSegment:
         epoch: The epoch of the last message.
     """
 
-    partition: Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
+    partition: PartitionNumber
     first: Natural
     end: Positive
     bytes: Natural
@@ -47,11 +45,10 @@ class SealedSegment:
         Args:
             path: The path relative to the root of the object store.
         """
-        return Segment(**{**asdict(self), "path": path})
+        return Segment(**{**msgspec.structs.asdict(self), "path": path})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment(SealedSegment):
+class Segment(SealedSegment, frozen=True, kw_only=True):
     """A sealed segment with the path of its file."""
 
     path: Annotated[str, Meta(min_length=1, max_length=MAX_PATH_LENGTH)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakelog.errors import LakelogError, ObjectNotFound, ObjectStoreUnavailable, SegmentDamaged, UnsupportedFormat
 from lakelog.model.segment import Segment

@@ -6,15 +6,14 @@ a task that runs twice, or after its driver died, does no harm.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from lakelog import failpoints
@@ -45,20 +44,11 @@ class TierResult:
     """The file is missing or differs from what was sealed; a retry does not help."""
 
     def text(self) -> str:
-        plain = asdict(self)
-        if self.segment is not None:
-            times = {name: getattr(self.segment, name).isoformat() for name in ("first_at", "last_at")}
-            plain["segment"] = {**asdict(self.segment), **times}
-        return json.dumps(plain)
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, text: str) -> TierResult:
-        plain = json.loads(text)
-        found = plain["segment"]
-        if found is not None:
-            times = {name: datetime.fromisoformat(found[name]) for name in ("first_at", "last_at")}
-            plain["segment"] = Segment(**{**found, **times})
-        return cls(**plain)
+        return msgspec.json.decode(text, type=cls)
 
 
 def write_all(
