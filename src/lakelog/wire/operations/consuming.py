@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from lakelog.model import limits
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_OWNER_BYTES, MIN_LEASE_MS
 from lakelog.wire import consume_shapes, frames, leases
-from lakelog.wire.operations.operation import (
-    JSON,
-    NAME,
-    READ,
-    Media,
-    Operation,
-    number,
-    parameter,
-)
+from lakelog.wire.operations.operation import JSON, NAME, READ, Media, Operation, Parameter, number, text
 
 _TOPIC = "/v1/topics/{topic}"
-_GROUP = "/v1/groups/{group}"
-_DEAD = f"{_GROUP}/dead-letters"
-_IDENTITY: Mapping[str, object] = {"type": "string", "minLength": 1, "maxLength": MAX_OWNER_BYTES}
+_IDENTITY = text(MAX_OWNER_BYTES)
 _WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition": 0}
 
 
 _PUSH_QUERY = (
-    parameter("topic", NAME, "The topic."),
-    parameter("group", NAME, "The group."),
-    parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
-    parameter(
+    Parameter("topic", NAME, "The topic."),
+    Parameter("group", NAME, "The group."),
+    Parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
+    Parameter(
         "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "The most messages that are leased and unanswered."
     ),
-    parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
-    parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),
-    parameter("generation", number(0, 2**62), "The generation that the member knows."),
-    parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
-    parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
-    parameter("filter", {"type": "string"}, "The group's filter."),
-    parameter("dead_letter", {"type": "boolean"}, "Whether the group keeps dead letters."),
-    parameter("assignor", {"enum": ["range", "round-robin", "sticky", "cooperative-sticky"]}, "The group's assignor."),
-    parameter("window", number(1, 10_000), "The group's window."),
+    Parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
+    Parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),
+    Parameter("generation", number(0, 2**62), "The generation that the member knows."),
+    Parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
+    Parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
+    Parameter("filter", {"type": "string"}, "The group's filter."),
+    Parameter("dead_letter", {"type": "boolean"}, "Whether the group keeps dead letters."),
+    Parameter("assignor", {"enum": ["range", "round-robin", "sticky", "cooperative-sticky"]}, "The group's assignor."),
+    Parameter("window", number(1, 10_000), "The group's window."),
 )
 
 
@@ -72,7 +61,7 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
             replies={200: {JSON: (consume_shapes.Consumed,), leases.MEDIA_TYPE: (), frames.ARROW_MEDIA_TYPE: ()}},
             body={JSON: (consume_shapes.Consume,)},
             query=(
-                parameter(
+                Parameter(
                     "repeat",
                     {"type": "boolean", "default": False},
                     "The call was sent before with the same `request_id`, and its answer was lost.",

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from lakelog.model import limits
 from lakelog.model.dead_letter_purge import PurgedDeadLetters, PurgeDeadLettersRequest
-from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.wire import group_shapes as shapes
-from lakelog.wire.operations.operation import (
-    JSON,
-    MANAGE,
-    NAME,
-    READ,
-    Audit,
-    Media,
-    Operation,
-    number,
-    parameter,
-)
+from lakelog.wire.operations.operation import JSON, MANAGE, NAME, READ, Audit, Media, Operation, Parameter, number
 
-_TOPIC = "/v1/topics/{topic}"
 _GROUP = "/v1/groups/{group}"
 _DEAD = f"{_GROUP}/dead-letters"
-_IDENTITY: Mapping[str, object] = {"type": "string", "minLength": 1, "maxLength": MAX_OWNER_BYTES}
-_WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition": 0}
 
 
 _DEAD_QUERY = (
-    parameter("topic", NAME, "Only dead letters of this topic."),
-    parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
-    parameter("where", {"type": "string"}, "Only those that this filter lets through."),
-    parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "The state of dead letters."),
-    parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
-    parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
+    Parameter("topic", NAME, "Only dead letters of this topic."),
+    Parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
+    Parameter("where", {"type": "string"}, "Only those that this filter lets through."),
+    Parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "The state of dead letters."),
+    Parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
+    Parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
 )
 
 PURGE_DEAD_LETTERS = Operation(

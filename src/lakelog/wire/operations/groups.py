@@ -5,39 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from lakelog.model import progress, seek
 from lakelog.model.group import AlterGroupRequest, GroupInfo
 from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
-from lakelog.model.progress import (
-    GroupDescription,
-    GroupLag,
-    GroupList,
-    GroupPage,
-    GroupQuery,
-    GroupRequest,
-    GroupTopicQuery,
-    LeaseList,
-    PauseRequest,
-    TopicGroupsRequest,
-    TopicStats,
-)
-from lakelog.model.seek import (
-    CommitRequest,
-    GroupPositions,
-    PositionsRequest,
-    SeekRequest,
-    SeekResult,
-    Skipped,
-    SkipRequest,
-)
 from lakelog.wire import group_shapes as shapes
-from lakelog.wire.operations.operation import (
-    JSON,
-    MANAGE,
-    READ,
-    Audit,
-    Media,
-    Operation,
-)
+from lakelog.wire.operations.operation import JSON, READ, Audit, Media, Operation, manage, read
 
 _TOPIC = "/v1/topics/{topic}"
 _GROUP = "/v1/groups/{group}"
@@ -53,191 +25,146 @@ JOIN: Operation[Any, Any] = Operation(
     problems=(404, 409),
     media=Media(replies={200: {JSON: (Membership,)}}, body={JSON: (shapes.Join,)}),
 )
-HEARTBEAT = Operation(
-    name="heartbeat",
+HEARTBEAT = read(
+    "heartbeat",
+    f"{_GROUP}/heartbeat",
+    "Keep a member in its group, and return its partitions",
+    HeartbeatRequest,
+    Membership,
     method="POST",
-    path=f"{_GROUP}/heartbeat",
-    rights=READ,
-    summary="Keep a member in its group, and return its partitions",
     example={"member_id": "consumer-1", "generation": 1},
     problems=(404, 409),
-    request=HeartbeatRequest,
-    reply=Membership,
     home=("group",),
 )
-LEAVE: Operation[LeaveRequest, None] = Operation(
-    name="leave",
+LEAVE: Operation[LeaveRequest, None] = read(
+    "leave",
+    f"{_GROUP}/leave",
+    "Leave a group",
+    LeaveRequest,
+    None,
     method="POST",
-    path=f"{_GROUP}/leave",
-    rights=READ,
-    summary="Leave a group",
     example={"member_id": "consumer-1"},
     problems=(404, 409),
-    request=LeaveRequest,
     home=("group",),
 )
-LIST_GROUPS = Operation(
-    name="list_groups",
-    method="GET",
-    path="/v1/groups",
-    rights=READ,
-    summary="List groups by name, with lag, age, members and dead letters",
-    request=GroupQuery,
-    reply=GroupPage,
+LIST_GROUPS = read(
+    "list_groups",
+    "/v1/groups",
+    "List groups by name, with lag, age, members and dead letters",
+    progress.GroupQuery,
+    progress.GroupPage,
+    problems=(),
 )
-DESCRIBE_GROUP = Operation(
-    name="describe_group",
-    method="GET",
-    path=_GROUP,
-    rights=READ,
-    summary="Describe a group: members, progress, and why unfinished messages wait",
-    problems=(404,),
-    request=GroupRequest,
-    reply=GroupDescription,
+DESCRIBE_GROUP = read(
+    "describe_group",
+    _GROUP,
+    "Describe a group: members, progress, and why unfinished messages wait",
+    progress.GroupRequest,
+    progress.GroupDescription,
 )
-LAG = Operation(
-    name="lag",
-    method="GET",
-    path=f"{_GROUP}/lag",
-    rights=READ,
-    summary="Return the progress of a group by partition",
-    problems=(404,),
-    request=GroupTopicQuery,
-    reply=GroupLag,
+LAG = read(
+    "lag", f"{_GROUP}/lag", "Return the progress of a group by partition", progress.GroupTopicQuery, progress.GroupLag
 )
-LEASES = Operation(
-    name="leases",
-    method="GET",
-    path=f"{_GROUP}/leases",
-    rights=READ,
-    summary="List the open leases of a group",
-    problems=(404,),
-    request=GroupTopicQuery,
-    reply=LeaseList,
+LEASES = read(
+    "leases", f"{_GROUP}/leases", "List the open leases of a group", progress.GroupTopicQuery, progress.LeaseList
 )
-POSITIONS = Operation(
-    name="positions",
-    method="GET",
-    path=f"{_GROUP}/positions",
-    rights=READ,
-    summary="Return the committed offsets of a group in a topic",
-    problems=(404,),
-    request=PositionsRequest,
-    reply=GroupPositions,
+POSITIONS = read(
+    "positions",
+    f"{_GROUP}/positions",
+    "Return the committed offsets of a group in a topic",
+    seek.PositionsRequest,
+    seek.GroupPositions,
 )
-COMMIT: Operation[CommitRequest, None] = Operation(
-    name="commit",
+COMMIT: Operation[seek.CommitRequest, None] = read(
+    "commit",
+    f"{_GROUP}/positions",
+    "Commit positions of a cursor group",
+    seek.CommitRequest,
+    None,
     method="POST",
-    path=f"{_GROUP}/positions",
-    rights=READ,
-    summary="Commit positions of a cursor group",
     example={"topic": "orders", "positions": [{"partition": 0, "offset": 812}]},
     problems=(404, 409),
-    request=CommitRequest,
 )
-ALTER_GROUP = Operation(
-    name="alter_group",
+ALTER_GROUP = manage(
+    "alter_group",
+    _GROUP,
+    "Change a group's settings",
+    AlterGroupRequest,
+    GroupInfo,
     method="PATCH",
-    path=_GROUP,
-    rights=MANAGE,
-    summary="Change a group's settings",
     example={"retries": {"max": 5}, "window": 500},
-    problems=(404, 409),
     audit=Audit(text="altered group {group}"),
-    request=AlterGroupRequest,
-    reply=GroupInfo,
 )
-DELETE_GROUP: Operation[GroupRequest, None] = Operation(
-    name="delete_group",
+DELETE_GROUP: Operation[progress.GroupRequest, None] = manage(
+    "delete_group",
+    _GROUP,
+    "Delete a group, its progress and its dead letters",
+    progress.GroupRequest,
+    None,
     method="DELETE",
-    path=_GROUP,
-    rights=MANAGE,
-    summary="Delete a group, its progress and its dead letters",
-    problems=(404, 409),
     audit=Audit(text="deleted group {group}"),
-    request=GroupRequest,
     is_repeatable=False,
 )
-SEEK = Operation(
-    name="seek",
-    method="POST",
-    path=f"{_GROUP}/seek",
-    rights=MANAGE,
-    summary="Move a group to another position",
+SEEK = manage(
+    "seek",
+    f"{_GROUP}/seek",
+    "Move a group to another position",
+    seek.SeekRequest,
+    seek.SeekResult,
     example={"topic": "orders", "position": "earliest", "dry_run": True},
-    problems=(404, 409),
     audit=Audit(text="moved group {group} in topic {topic}"),
-    request=SeekRequest,
-    reply=SeekResult,
 )
-SKIP = Operation(
-    name="skip",
-    method="POST",
-    path=f"{_GROUP}/skip",
-    rights=MANAGE,
-    summary="Move a group past messages of a partition without delivering them",
+SKIP = manage(
+    "skip",
+    f"{_GROUP}/skip",
+    "Move a group past messages of a partition without delivering them",
+    seek.SkipRequest,
+    seek.Skipped,
     example={"topic": "orders", "partition": 1, "offset": 812, "dry_run": True},
     problems=(404, 409, 416),
     audit=Audit(text="skipped messages of topic {topic} for group {group}", result="messages"),
-    request=SkipRequest,
-    reply=Skipped,
     home=("group", "topic"),
 )
-PAUSE_GROUP = Operation(
-    name="pause_group",
-    method="POST",
-    path=f"{_GROUP}/pause",
-    rights=MANAGE,
-    summary="Stop the delivery of messages, of one topic or of all",
+PAUSE_GROUP = manage(
+    "pause_group",
+    f"{_GROUP}/pause",
+    "Stop the delivery of messages, of one topic or of all",
+    progress.PauseRequest,
+    GroupInfo,
     example={"topic": "orders"},
-    problems=(404, 409),
     audit=Audit(text="paused group {group}"),
-    request=PauseRequest,
-    reply=GroupInfo,
 )
-RESUME_GROUP = Operation(
-    name="resume_group",
-    method="POST",
-    path=f"{_GROUP}/resume",
-    rights=MANAGE,
-    summary="Continue the delivery of messages",
+RESUME_GROUP = manage(
+    "resume_group",
+    f"{_GROUP}/resume",
+    "Continue the delivery of messages",
+    progress.PauseRequest,
+    GroupInfo,
     example={"topic": "orders"},
-    problems=(404, 409),
     audit=Audit(text="resumed group {group}"),
-    request=PauseRequest,
-    reply=GroupInfo,
 )
-PAUSE_TOPIC = Operation(
-    name="pause_topic",
-    method="POST",
-    path=f"{_TOPIC}/pause",
-    rights=MANAGE,
-    summary="Pause a topic for every group that reads it",
-    problems=(404, 409),
+PAUSE_TOPIC = manage(
+    "pause_topic",
+    f"{_TOPIC}/pause",
+    "Pause a topic for every group that reads it",
+    progress.TopicGroupsRequest,
+    progress.GroupList,
     audit=Audit(text="paused all groups of topic {topic}"),
-    request=TopicGroupsRequest,
-    reply=GroupList,
 )
-RESUME_TOPIC = Operation(
-    name="resume_topic",
-    method="POST",
-    path=f"{_TOPIC}/resume",
-    rights=MANAGE,
-    summary="Resume a topic for every group that reads it",
-    problems=(404, 409),
+RESUME_TOPIC = manage(
+    "resume_topic",
+    f"{_TOPIC}/resume",
+    "Resume a topic for every group that reads it",
+    progress.TopicGroupsRequest,
+    progress.GroupList,
     audit=Audit(text="resumed all groups of topic {topic}"),
-    request=TopicGroupsRequest,
-    reply=GroupList,
 )
-TOPIC_STATS = Operation(
-    name="topic_stats",
-    method="GET",
-    path=f"{_TOPIC}/stats",
-    rights=READ,
-    summary="Return the figures of a topic and of its groups",
-    problems=(404,),
-    request=TopicGroupsRequest,
-    reply=TopicStats,
+TOPIC_STATS = read(
+    "topic_stats",
+    f"{_TOPIC}/stats",
+    "Return the figures of a topic and of its groups",
+    progress.TopicGroupsRequest,
+    progress.TopicStats,
 )
 
 _MEMBERS: tuple[Operation[Any, Any], ...] = (JOIN, HEARTBEAT, LEAVE, LIST_GROUPS, DESCRIBE_GROUP)

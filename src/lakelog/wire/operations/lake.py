@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakelog.model import lake
-from lakelog.wire.operations.operation import MANAGE, READ, Audit, Operation
+from lakelog.wire.operations.operation import Audit, Operation, manage, read
 
 _TOPIC = "/v1/topics/{topic}"
 _SEGMENTS = f"{_TOPIC}/segments"
@@ -25,108 +25,93 @@ _EXAMPLE = {
     ]
 }
 
-PLAN = Operation(
-    name="plan",
+PLAN = read(
+    "plan",
+    f"{_TOPIC}/plan",
+    "Find the segments and hot batches that hold the messages of a topic",
+    lake.PlanRequest,
+    lake.Plan,
     method="POST",
-    path=f"{_TOPIC}/plan",
-    rights=READ,
-    summary="Find the segments and hot batches that hold the messages of a topic",
-    request=lake.PlanRequest,
-    reply=lake.Plan,
     is_read=True,
     example={"since": "2026-01-31T12:00:00Z"},
-    problems=(404,),
 )
-WATERMARKS = Operation(
-    name="watermarks",
+WATERMARKS = read(
+    "watermarks",
+    f"{_TOPIC}/watermarks",
+    "Return the ends of a topic's partitions, and wait for them to grow",
+    lake.WatermarksRequest,
+    lake.Watermarks,
     method="POST",
-    path=f"{_TOPIC}/watermarks",
-    rights=READ,
-    summary="Return the ends of a topic's partitions, and wait for them to grow",
-    request=lake.WatermarksRequest,
-    reply=lake.Watermarks,
     is_read=True,
     waits=True,
     example={"beyond": {"0": 0}, "wait_ms": 1000},
-    problems=(404,),
 )
-TIERABLE = Operation(
-    name="tierable",
-    method="POST",
-    path=f"{_SEGMENTS}/tierable",
-    rights=MANAGE,
-    summary="List the hot batches that may become segments",
-    request=lake.TierableRequest,
-    reply=lake.Tierable,
+TIERABLE = manage(
+    "tierable",
+    f"{_SEGMENTS}/tierable",
+    "List the hot batches that may become segments",
+    lake.TierableRequest,
+    lake.Tierable,
     is_read=True,
     example={"segment_bytes": 134_217_728},
     problems=(404,),
 )
-REGISTER_SEGMENTS = Operation(
-    name="register_segments",
-    method="POST",
-    path=_SEGMENTS,
-    rights=MANAGE,
-    summary="Register the files of segments",
-    request=lake.SegmentsRequest,
-    reply=lake.Registrations,
+REGISTER_SEGMENTS = manage(
+    "register_segments",
+    _SEGMENTS,
+    "Register the files of segments",
+    lake.SegmentsRequest,
+    lake.Registrations,
     example=_EXAMPLE,
     audit=Audit(text="registered segments of topic {topic}", counted=("segments",)),
-    problems=(404, 409),
 )
-VERIFIED_SEGMENTS = Operation(
-    name="verified_segments",
-    method="POST",
-    path=f"{_SEGMENTS}/verified",
-    rights=MANAGE,
-    summary="Mark segments as verified, so that readers use them",
-    request=lake.SegmentsRequest,
-    reply=lake.SegmentResults,
+VERIFIED_SEGMENTS = manage(
+    "verified_segments",
+    f"{_SEGMENTS}/verified",
+    "Mark segments as verified, so that readers use them",
+    lake.SegmentsRequest,
+    lake.SegmentResults,
     example=_EXAMPLE,
     audit=Audit(text="marked segments of topic {topic} as verified", counted=("segments",)),
     problems=(404,),
 )
-UNREGISTER_SEGMENTS = Operation(
-    name="unregister_segments",
-    method="POST",
-    path=f"{_SEGMENTS}/unregister",
-    rights=MANAGE,
-    summary="Unregister segments that are not verified",
-    request=lake.SegmentsRequest,
-    reply=lake.SegmentResults,
+UNREGISTER_SEGMENTS = manage(
+    "unregister_segments",
+    f"{_SEGMENTS}/unregister",
+    "Unregister segments that are not verified",
+    lake.SegmentsRequest,
+    lake.SegmentResults,
     example=_EXAMPLE,
     audit=Audit(text="unregistered segments of topic {topic}", counted=("segments",)),
     problems=(404,),
 )
-UNVERIFIED_SEGMENTS = Operation(
-    name="unverified_segments",
+UNVERIFIED_SEGMENTS = manage(
+    "unverified_segments",
+    f"{_SEGMENTS}/unverified",
+    "List the segments that are registered and not verified",
+    lake.UnverifiedRequest,
+    lake.Segments,
     method="GET",
-    path=f"{_SEGMENTS}/unverified",
-    rights=MANAGE,
-    summary="List the segments that are registered and not verified",
-    request=lake.UnverifiedRequest,
-    reply=lake.Segments,
     problems=(404,),
 )
-FIND_ORPHANS = Operation(
-    name="look",
-    method="POST",
-    path="/v1/sweep/look",
-    rights=MANAGE,
-    summary="List the files of the object store that belong to no segment and may be removed",
-    request=lake.FindOrphansRequest,
-    reply=lake.Orphans,
+FIND_ORPHANS = manage(
+    "look",
+    "/v1/sweep/look",
+    "List the files of the object store that belong to no segment and may be removed",
+    lake.FindOrphansRequest,
+    lake.Orphans,
     example={"paths": [_PATH]},
+    problems=(),
 )
-SWEPT: Operation[lake.SweptRequest, None] = Operation(
-    name="swept",
-    method="POST",
-    path="/v1/sweep/swept",
-    rights=MANAGE,
-    summary="Report which files were removed",
-    request=lake.SweptRequest,
+SWEPT: Operation[lake.SweptRequest, None] = manage(
+    "swept",
+    "/v1/sweep/swept",
+    "Report which files were removed",
+    lake.SweptRequest,
+    None,
     example={"paths": [_PATH]},
     audit=Audit(text="removed unused files of the object store", counted=("paths",)),
+    problems=(),
 )
 
 LAKE = (

@@ -5,41 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from lakelog.wire import frames, shapes
-from lakelog.wire.operations.operation import JSON, PUBLISH, READ, Media, Operation, Parameter
+from lakelog.wire.operations.operation import JSON, PUBLISH, READ, Media, Operation, Parameter, number
 
 _PUBLISHED = (shapes.PublishAnswer, shapes.FramesAnswer)
 _TOPIC = "/v1/topics/{topic}"
 _FETCH_QUERY = (
     Parameter(
-        name="offset",
-        schema={"anyOf": [{"type": "integer", "minimum": 0, "maximum": 2**62}, {"enum": ["earliest", "latest"]}]},
-        description="Begin at an offset, or at either end. Give `offset`, `time` or `last`, or none for earliest.",
+        "offset",
+        {"anyOf": [number(0, 2**62), {"enum": ["earliest", "latest"]}]},
+        "Begin at an offset, or at either end. Give `offset`, `time` or `last`, or none for earliest.",
     ),
     Parameter(
-        name="time",
-        schema={"type": "string", "format": "date-time"},
-        description="Begin with the first message appended at this time or later.",
+        "time",
+        {"type": "string", "format": "date-time"},
+        "Begin with the first message appended at this time or later.",
     ),
-    Parameter(
-        name="last",
-        schema={"type": "integer", "minimum": 0, "maximum": 2**62},
-        description="Begin this many messages before the high watermark.",
-    ),
-    Parameter(
-        name="limit",
-        schema={"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1000},
-        description="The most messages to return.",
-    ),
-    Parameter(
-        name="max_bytes",
-        schema={"type": "integer", "minimum": 1, "maximum": 16 << 20, "default": 16 << 20},
-        description="Stop after the batch that reaches this many stored bytes.",
-    ),
-    Parameter(
-        name="wait_ms",
-        schema={"type": "integer", "minimum": 0, "maximum": 30_000, "default": 0},
-        description="How long to wait while there is nothing.",
-    ),
+    Parameter("last", number(0, 2**62), "Begin this many messages before the high watermark."),
+    Parameter("limit", number(1, 10_000, 1000), "The most messages to return."),
+    Parameter("max_bytes", number(1, 16 << 20, 16 << 20), "Stop after the batch that reaches this many stored bytes."),
+    Parameter("wait_ms", number(0, 30_000, 0), "How long to wait while there is nothing."),
 )
 MESSAGES: tuple[Operation[Any, Any], ...] = (
     Operation(

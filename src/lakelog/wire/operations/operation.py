@@ -36,7 +36,7 @@ Rights = frozenset[Right] | Public
 READ, PUBLISH, MANAGE = (frozenset({right}) for right in (Right.READ, Right.PUBLISH, Right.MANAGE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of the query."""
 
@@ -55,9 +55,9 @@ def number(lowest: int, highest: int, default: int | None = None) -> dict[str, o
     return schema if default is None else {**schema, "default": default}
 
 
-def parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
-    """Return a parameter that may be left out."""
-    return Parameter(name=name, schema=schema, description=description)
+def text(longest: int) -> dict[str, object]:
+    """Return the schema of a string that is not empty."""
+    return {"type": "string", "minLength": 1, "maxLength": longest}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +186,22 @@ class Operation(Generic[Asked, Found]):
             return rest  # type: ignore[return-value]  # without fields in the path, the rest is the request
         others = {} if rest is None else {each.name: getattr(rest, each.name) for each in _fields(type(rest))}
         return self.request(**{name: path[name] for name in self.path_fields}, **others)
+
+
+def read(
+    name: str, path: str, summary: str, request: type[Asked], reply: type[Found] | None, **more: Any
+) -> Operation[Asked, Found]:
+    """Return an operation that needs the right to read; by default a GET that fails with 404 only."""
+    fixed = {"method": "GET", "rights": READ, "problems": (404,), **more}
+    return Operation(name=name, path=path, summary=summary, request=request, reply=reply, **fixed)
+
+
+def manage(
+    name: str, path: str, summary: str, request: type[Asked], reply: type[Found] | None, **more: Any
+) -> Operation[Asked, Found]:
+    """Return an operation that needs the right to manage; by default a POST that fails with 404 or 409."""
+    fixed = {"method": "POST", "rights": MANAGE, "problems": (404, 409), **more}
+    return Operation(name=name, path=path, summary=summary, request=request, reply=reply, **fixed)
 
 
 def _fields(struct: type) -> tuple[msgspec.structs.FieldInfo, ...]:

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lakelog.wire import shapes
-from lakelog.wire.operations.operation import JSON, PUBLIC, Media, Operation
+from lakelog.wire.operations.operation import JSON, PUBLIC, Body, Media, Operation
 
-SERVER: tuple[Operation[Any, Any], ...] = (
-    Operation(
-        name="healthz",
-        method="GET",
-        path="/healthz",
-        rights=PUBLIC,
-        summary="Whether the process is alive",
-        media=Media(replies={200: {JSON: (shapes.Health,)}}),
-    ),
-    Operation(
-        name="readyz",
-        method="GET",
-        path="/readyz",
-        rights=PUBLIC,
-        summary="Whether calls can be served now",
-        media=Media(replies={200: {JSON: (shapes.Health,)}, 503: {JSON: (shapes.Health,)}}),
-    ),
-    Operation(
-        name="metrics",
-        method="GET",
-        path="/metrics",
-        rights=PUBLIC,
-        summary="Metrics for Prometheus",
-        media=Media(replies={200: {"text/plain": ()}}),
-    ),
-    Operation(
-        name="openapi",
-        method="GET",
-        path="/openapi.json",
-        rights=PUBLIC,
-        summary="This description",
-        media=Media(replies={200: {JSON: ()}}),
-    ),
+
+def _public(name: str, path: str, summary: str, replies: Mapping[int, Body]) -> Operation[Any, Any]:
+    media = Media(replies=replies)
+    return Operation(name=name, method="GET", path=path, rights=PUBLIC, summary=summary, media=media)
+
+
+_HEALTH: Body = {JSON: (shapes.Health,)}
+SERVER = (
+    _public("healthz", "/healthz", "Whether the process is alive", {200: _HEALTH}),
+    _public("readyz", "/readyz", "Whether calls can be served now", {200: _HEALTH, 503: _HEALTH}),
+    _public("metrics", "/metrics", "Metrics for Prometheus", {200: {"text/plain": ()}}),
+    _public("openapi", "/openapi.json", "This description", {200: {JSON: ()}}),
 )

@@ -6,32 +6,22 @@ from typing import Any
 
 from lakelog.model.write import MAX_ATTEMPT_BYTES, MAX_WRITE_ID_BYTES, DecideRequest, Written
 from lakelog.wire import frames
-from lakelog.wire.operations.operation import PUBLISH, Media, Operation, Parameter
+from lakelog.wire.operations.operation import PUBLISH, Media, Operation, Parameter, number, text
 
 _TOPIC = "/v1/topics/{topic}"
 _STAGE_QUERY = (
+    Parameter("write_id", text(MAX_WRITE_ID_BYTES), "The write that the batches belong to.", required=True),
     Parameter(
-        name="write_id",
-        schema={"type": "string", "minLength": 1, "maxLength": MAX_WRITE_ID_BYTES},
-        description="The write that the batches belong to.",
+        "attempt",
+        text(MAX_ATTEMPT_BYTES),
+        "The attempt that stages the batches; its name is unique within the write.",
         required=True,
     ),
+    Parameter("incarnation", number(0, 2**62), "The incarnation from the topic's description.", required=True),
     Parameter(
-        name="attempt",
-        schema={"type": "string", "minLength": 1, "maxLength": MAX_ATTEMPT_BYTES},
-        description="The attempt that stages the batches; its name is unique within the write.",
-        required=True,
-    ),
-    Parameter(
-        name="incarnation",
-        schema={"type": "integer", "minimum": 0, "maximum": 2**62},
-        description="The incarnation from the topic's description.",
-        required=True,
-    ),
-    Parameter(
-        name="epoch",
-        schema={"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
-        description="The epoch from the topic's description, by which partitions were chosen.",
+        "epoch",
+        number(0, 2**31 - 1),
+        "The epoch from the topic's description, by which partitions were chosen.",
         required=True,
     ),
 )
