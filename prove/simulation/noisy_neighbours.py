@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.errors import LakelogError
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.lease import LeaseAnswer, Verb
@@ -91,7 +91,7 @@ class NoisyNeighbour(SimulatedClient):
     async def run(self) -> None:
         while True:
             try:
-                consumed: Consumed = await self.call(self._consume, seconds=6.0)
+                consumed: ConsumeResult = await self.call(self._consume, seconds=6.0)
                 for lease in consumed.leases:
                     # Use a server that has nothing of the message in memory.
                     self.server = self.chance.choice(self.world.servers)
@@ -100,7 +100,7 @@ class NoisyNeighbour(SimulatedClient):
                 await self.rest(1.0)
             await self.rest(0.2)
 
-    async def _consume(self, engine: Engine) -> Consumed:
+    async def _consume(self, engine: Engine) -> ConsumeResult:
         ask = ConsumeAsk(
             topic=_TOPIC, group=self._group, owner=self.process.name, lease_ms=1000, wait_seconds=0.5, wish=_WISH
         )

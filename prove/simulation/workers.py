@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -66,7 +66,7 @@ class SimulatedWorker(SimulatedClient):
 
     # Consuming ----------------------------------------------------------------------------------------------------
 
-    async def _consume(self) -> Consumed | None:
+    async def _consume(self) -> ConsumeResult | None:
         world, plan = self.world, self.world.plan
         self._asked += 1
         ask = ConsumeAsk(
@@ -88,14 +88,14 @@ class SimulatedWorker(SimulatedClient):
             ask = replace(ask, repeat=True)
         return None
 
-    def _forgets(self, found: Consumed, ask: ConsumeAsk) -> bool:
+    def _forgets(self, found: ConsumeResult, ask: ConsumeAsk) -> bool:
         """Return whether to act as if that response had been lost. Not if a seek or a cut may end a lease early."""
         plan = self.world.plan
         if not found.leases or ask.request_id is None or plan.seeks or plan.max_count is not None:
             return False
         return self.chance.random() < plan.forgets
 
-    async def _ask_again(self, first: Consumed, ask: ConsumeAsk) -> Consumed | None:
+    async def _ask_again(self, first: ConsumeResult, ask: ConsumeAsk) -> ConsumeResult | None:
         """Repeat a consume, and record how much of the first response came back (L8)."""
         await self.rest(0.1)
         in_reach = self.facts.is_in_reach()
@@ -118,13 +118,13 @@ class SimulatedWorker(SimulatedClient):
         )
         return again
 
-    async def _consume_once(self, ask: ConsumeAsk) -> Consumed | None:
+    async def _consume_once(self, ask: ConsumeAsk) -> ConsumeResult | None:
         facts, world = self.facts, self.world
         request = partial(self._consuming, ask)
         begun = world.loop.time() + ask.wait_seconds
         row = self._call_row()
         try:
-            consumed: Consumed = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
+            consumed: ConsumeResult = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
         except (CallLost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             facts.say(f"{self.process.name} consumed: {error!r}")
@@ -137,7 +137,7 @@ class SimulatedWorker(SimulatedClient):
             self._note(lease, row, ask, together)
         return consumed
 
-    async def _consuming(self, ask: ConsumeAsk, engine: Engine) -> Consumed:
+    async def _consuming(self, ask: ConsumeAsk, engine: Engine) -> ConsumeResult:
         return await engine.leases.consume(self.world.scope, ask)
 
     def _call_row(self) -> Row:
@@ -294,7 +294,7 @@ class SimulatedWorker(SimulatedClient):
             self.facts.say(f"{owner} said {said}")
         return [CallOutcome(those[0]["outcome"]) for those in rows]
 
-    def _record_leases(self, ask: ConsumeAsk, call: Row, consumed: Consumed) -> Sequence[Answered | LakelogError]:
+    def _record_leases(self, ask: ConsumeAsk, call: Row, consumed: ConsumeResult) -> Sequence[Answered | LakelogError]:
         """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
         self.facts.complete(call, CallOutcome.OK if consumed.refusal is None else outcome_of(consumed.refusal))
         together = sum(len(lease.offsets) for lease in consumed.leases)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
 from lakelog.model.group import Exponential, Fixed, GroupKind, GroupWish, Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -43,7 +43,7 @@ async def tell(server: Server, owner: str, *answers: LeaseAnswer) -> list[Answer
     return await server.engine.leases.answer(server.scope, "orders", "billing", owner, answers)
 
 
-async def consume(server: Server, owner: str = "w1", **options: object) -> Consumed:
+async def consume(server: Server, owner: str = "w1", **options: object) -> ConsumeResult:
     return await server.engine.leases.consume(server.scope, ask(owner, **options))
 
 

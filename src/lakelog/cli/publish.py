@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _PublishOptions:
     """The options of the command that apply to every message."""
 
     format: Format
@@ -81,7 +81,7 @@ def publish(
         raise typer.BadParameter("Give a FILE or --value, not both.")
     if value is None and idempotency_key is not None:
         raise typer.BadParameter("Use --idempotency-key only with --value: each message needs its own key.")
-    wish = _Wish(
+    given = _PublishOptions(
         format=format,
         key=key,
         key_field=key_field,
@@ -92,17 +92,17 @@ def publish(
     json = json or not sys.stdout.isatty()
     if value is not None:
         with open_log(url, token) as log:
-            _publish_value(log.topic(topic), value, wish, idempotency_key, json)
+            _publish_value(log.topic(topic), value, given, idempotency_key, json)
         return
     with _opened(file) as (stream, name, size), open_log(url, token, patient=True) as log:
-        _Bulk(log.topic(topic), wish, json).run(stream, name, size)
+        _Bulk(log.topic(topic), given, json).run(stream, name, size)
 
 
-def _publish_value(topic: Any, value: str, wish: _Wish, idempotency_key: str | None, json: bool) -> None:
-    message = read_option(value, wish.format, _key_field(topic, wish))
-    if wish.key_field is not None and wish.key is None and message.key is None:
+def _publish_value(topic: Any, value: str, given: _PublishOptions, idempotency_key: str | None, json: bool) -> None:
+    message = read_option(value, given.format, _key_field(topic, given))
+    if given.key_field is not None and given.key is None and message.key is None:
         raise typer.BadParameter("This option needs a JSON --value, but the value is text.", param_hint="--key-field")
-    receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, wish))
+    receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, given))
     if json:
         print_json(receipt)
     else:
@@ -126,19 +126,19 @@ def read_option(value: str, wanted: Format, key_field: str | None) -> Input:
     return message
 
 
-def _key_field(topic: Any, wish: _Wish) -> str | None:
+def _key_field(topic: Any, given: _PublishOptions) -> str | None:
     """Return the field that holds the keys, unless --key gives one."""
-    if wish.key is not None:
+    if given.key is not None:
         return None
-    return wish.key_field if wish.key_field is not None else topic.describe().key_field
+    return given.key_field if given.key_field is not None else topic.describe().key_field
 
 
-def _options(message: Input, wish: _Wish) -> dict[str, Any]:
+def _options(message: Input, given: _PublishOptions) -> dict[str, Any]:
     """Return the arguments of `publish` for the message; the command's options take precedence."""
     return {
-        "key": wish.key if wish.key is not None else message.key,
-        "headers": {**message.headers, **wish.headers} or None,
-        "partition": wish.partition,
+        "key": given.key if given.key is not None else message.key,
+        "headers": {**message.headers, **given.headers} or None,
+        "partition": given.partition,
         "correlation_id": message.correlation_id,
         "content_type": message.content_type,
     }
@@ -164,9 +164,9 @@ def _opened(file: Path | None) -> Iterator[tuple[BinaryIO, str, int | None]]:
 class _Bulk:
     """Publishes a stream of input with a producer."""
 
-    def __init__(self, topic: Any, wish: _Wish, json: bool) -> None:
+    def __init__(self, topic: Any, given: _PublishOptions, json: bool) -> None:
         self._topic = topic
-        self._wish = wish
+        self._given = given
         self._json = json
         self._bad = 0
         self._failed = 0
@@ -175,7 +175,7 @@ class _Bulk:
         from lakelog.cli import lines
         from lakelog.cli.progress import Progress
 
-        found = lines.read_messages(stream, name, self._wish.format, _key_field(self._topic, self._wish))
+        found = lines.read_messages(stream, name, self._given.format, _key_field(self._topic, self._given))
         typed = stream is sys.stdin.buffer and sys.stdin.isatty()
         progress = Progress(total_bytes=size, watched=False if typed else None)
         producer = self._topic.producer(on_error=self._count_failed)
@@ -203,7 +203,7 @@ class _Bulk:
                 "         Each line is stored as text. If the whole input is one JSON value, use --format json."
             )
         try:
-            producer.send(one.value, **_options(one, self._wish))
+            producer.send(one.value, **_options(one, self._given))
         except InvalidRequest as error:
             self._refuse(one.number, error.detail, progress)
         else:
@@ -213,9 +213,9 @@ class _Bulk:
         from lakelog.cli.lines import WHOLE
 
         self._bad += 1
-        if self._wish.format in WHOLE:
+        if self._given.format in WHOLE:
             raise InvalidRequest(f"The input is not a message: {reason}.")
-        if self._wish.skip_bad:
+        if self._given.skip_bad:
             say(f"lakelog: line {number} is skipped: {clean(reason)}")
             return
         raise InvalidRequest(

@@ -15,7 +15,7 @@ from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def consumed_of(found: consuming.Consumed) -> values.Consumed:
+def consumed_of(found: consuming.ConsumeResult) -> values.Consumed:
     heads = [_lease_head(leased) for leased in found.leases]
     head = LeasesHead(incarnation=found.topic.incarnation, leases=heads, generation=found.generation)
     return values.Consumed(

@@ -89,7 +89,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchWish:
+class FetchOptions:
     """How much a fetch may bring, and how long it may wait for the first message."""
 
     limit: int = 1000

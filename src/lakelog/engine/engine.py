@@ -18,7 +18,7 @@ from lakelog.engine.groups.dead_letters import DeadLetters
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
-from lakelog.engine.groups.progress import Progress
+from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
@@ -89,7 +89,7 @@ class Engine:
         self.group_directory = GroupDirectory(catalog, self.extents, self.topics, self._journals, changes)
         self.members = Members(self.group_directory, self.topics, cells, changes, self._activity)
         self.groups = Groups(
-            catalog, self.group_directory, self.topics, self.members, Progress(self.extents, self._journals)
+            catalog, self.group_directory, self.topics, self.members, ProgressReader(self.extents, self._journals)
         )
         context = LeasingContext(
             journals=self._journals, batch_cache=self._batch_cache, waiters=self.waiters, clocks=clocks

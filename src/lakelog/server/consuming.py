@@ -12,7 +12,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.lease import LeaseAnswer, Verb
@@ -69,12 +69,12 @@ class Consuming:
             return _answer(nothing(media_type), media_type)
         return await self._told(call, ask, consumed, media_type)
 
-    async def _consumed(self, call: Call, ask: ConsumeAsk) -> Consumed | None:
+    async def _consumed(self, call: Call, ask: ConsumeAsk) -> ConsumeResult | None:
         """Return the leases; None if the server drains before there are any."""
         if not ask.wait_seconds or self._drain.begun:
             return await self._engine.leases.consume(call.scope, replace(ask, wait_seconds=0.0))
 
-        async def late(consumed: Consumed) -> None:
+        async def late(consumed: ConsumeResult) -> None:
             # A caller that lost its connection may repeat the call with the same request id, and gets the same leases.
             if ask.request_id is None:
                 await give_back(self._engine, call.scope, ask, consumed)
@@ -83,7 +83,7 @@ class Consuming:
         call.waited = consumed is None or consumed.has_waited
         return consumed
 
-    def _note_answers(self, call: Call, ask: ConsumeAsk, consumed: Consumed) -> None:
+    def _note_answers(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult) -> None:
         if consumed.answered is None:
             return
         caller = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
@@ -91,7 +91,7 @@ class Consuming:
         if not consumed.leases:
             raise_if_alike(consumed.answered)
 
-    async def _told(self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str) -> Response:
+    async def _told(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, media_type: str) -> Response:
         self._note_answers(call, ask, consumed)
         stored = stored_bytes(consumed)
         try:
@@ -127,7 +127,7 @@ def ask_of(shape: Consume) -> ConsumeAsk:
     )
 
 
-async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Consumed) -> None:
+async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: ConsumeResult) -> None:
     """Release leases that the caller did not receive."""
     said = [
         LeaseAnswer(

@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 Built = tuple[bytes, int]
 """The body of a response, and the next offset to read."""
-Piece = tuple[pa.RecordBatch, int, datetime]
+_FetchedBatch = tuple[pa.RecordBatch, int, datetime]
 """Messages, the offset of the first, and the time of the append."""
 
 
@@ -114,7 +114,7 @@ def _places(fetched: Fetched, until: int) -> tuple[Header, ...]:
     )
 
 
-def _pieces(fetched: Fetched) -> Iterator[Piece]:
+def _pieces(fetched: Fetched) -> Iterator[_FetchedBatch]:
     """Return the requested messages that fit into one response; at least one."""
     room = MAX_ANSWER_BYTES
     for batch in fetched.batches:
@@ -137,7 +137,7 @@ def _as_json(fetched: Fetched) -> Built:
         incarnation = fetched.topic.incarnation
         messages.extend(fetched_shapes(rows(piece, COLUMNS), incarnation, fetched.partition, first, appended_at))
         until = first + piece.num_rows
-    answer = shapes.Fetched(
+    answer = shapes.FetchReply(
         messages=messages, next_offset=until, log_start=fetched.log_start, high_watermark=fetched.high_watermark
     )
     return _encode(answer), until

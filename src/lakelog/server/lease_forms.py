@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from lakelog.batches import FETCH, encode, rows, with_positions
-from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased, LeasedBatch
 from lakelog.errors import LakelogError
 from lakelog.model.lease import Answered
 from lakelog.model.message import message_id
@@ -41,15 +41,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
 
-Form = Callable[[Consumed], bytes]
+Form = Callable[[ConsumeResult], bytes]
 
 
-def stored_bytes(consumed: Consumed) -> int:
+def stored_bytes(consumed: ConsumeResult) -> int:
     """Return the memory of the stored payloads."""
     return sum(len(piece.batch.payload) for leased in consumed.leases for piece in leased.pieces)
 
 
-def message_count(consumed: Consumed) -> int:
+def message_count(consumed: ConsumeResult) -> int:
     return sum(len(leased.offsets) for leased in consumed.leases)
 
 
@@ -80,11 +80,11 @@ def result_shape(result: Answered | LakelogError) -> shapes.AnswerResult:
     )
 
 
-def _answered(consumed: Consumed) -> list[shapes.AnswerResult] | None:
+def _answered(consumed: ConsumeResult) -> list[shapes.AnswerResult] | None:
     return None if consumed.answered is None else [result_shape(each) for each in consumed.answered]
 
 
-def as_json(consumed: Consumed) -> bytes:
+def as_json(consumed: ConsumeResult) -> bytes:
     incarnation = consumed.topic.incarnation
     leases = [
         shapes.LeaseShape(
@@ -96,10 +96,10 @@ def as_json(consumed: Consumed) -> bytes:
         )
         for leased in consumed.leases
     ]
-    return _encode(shapes.Consumed(leases=leases, generation=consumed.generation, answered=_answered(consumed)))
+    return _encode(shapes.ConsumeReply(leases=leases, generation=consumed.generation, answered=_answered(consumed)))
 
 
-def as_arrow(consumed: Consumed) -> bytes:
+def as_arrow(consumed: ConsumeResult) -> bytes:
     sink = pa.BufferOutputStream()
     answered = _answered(consumed)
     schema = LEASES if answered is None else LEASES.with_metadata({ANSWERED: _encode(answered)})
@@ -111,7 +111,7 @@ def as_arrow(consumed: Consumed) -> bytes:
     return body
 
 
-def as_leases(consumed: Consumed) -> bytes:
+def as_leases(consumed: ConsumeResult) -> bytes:
     heads, payloads = [], []
     for leased in consumed.leases:
         pieces = []
@@ -138,7 +138,7 @@ def nothing(media_type: str) -> bytes:
         pa.ipc.new_stream(sink, LEASES).close()
         body: bytes = sink.getvalue().to_pybytes()
         return body
-    return _encode(shapes.Consumed(leases=[]))
+    return _encode(shapes.ConsumeReply(leases=[]))
 
 
 def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
@@ -157,7 +157,7 @@ def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
     ]
 
 
-def _wanted(piece: Piece) -> pa.RecordBatch:
+def _wanted(piece: LeasedBatch) -> pa.RecordBatch:
     """Return only the leased rows."""
     base, offsets = piece.batch.base, piece.offsets
     batch = piece.decoded
@@ -194,7 +194,7 @@ def _with_lease(part: pa.RecordBatch, offsets: Sequence[int], leased: Leased) ->
     return pa.RecordBatch.from_arrays([*columns, *more], schema=LEASES)
 
 
-def _piece(piece: Piece) -> tuple[bytes, PieceHead]:
+def _piece(piece: LeasedBatch) -> tuple[bytes, PieceHead]:
     batch, count = piece.batch, len(piece.offsets)
     whole = count * WHOLE_SHARE >= batch.count
     payload = batch.payload if whole else encode(_wanted(piece))

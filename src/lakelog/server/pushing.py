@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.message import message_id
@@ -65,7 +65,7 @@ class Pushing:
         return StreamedResponse(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
 
     async def _pieces(
-        self, call: Call, ask: ConsumeAsk, consumed: Consumed, media_type: str
+        self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, media_type: str
     ) -> AsyncGenerator[bytes, None]:
         line, beat = _LINES[media_type], _BEATS[media_type]
         subscriber = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
@@ -86,7 +86,7 @@ class Pushing:
             except LakelogError as error:
                 yield line(_encode({"error": problem_of(error)}), "")
 
-    async def _lines(self, call: Call, ask: ConsumeAsk, consumed: Consumed, hands: Hands, line: Line) -> bytes:
+    async def _lines(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, hands: Hands, line: Line) -> bytes:
         stored = stored_bytes(consumed)
         try:
             call.hold(stored)
@@ -99,15 +99,15 @@ class Pushing:
         self._metrics.leased += message_count(consumed)
         return piece
 
-    async def _next(self, call: Call, ask: ConsumeAsk, hands: Hands, last: Consumed) -> Consumed | None:
+    async def _next(self, call: Call, ask: ConsumeAsk, hands: Hands, last: ConsumeResult) -> ConsumeResult | None:
         """Return the next lease, nothing when a heartbeat is due, or None when the server drains."""
 
-        async def late(consumed: Consumed) -> None:
+        async def late(consumed: ConsumeResult) -> None:
             await give_back(self._engine, call.scope, ask, consumed)
 
         return await unless_ended(call, self._drain, self._leased(call.scope, ask, hands, last), late)
 
-    async def _leased(self, scope: Scope, ask: ConsumeAsk, hands: Hands, last: Consumed) -> Consumed:
+    async def _leased(self, scope: Scope, ask: ConsumeAsk, hands: Hands, last: ConsumeResult) -> ConsumeResult:
         beat_at = time.monotonic() + HEARTBEAT_SECONDS
         look = LOOK_SECONDS
         while hands.count >= ask.max_messages:
@@ -145,7 +145,7 @@ def _ask(call: Call) -> ConsumeAsk:
     )
 
 
-def _lines(consumed: Consumed, line: Line) -> bytes:
+def _lines(consumed: ConsumeResult, line: Line) -> bytes:
     topic, group = consumed.topic, consumed.group.name
     return b"".join(
         line(_encode(shape), shape.id)

@@ -105,7 +105,7 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
 
 
-class Consumed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """No lease when there was nothing in time. `generation` is answered to a call that named a member.
 
     `answered` has the outcome of each of the call's `answers`, in order.

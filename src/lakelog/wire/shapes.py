@@ -103,7 +103,7 @@ class FetchedShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
     appended_at: datetime
 
 
-class Fetched(ReplyShape, frozen=True, kw_only=True):
+class FetchReply(ReplyShape, frozen=True, kw_only=True):
     """GET /v1/topics/{topic}/partitions/{n}/messages. Ask again from `next_offset`."""
 
     messages: list[FetchedShape]

@@ -26,7 +26,7 @@ from lakelog.engine.changes import Changes
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
-from lakelog.engine.groups.progress import Progress, target_of
+from lakelog.engine.groups.progress import ProgressReader, target_of
 from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
@@ -152,7 +152,7 @@ class World:
         cells: dict[int, PartitionStore] = dict(self.cells)
         changes = Changes(cells)
         changes.add_group_cache(lambda group_id: self.changed.append(group_id or 0))
-        progress = Progress(Extents(cells), cast(Journals, self.journals))
+        progress = ProgressReader(Extents(cells), cast(Journals, self.journals))
         directory = GroupDirectory(self.catalog, progress.extents, self.topics, progress.journals, changes)
         return Groups(self.catalog, directory, self.topics, cast(Members, self.members), progress)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lakelog.engine.budget import Budget
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Call
@@ -28,7 +28,7 @@ def watched(made: World, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
     consume = made.engine.leases.consume
 
-    async def consume_watched(scope: Scope, ask: ConsumeAsk) -> Consumed:
+    async def consume_watched(scope: Scope, ask: ConsumeAsk) -> ConsumeResult:
         asked.append(ask.repeat)
         return await consume(scope, ask)
 

@@ -11,7 +11,7 @@ import pytest
 
 from lakelog.batches import columns, decode, encode, from_messages
 from lakelog.engine.leasing.cached_batch import CachedBatch
-from lakelog.engine.leasing.consuming import Consumed, Leased, Piece
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased, LeasedBatch
 from lakelog.model.group import Group, GroupKind, GroupSettings
 from lakelog.model.message import Message
 from lakelog.model.ranges import from_ranges
@@ -60,11 +60,11 @@ def _batch(base: int, count: int) -> HotBatch:
     return HotBatch(base=base, count=count, appended_at=AT, epoch=0, bytes_end=len(payload), payload=payload)
 
 
-def _piece(base: int, count: int, offsets: list[int]) -> Piece:
-    return Piece(cached=CachedBatch(_batch(base, count), 1), offsets=offsets)
+def _piece(base: int, count: int, offsets: list[int]) -> LeasedBatch:
+    return LeasedBatch(cached=CachedBatch(_batch(base, count), 1), offsets=offsets)
 
 
-def _consumed(order: list[int] | None = None) -> Consumed:
+def _consumed(order: list[int] | None = None) -> ConsumeResult:
     offsets = [3, 4, 5, 40]
     leased = Leased(
         token=4711,
@@ -76,7 +76,7 @@ def _consumed(order: list[int] | None = None) -> Consumed:
         failures={4: 2},
         pieces=[_piece(0, 10, [3, 4, 5]), _piece(10, 100, [40])],
     )
-    return Consumed(topic=TOPIC, group=GROUP, leases=[leased], generation=9)
+    return ConsumeResult(topic=TOPIC, group=GROUP, leases=[leased], generation=9)
 
 
 ORDERS = [[3, 4, 5, 40], [40, 4, 3, 5]]

@@ -8,7 +8,7 @@ from typing import TypeVar
 from lakelog.client._async.transport import Number
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import AsyncPortal, EngineHost
-from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.client.values import Chunk, FetchOptions, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
@@ -46,7 +46,7 @@ class AsyncEmbeddedTransport:
     ) -> list[Run | LakelogError]:
         return await self._portal.run(self._session.publish_frames, seconds, name, frames)
 
-    async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk:
+    async def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk:
         return await self._portal.run(self._session.fetch, seconds, name, partition, position, wish, writes=False)
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import asdict
 
 from lakelog.client._async.calls import AsyncCalls
-from lakelog.client.values import Chunk, FetchWish
+from lakelog.client.values import Chunk, FetchOptions
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
 from lakelog.model.lake import (
@@ -212,7 +212,7 @@ class AsyncLake:
             at = chunk.until
 
     async def _chunk(self, topic: str, partition: int, at: int, end: int) -> Chunk:
-        wish = FetchWish(limit=min(MAX_BATCH_MESSAGES, end - at))
+        wish = FetchOptions(limit=min(MAX_BATCH_MESSAGES, end - at))
 
         async def once(left: float) -> Chunk:
             return await self._calls.transport.fetch(topic, partition, AtOffset(at), wish, left)

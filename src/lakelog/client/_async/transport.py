@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.client.values import Chunk, FetchOptions, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
@@ -51,7 +51,9 @@ class AsyncTransport(Protocol):
         self, name: str, frames: Sequence[PublishFrame], seconds: float
     ) -> list[Run | LakelogError]: ...
 
-    async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk: ...
+    async def fetch(
+        self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float
+    ) -> Chunk: ...
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         """Store batches that stay invisible until a decision."""

@@ -16,7 +16,7 @@ from lakelog.client._sync.transport import Number
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
-from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.client.values import Chunk, FetchOptions, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
@@ -81,7 +81,7 @@ class HttpTransport:
         _same_count(len(results), len(frames))
         return [_run(result) for result in results]
 
-    def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk:
+    def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk:
         query = {**_position_query(position), "limit": wish.limit}
         if wish.max_bytes is not None:
             query["max_bytes"] = wish.max_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import asdict
 
 from lakelog.client._sync.calls import Calls
-from lakelog.client.values import Chunk, FetchWish
+from lakelog.client.values import Chunk, FetchOptions
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
 from lakelog.model.lake import (
@@ -210,7 +210,7 @@ class Lake:
             at = chunk.until
 
     def _chunk(self, topic: str, partition: int, at: int, end: int) -> Chunk:
-        wish = FetchWish(limit=min(MAX_BATCH_MESSAGES, end - at))
+        wish = FetchOptions(limit=min(MAX_BATCH_MESSAGES, end - at))
 
         def once(left: float) -> Chunk:
             return self._calls.transport.fetch(topic, partition, AtOffset(at), wish, left)

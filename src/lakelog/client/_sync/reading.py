@@ -18,7 +18,7 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Start, start_of
-from lakelog.client.values import Chunk, FetchResult, FetchWish
+from lakelog.client.values import Chunk, FetchOptions, FetchResult
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.limits import MAX_WAIT_MS
 from lakelog.model.position import AtOffset, Earliest, Position
@@ -39,16 +39,16 @@ class FetchSource(Generic[T]):
     codec: Codec[T]
 
 
-def fetch_chunk(state: TopicState, partition: int, position: Position, wish: FetchWish) -> Chunk:
+def fetch_chunk(state: TopicState, partition: int, position: Position, wish: FetchOptions) -> Chunk:
     """Fetch once. Repeat the call to wait longer than servers do."""
     calls, longest = state.calls, MAX_WAIT_MS / 1000
     left = wish.wait_seconds
     while True:
         wait = min(left, longest)
-        step = FetchWish(limit=wish.limit, max_bytes=wish.max_bytes, wait_seconds=wait)
+        step = FetchOptions(limit=wish.limit, max_bytes=wish.max_bytes, wait_seconds=wait)
         at = position
 
-        def once(seconds: float, at: Position = at, step: FetchWish = step) -> Chunk:
+        def once(seconds: float, at: Position = at, step: FetchOptions = step) -> Chunk:
             return calls.transport.fetch(state.name, partition, at, step, seconds)
 
         chunk = calls.run(once, safe=True, wait_seconds=wait)
@@ -62,7 +62,7 @@ def read_page(source: FetchSource[T], partition: int, position: Position, wait_s
     """Return a page from an offset, or from the log start if retention has passed the offset."""
     from lakelog.client.reading.decoding import result_of
 
-    wish = FetchWish(limit=_PAGE, wait_seconds=wait_seconds)
+    wish = FetchOptions(limit=_PAGE, wait_seconds=wait_seconds)
     try:
         chunk = fetch_chunk(source.state, partition, position, wish)
     except OffsetOutOfRange as error:

@@ -12,7 +12,7 @@ from lakelog.client._sync.reading import FetchSource, fetch_chunk, read_on, read
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Offset, Start, position_of
-from lakelog.client.values import Chunk, FetchResult, FetchWish
+from lakelog.client.values import Chunk, FetchOptions, FetchResult
 from lakelog.model.arguments import check_seconds, check_whole
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_PARTITIONS
 from lakelog.model.position import Position
@@ -110,5 +110,5 @@ class TopicReading(Generic[T]):
     def _fetch(self, partition: int, position: Position, limit: int, wait: timedelta | float) -> Chunk:
         check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
         check_whole("limit", limit, 1, MAX_BATCH_MESSAGES)
-        wish = FetchWish(limit=limit, wait_seconds=check_seconds("wait", wait))
+        wish = FetchOptions(limit=limit, wait_seconds=check_seconds("wait", wait))
         return fetch_chunk(self._state, partition, position, wish)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.client.values import Chunk, FetchOptions, Run
 from lakelog.errors import LakelogError
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
@@ -50,7 +50,7 @@ class Transport(Protocol):
 
     def publish_frames(self, name: str, frames: Sequence[PublishFrame], seconds: float) -> list[Run | LakelogError]: ...
 
-    def fetch(self, name: str, partition: int, position: Position, wish: FetchWish, seconds: float) -> Chunk: ...
+    def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk: ...
 
     def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         """Store batches that stay invisible until a decision."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from lakelog.client import processes
 from lakelog.client.embedding.engine import EmbeddedEngine, EmbeddedSettings
 from lakelog.client.loops import LoopThread
-from lakelog.client.values import Chunk, FetchWish, Run
+from lakelog.client.values import Chunk, FetchOptions, Run
 from lakelog.engine import FetchLimits, Frame, Numbered
 from lakelog.engine.operations import Caller, Verbs, bind
 from lakelog.errors import LakelogError
@@ -80,7 +80,7 @@ class Session:
             for answer in answers
         ]
 
-    async def fetch(self, name: str, partition: int, position: Position, wish: FetchWish) -> Chunk:
+    async def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions) -> Chunk:
         """Return stored batches of a partition."""
         embedded, scope = await self.enter()
         limits = FetchLimits(

@@ -16,7 +16,7 @@ from lakelog.coordinator.leasing import CommitPosition, Reply
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.positions import check_held, gathered, offsets_at
-from lakelog.engine.groups.progress import Progress
+from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.groups.seek import Seeker, meant
 from lakelog.engine.groups.settings_check import exact_filter, other_kind
@@ -41,7 +41,7 @@ class Groups:
     """The operations on groups, except those of members, leases and dead letters."""
 
     def __init__(
-        self, catalog: Catalog, directory: GroupDirectory, topics: Topics, members: Members, progress: Progress
+        self, catalog: Catalog, directory: GroupDirectory, topics: Topics, members: Members, progress: ProgressReader
     ) -> None:
         self._catalog = catalog
         self._directory = directory

@@ -41,7 +41,7 @@ def _ends(topic: Topic, heads: Mapping[int, Head]) -> list[int]:
     return [heads[each].next_offset if each in heads else 0 for each in range(topic.partitions)]
 
 
-class Progress:
+class ProgressReader:
     """Reads states, heads and first batches; one per engine."""
 
     def __init__(self, extents: Extents, journals: Journals) -> None:

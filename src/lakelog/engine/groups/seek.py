@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lakelog.coordinator.leasing import Reply, SeekPosition
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered, offsets_at
-from lakelog.engine.groups.progress import Progress, target_of
+from lakelog.engine.groups.progress import ProgressReader, target_of
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import Conflict, InvalidRequest, NoPosition
 from lakelog.model.group import Group, GroupTopic, Start
@@ -46,7 +46,7 @@ class Seeker:
     """One seek of a group in a topic."""
 
     def __init__(
-        self, catalog: GroupCatalog, directory: GroupDirectory, progress: Progress, group: Group, topic: Topic
+        self, catalog: GroupCatalog, directory: GroupDirectory, progress: ProgressReader, group: Group, topic: Topic
     ) -> None:
         self._catalog = catalog
         self._directory = directory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakelog.coordinator.leasing import Accepted, DeliveryState, SkipTo
 from lakelog.coordinator.leasing.applying import cut_below
-from lakelog.engine.groups.progress import Progress, next_offsets
+from lakelog.engine.groups.progress import ProgressReader, next_offsets
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange
 from lakelog.model.group import Group, GroupKind, GroupTopic
@@ -19,7 +19,7 @@ from lakelog.model.topic import Topic
 class Skipper:
     """One skip of a group in a topic."""
 
-    def __init__(self, progress: Progress, group: Group, topic: Topic) -> None:
+    def __init__(self, progress: ProgressReader, group: Group, topic: Topic) -> None:
         self._progress = progress
         self._journals = progress.journals
         self._group = group

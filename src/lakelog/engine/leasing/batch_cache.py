@@ -14,7 +14,7 @@ from itertools import islice
 
 from lakelog.coordinator.leasing import Candidates, ExclusionReason
 from lakelog.engine.leasing.cached_batch import CachedBatch
-from lakelog.engine.leasing.consuming import Piece
+from lakelog.engine.leasing.consuming import LeasedBatch
 from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError, OffsetOutOfRange, TopicNotFound, Unavailable
@@ -224,10 +224,10 @@ class BatchCache:
                 break
         return Candidates(start=start, keys=keys, excluded=passed, expires=expires)
 
-    async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
+    async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[LeasedBatch]:
         """Return the batches that hold these offsets (ascending), without those that retention deleted."""
         row = self._row_of(topic, partition)
-        found: list[Piece] = []
+        found: list[LeasedBatch] = []
         at = 0
         while at < len(offsets):
             cached = await self._cached_batch(row, topic, partition, offsets[at])
@@ -235,7 +235,7 @@ class BatchCache:
                 at = max(at + 1, bisect_left(offsets, row.log_start, at))
                 continue
             last = bisect_left(offsets, cached.hot.end, at)
-            found.append(Piece(cached=cached, offsets=offsets[at:last]))
+            found.append(LeasedBatch(cached=cached, offsets=offsets[at:last]))
             at = last
         return found
 

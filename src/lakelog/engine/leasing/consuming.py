@@ -51,7 +51,7 @@ class ConsumeAsk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class LeasedBatch:
     """A stored batch, whole, and which of its offsets are meant (ascending)."""
 
     cached: CachedBatch
@@ -81,11 +81,11 @@ class Leased:
     """By offset; one that is not here is delivered for the first time."""
     failures: Mapping[int, int]
     """By offset; one that is not here has never failed."""
-    pieces: Sequence[Piece]
+    pieces: Sequence[LeasedBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumed:
+class ConsumeResult:
     """The result of a call for messages; no lease if there was nothing in time, or if the assignment changed."""
 
     topic: Topic

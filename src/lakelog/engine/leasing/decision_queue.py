@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionServices:
-    """The services that the queues of all cells share."""
+class DecisionPipeline:
+    """The steps of a decision, from loading to writing, which the queues of all cells share."""
 
     loader: Loader
     decider: Decider
@@ -47,10 +47,10 @@ class DecisionServices:
 class DecisionQueue:
     """The queue of one cell. A journal is busy while its state is loaded or a decision about it is written."""
 
-    def __init__(self, cell: int, clock: Clock, tools: DecisionServices) -> None:
+    def __init__(self, cell: int, clock: Clock, pipeline: DecisionPipeline) -> None:
         self._cell = cell
         self._clock = clock
-        self._tools = tools
+        self._pipeline = pipeline
         self._ready: dict[Journal, None] = {}
         self._unloaded: dict[Journal, None] = {}
         self._with_dead_letters: list[PendingCommit] = []
@@ -82,8 +82,8 @@ class DecisionQueue:
             journal.busy = True
         failed: Mapping[Journal, LakelogError] = {}
         try:
-            with self._tools.cell_health.awaiting(self._cell):
-                failed = await self._tools.loader.load(self._cell, journals)
+            with self._pipeline.cell_health.awaiting(self._cell):
+                failed = await self._pipeline.loader.load(self._cell, journals)
         except Exception as error:
             failed = {each: as_error(error) for each in journals if each.state is None}
             raise
@@ -162,7 +162,7 @@ class DecisionQueue:
         is_reading = bool(journal.awaiting_log)
         for pending in take_pending(journal):
             try:
-                waits = self._tools.loader.must_read(journal, pending)
+                waits = self._pipeline.loader.must_read(journal, pending)
                 (journal.awaiting_log if waits else journal.pending).append(pending)
             except Exception as error:
                 pending.refuse(as_error(error))
@@ -174,7 +174,7 @@ class DecisionQueue:
         if not commit.pending:
             return None
         try:
-            self._tools.decider.decide(commit)
+            self._pipeline.decider.decide(commit)
         except Exception as error:
             journal.state = None
             fail(commit, as_error(error), self._clock)
@@ -203,8 +203,8 @@ class DecisionQueue:
 
     async def _read_log(self, frontiers: Mapping[Journal, int]) -> None:
         """Read the log for journals of one group and topic, then queue their operations again."""
-        with self._tools.cell_health.awaiting(self._cell):
-            failed = await self._tools.loader.fill(frontiers)
+        with self._pipeline.cell_health.awaiting(self._cell):
+            failed = await self._pipeline.loader.fill(frontiers)
         for journal in frontiers:
             waiting, journal.awaiting_log = journal.awaiting_log, []
             if journal in failed and not _has_moved(journal, frontiers[journal]):
@@ -222,8 +222,10 @@ class DecisionQueue:
         assert commit.entry is not None and commit.step is not None
         journal = commit.journal
         try:
-            with self._tools.cell_health.awaiting(self._cell):
-                letters = await self._tools.letters.write(journal.topic, journal.partition, commit.step.dead_messages)
+            with self._pipeline.cell_health.awaiting(self._cell):
+                letters = await self._pipeline.letters.write(
+                    journal.topic, journal.partition, commit.step.dead_messages
+                )
             commit.entry = replace(commit.entry, dead_letters=letters)
             self._with_dead_letters.append(commit)
             self._commits.wake()
@@ -246,14 +248,14 @@ class DecisionQueue:
         await asyncio.gather(
             *(
                 self._answer(work(self._cell, share), share)
-                for work, share in ((self._tools.writer.write, writing), (self._tools.writer.check, checking))
+                for work, share in ((self._pipeline.writer.write, writing), (self._pipeline.writer.check, checking))
                 if share
             )
         )
 
     async def _answer(self, work: Coroutine[object, object, Orphans], commits: Sequence[PendingCommit]) -> None:
         try:
-            with self._tools.cell_health.awaiting(self._cell):
+            with self._pipeline.cell_health.awaiting(self._cell):
                 orphans = await work
             for journal, operation, reply in orphans:
                 if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):

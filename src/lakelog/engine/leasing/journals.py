@@ -29,7 +29,7 @@ from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.cell_health import CellHealth
 from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
-from lakelog.engine.leasing.decision_queue import DecisionQueue, DecisionServices
+from lakelog.engine.leasing.decision_queue import DecisionPipeline, DecisionQueue
 from lakelog.engine.leasing.journal import Journal, take_pending
 from lakelog.engine.leasing.journal_reader import JournalReader
 from lakelog.engine.leasing.journal_writer import JournalWriter
@@ -62,14 +62,14 @@ class Journals:
         self._states = JournalReader(cells)
         self._cell_health = CellHealth(cells, self._cell_unresponsive)
         loader = Loader(cells, batch_cache, clocks)
-        tools = DecisionServices(
+        pipeline = DecisionPipeline(
             loader=loader,
             decider=Decider(batch_cache, clocks, random.Random(secrets.randbits(64))),
             letters=DeadLetterBuilder(batch_cache),
             writer=JournalWriter(cells, clocks, loader, self._cell_health.heard, activity),
             cell_health=self._cell_health,
         )
-        self._queues = {cell: DecisionQueue(cell, clocks[cell], tools) for cell in cells}
+        self._queues = {cell: DecisionQueue(cell, clocks[cell], pipeline) for cell in cells}
         self._journals: dict[tuple[int, int], Journal] = {}
         self._altered: dict[int, Group] = {}
         """Groups as they were last altered in this process. A caller may still hold an older one."""

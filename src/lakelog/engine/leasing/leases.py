@@ -12,7 +12,7 @@ from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, Re
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
@@ -56,7 +56,7 @@ class Leases:
         self._members = members
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
 
-    async def consume(self, scope: Scope, ask: ConsumeAsk) -> Consumed:
+    async def consume(self, scope: Scope, ask: ConsumeAsk) -> ConsumeResult:
         """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit."""
         _check_ask(ask)
         if not ask.answers:
@@ -75,10 +75,10 @@ class Leases:
             raise
         except LakelogError as refusal:
             # The next call meets the same error; the outcomes of the answers do not wait for it.
-            consumed = Consumed(topic=pending.topic, group=pending.group, leases=[], refusal=refusal)
+            consumed = ConsumeResult(topic=pending.topic, group=pending.group, leases=[], refusal=refusal)
         return replace(consumed, answered=await pending.outcomes())
 
-    async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> Consumed:
+    async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> ConsumeResult:
         """Lease messages, again if the topic was recreated. `begin` runs in the loop turn that starts the search."""
         deadline = time.monotonic() + ask.wait_seconds
         while True:
@@ -95,7 +95,7 @@ class Leases:
 
     async def _consume(
         self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float, begin: Callable[[], None]
-    ) -> Consumed | None:
+    ) -> ConsumeResult | None:
         """Lease messages once. Return None if retention had deleted all that was leased."""
         wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
         group = await self._directory.resolve(scope, ask.group, wish, create=True)
@@ -131,7 +131,9 @@ class Leases:
         if grants and not leases:
             return None
         generation = member.generation if member else None
-        return Consumed(topic=topic, group=group, leases=leases, generation=generation, has_waited=consumer.has_waited)
+        return ConsumeResult(
+            topic=topic, group=group, leases=leases, generation=generation, has_waited=consumer.has_waited
+        )
 
     async def answer(
         self,

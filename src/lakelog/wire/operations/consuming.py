@@ -58,7 +58,7 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
         example={"topic": "orders", "group": "billing", "owner": "worker-1", "max_messages": 100},
         problems=(404, 406, 409),
         media=Media(
-            replies={200: {JSON: (consume_shapes.Consumed,), leases.MEDIA_TYPE: (), frames.ARROW_MEDIA_TYPE: ()}},
+            replies={200: {JSON: (consume_shapes.ConsumeReply,), leases.MEDIA_TYPE: (), frames.ARROW_MEDIA_TYPE: ()}},
             body={JSON: (consume_shapes.Consume,)},
             query=(
                 Parameter(

@@ -56,7 +56,7 @@ MESSAGES: tuple[Operation[Any, Any], ...] = (
         summary="Fetch messages of a partition",
         problems=(404, 406, 416),
         media=Media(
-            replies={200: {JSON: (shapes.Fetched,), frames.ARROW_MEDIA_TYPE: (), frames.MEDIA_TYPE: ()}},
+            replies={200: {JSON: (shapes.FetchReply,), frames.ARROW_MEDIA_TYPE: (), frames.MEDIA_TYPE: ()}},
             query=_FETCH_QUERY,
         ),
     ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.errors import GroupNotFound, LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
 from lakelog.model.group import GroupWish, Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -34,7 +34,7 @@ class Shop:
         messages = [Message(value=b"x", partition=partition, key=key) for _ in range(count)]
         await self.engine.publisher.messages(self.scope, "orders", messages)
 
-    async def consume(self, **more: object) -> Consumed:
+    async def consume(self, **more: object) -> ConsumeResult:
         return await self.engine.leases.consume(self.scope, replace(ASK, **more))  # type: ignore[arg-type]
 
     async def lease(self, **more: object) -> Leased:

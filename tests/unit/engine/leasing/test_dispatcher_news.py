@@ -9,7 +9,7 @@ import pytest
 from lakelog.engine import Engine
 from lakelog.engine.groups import group_directory
 from lakelog.engine.leasing import batch_cache, dispatcher
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, JoinAsk
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, JoinAsk
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupKind, GroupTopic, GroupWish
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -31,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_cache, "LOOK_EVERY_SECONDS", 0.02)
 
 
-async def consume(engine: Engine, scope: Scope, group: str, seconds: float, max_messages: int = 1) -> Consumed:
+async def consume(engine: Engine, scope: Scope, group: str, seconds: float, max_messages: int = 1) -> ConsumeResult:
     ask = ConsumeAsk(
         topic="orders",
         group=group,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Consumed, Leased
+from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupWish, Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -37,7 +37,7 @@ async def publish(engine: Engine, scope: Scope, *partitions: int) -> None:
         await engine.publisher.messages(scope, "orders", [Message(value=b"x", partition=partition)])
 
 
-async def consume(engine: Engine, scope: Scope, ask: ConsumeAsk = ASK) -> Consumed:
+async def consume(engine: Engine, scope: Scope, ask: ConsumeAsk = ASK) -> ConsumeResult:
     return await asyncio.wait_for(engine.leases.consume(scope, ask), ask.wait_seconds + 1.0)
 
 
@@ -63,7 +63,7 @@ async def idle(engine: Engine, scope: Scope, workers: int) -> AsyncIterator[None
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def same(consumed: Consumed, *leases: Leased) -> bool:
+def same(consumed: ConsumeResult, *leases: Leased) -> bool:
     found = {(each.partition, each.token, tuple(each.offsets)) for each in consumed.leases}
     return found == {(each.partition, each.token, tuple(each.offsets)) for each in leases}
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased, Piece
+from lakelog.engine.leasing.consuming import ConsumeAsk, Leased, LeasedBatch
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupWish
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
@@ -28,7 +28,7 @@ async def losing(
     """Leases are granted, and their messages cannot be had: at once, or when `until` says so."""
     reached = asyncio.Event()
 
-    async def lost(topic: Topic, partition: int, offsets: Sequence[int]) -> list[Piece]:
+    async def lost(topic: Topic, partition: int, offsets: Sequence[int]) -> list[LeasedBatch]:
         reached.set()
         if until is not None:
             await until.wait()
