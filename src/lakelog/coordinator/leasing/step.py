@@ -128,30 +128,28 @@ class StepInProgress:
     def answer(
         self, operation: FinishMessages | ReturnMessages | ExtendLease | SeekPosition | SkipTo | CommitPosition
     ) -> Reply | LakelogError:
+        """Return the reply to one operation, or why it is refused. A refused operation changes nothing."""
         try:
             if isinstance(operation, SeekPosition):
                 return self._seek(operation)
             if isinstance(operation, SkipTo):
                 return self._skip_to(operation)
             self._check_generation(operation.generation)
-            done = self._answer(operation)
+            match operation:
+                case FinishMessages(ranges=[]) | ReturnMessages(ranges=[]):
+                    raise InvalidRequest("The request names no messages. Give at least one offset.")
+                case FinishMessages():
+                    done = finish_messages(self, operation)
+                case ReturnMessages():
+                    done = return_messages(self, operation)
+                case ExtendLease():
+                    done = extend(self, operation)
+                case CommitPosition():
+                    done = self._commit(operation)
             self._fence(operation.generation)
             return done
         except LakelogError as refusal:
             return refusal
-
-    def _answer(self, operation: FinishMessages | ReturnMessages | ExtendLease | CommitPosition) -> Accepted:
-        match operation:
-            case FinishMessages(ranges=[]) | ReturnMessages(ranges=[]):
-                raise InvalidRequest("The request names no messages. Give at least one offset.")
-            case FinishMessages():
-                return finish_messages(self, operation)
-            case ReturnMessages():
-                return return_messages(self, operation)
-            case ExtendLease():
-                return extend(self, operation)
-            case CommitPosition():
-                return self._commit(operation)
 
     def _check_generation(self, generation: int | None) -> None:
         if generation is not None and generation < self.state.generation:
