@@ -26,7 +26,7 @@ _MICROSECOND = timedelta(microseconds=1)
 NO_PRODUCER = bytes(16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PublishFrame:
     """A batch for one partition, numbered by its producer unless the producer is `NO_PRODUCER`."""
 
@@ -38,7 +38,7 @@ class PublishFrame:
     payload: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FetchFrame:
     """A stored batch with its position in the log."""
 
@@ -59,17 +59,7 @@ def write_publish(frames: Iterable[PublishFrame]) -> bytes:
 
 
 def read_publish(body: bytes) -> list[PublishFrame]:
-    return [
-        PublishFrame(
-            partition=fields[0],
-            epoch=fields[1],
-            count=fields[2],
-            sequence=fields[3],
-            producer=fields[4],
-            payload=payload,
-        )
-        for fields, payload in _frames(body, _PUBLISH, _PUBLISH_MAGIC)
-    ]
+    return [PublishFrame(*fields) for fields in _frames(body, _PUBLISH, _PUBLISH_MAGIC)]
 
 
 def write_fetch(frames: Iterable[FetchFrame]) -> bytes:
@@ -83,19 +73,13 @@ def write_fetch(frames: Iterable[FetchFrame]) -> bytes:
 
 def read_fetch(body: bytes) -> list[FetchFrame]:
     return [
-        FetchFrame(
-            partition=fields[0],
-            epoch=fields[1],
-            count=fields[2],
-            base=fields[3],
-            appended_at=_EPOCH + fields[4] * _MICROSECOND,
-            payload=payload,
-        )
-        for fields, payload in _frames(body, _FETCH, _FETCH_MAGIC)
+        FetchFrame(partition, epoch, count, base, _EPOCH + appended_us * _MICROSECOND, payload)
+        for partition, epoch, count, base, appended_us, payload in _frames(body, _FETCH, _FETCH_MAGIC)
     ]
 
 
-def _frames(body: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[tuple[Any, ...], memoryview]]:
+def _frames(body: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[Any, ...]]:
+    """Yield the fields of each header, and the payload."""
     view = memoryview(body)
     at = 0
     while at < len(view):
@@ -107,5 +91,5 @@ def _frames(body: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[
         at += header.size
         if length > len(view) - at:
             raise InvalidBatch("The body ends inside a frame's payload.")
-        yield tuple(fields), view[at : at + length]
+        yield (*fields, view[at : at + length])
         at += length

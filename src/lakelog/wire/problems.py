@@ -4,61 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from lakelog import errors
 from lakelog.errors import LakelogError
 
 MEDIA_TYPE = "application/problem+json"
 
-STATUS: dict[type[LakelogError], int] = {
+_STATUS_OF_FAMILY: dict[type[LakelogError], int] = {
     errors.LakelogError: 500,
     errors.InvalidRequest: 422,
-    errors.InvalidName: 422,
-    errors.InvalidBatch: 422,
-    errors.UnsupportedFormat: 422,
-    errors.InvalidFilter: 422,
     errors.TooLarge: 413,
     errors.NotAuthenticated: 401,
     errors.NotAllowed: 403,
     errors.NotFound: 404,
-    errors.TopicNotFound: 404,
-    errors.PartitionNotFound: 404,
-    errors.GroupNotFound: 404,
-    errors.ObjectNotFound: 404,
-    errors.DeadLetterNotFound: 404,
-    errors.PipelineRunNotFound: 404,
     errors.Conflict: 409,
-    errors.TopicExists: 409,
-    errors.IdempotencyConflict: 409,
-    errors.SequenceRefused: 409,
-    errors.EpochChanged: 409,
-    errors.LeaseLost: 409,
-    errors.OutcomeForgotten: 409,
-    errors.NotOwner: 409,
-    errors.OutOfOrder: 409,
-    errors.StaleGeneration: 409,
-    errors.UnknownMember: 409,
-    errors.GroupKindDiffers: 409,
-    errors.GroupSettingsDiffer: 409,
-    errors.GroupBusy: 409,
-    errors.NoPosition: 409,
-    errors.PositionRefused: 409,
-    errors.RedriveRefused: 409,
-    errors.PipelineBusy: 409,
-    errors.PipelineRunOver: 409,
     errors.OffsetOutOfRange: 416,
     errors.Overloaded: 429,
     errors.Unavailable: 503,
-    errors.ObjectStoreUnavailable: 503,
-    errors.SegmentDamaged: 500,
     errors.OutcomeUnknown: 503,
     errors.PartlyPublished: 207,
-    errors.ConfigurationError: 500,
-    errors.NotDurable: 500,
     errors.SchemaOutOfDate: 503,
     errors.Closed: 503,
 }
+STATUS: dict[type[LakelogError], int] = {
+    kind: next(_STATUS_OF_FAMILY[base] for base in kind.__mro__ if base in _STATUS_OF_FAMILY)
+    for kind in errors.all_errors()
+}
+"""The status of each error: its own, or that of the nearest class above it."""
 
 _CLASSES = {kind.code: kind for kind in errors.all_errors()}
 _FIXED = ("type", "title", "status", "code", "detail", "retryable")
@@ -101,7 +72,3 @@ def error_of(problem: dict[str, Any]) -> LakelogError:
         if name not in _FIXED and isinstance(value, str | int | float | bool | None)
     }
     return kind(str(problem.get("detail") or ""), **subject)
-
-
-def encode_problem(error: LakelogError) -> bytes:
-    return msgspec.json.encode(problem_of(error))

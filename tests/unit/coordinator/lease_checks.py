@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from lakelog.coordinator.leasing import DeliveryState, MessageState, decode_state
+from lakelog.coordinator.leasing.codec import decode_state
+from lakelog.coordinator.leasing.state import DeliveryState, MessageState
 from tests.unit.coordinator.lease_progress import Progress
 
 

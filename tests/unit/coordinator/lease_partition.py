@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.codec import encode_state
+from lakelog.coordinator.leasing.operations import (
     Accepted,
     AcquireMessages,
     Candidates,
-    DeliveryState,
     ExclusionReason,
     ExtendLease,
     FinishMessages,
@@ -20,10 +20,9 @@ from lakelog.coordinator.leasing import (
     ReturnMessages,
     StepContext,
     StepResult,
-    begin,
-    encode_state,
-    step,
 )
+from lakelog.coordinator.leasing.state import DeliveryState, begin
+from lakelog.coordinator.leasing.step import step
 from lakelog.errors import LakelogError
 from lakelog.model.group import Fixed, Order
 

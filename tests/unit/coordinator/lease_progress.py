@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lakelog.coordinator.leasing import MessageState, StepContext
-from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
+from lakelog.coordinator.leasing.operations import StepContext
+from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS, MessageState
 from lakelog.model.group import Order
 
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing.operations import (
     AcquireMessages,
     CommitPosition,
     ExtendLease,
     FinishMessages,
     Granted,
-    MessageState,
     ReturnKind,
     ReturnMessages,
     SeekPosition,
     SkipTo,
     StepContext,
 )
-from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing.state import MessageState
 from lakelog.model.group import Order
 from tests.unit.coordinator.lease_progress import Entry, Hold, Memory, Progress, Refused
 

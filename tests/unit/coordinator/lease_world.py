@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing import events as facts
+from lakelog.coordinator.leasing.codec import decode_state, decode_summary, encode_events, encode_state, replay
+from lakelog.coordinator.leasing.operations import (
     AcquireMessages,
     Candidates,
     CommitPosition,
-    DeliveryState,
     ExclusionReason,
     ExtendLease,
     FinishMessages,
@@ -22,17 +23,10 @@ from lakelog.coordinator.leasing import (
     SkipTo,
     StepContext,
     StepResult,
-    begin,
-    decode_state,
-    decode_summary,
-    encode_events,
-    encode_state,
-    replay,
-    step,
-    summarize,
 )
-from lakelog.coordinator.leasing import events as facts
-from lakelog.coordinator.leasing.step import CLOCK_SLACK_MS, REMEMBER_MS
+from lakelog.coordinator.leasing.state import DeliveryState, begin
+from lakelog.coordinator.leasing.step import CLOCK_SLACK_MS, REMEMBER_MS, step
+from lakelog.coordinator.leasing.summary import summarize
 from lakelog.errors import LakelogError
 from lakelog.model.group import Exponential, Fixed, Order
 from tests.unit.coordinator.lease_checks import check_indexes, check_promises, check_same

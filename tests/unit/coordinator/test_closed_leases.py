@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing import events as facts
+from lakelog.coordinator.leasing.applying import apply
+from lakelog.coordinator.leasing.closed_leases import BLOCK, ClosedLeases, DeliveryOutcome
+from lakelog.coordinator.leasing.codec import decode_state, encode_state
+from lakelog.coordinator.leasing.operations import (
     Accepted,
     AcquireMessages,
     Candidates,
-    DeliveryOutcome,
-    DeliveryState,
     FinishMessages,
     LeasingConfig,
     Operation,
@@ -20,15 +22,9 @@ from lakelog.coordinator.leasing import (
     ReturnMessages,
     SeekPosition,
     StepContext,
-    apply,
-    begin,
-    decode_state,
-    encode_state,
-    step,
 )
-from lakelog.coordinator.leasing import events as facts
-from lakelog.coordinator.leasing.closed_leases import BLOCK, ClosedLeases
-from lakelog.coordinator.leasing.step import REMEMBER_BYTES, REMEMBER_MS
+from lakelog.coordinator.leasing.state import DeliveryState, begin
+from lakelog.coordinator.leasing.step import REMEMBER_BYTES, REMEMBER_MS, step
 from lakelog.errors import LakelogError
 from lakelog.model.group import Fixed, Order
 from tests.unit.coordinator.lease_partition import Partition, acks, extends, nacks

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.coordinator.leasing import AcquireMessages, FinishedCounts, NothingAvailable, ReturnKind, events
+from lakelog.coordinator.leasing import events
+from lakelog.coordinator.leasing.operations import AcquireMessages, NothingAvailable, ReturnKind
+from lakelog.coordinator.leasing.state import FinishedCounts
 from lakelog.model.group import Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, nacks
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.closed_leases import DeliveryOutcome
+from lakelog.coordinator.leasing.events import MessagesFinished
+from lakelog.coordinator.leasing.operations import (
     Accepted,
-    DeliveryOutcome,
     ExtendLease,
-    FinishedCounts,
     FinishMessages,
     Operation,
     ReturnKind,
     ReturnMessages,
 )
-from lakelog.coordinator.leasing.events import MessagesFinished
+from lakelog.coordinator.leasing.state import FinishedCounts
 from lakelog.coordinator.leasing.step import REMEMBER_MS
 from lakelog.model.group import Exponential, Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends, nacks

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lakelog.coordinator.leasing import DeadMessage, FinishedCounts
 from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
+from lakelog.coordinator.leasing.operations import DeadMessage
+from lakelog.coordinator.leasing.state import FinishedCounts
 from lakelog.model.group import Fixed, Order
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks, extends
 

@@ -6,15 +6,9 @@ import base64
 
 import msgspec
 
-from lakelog.coordinator.leasing import (
-    Accepted,
-    FinishedCounts,
-    WaitingMessage,
-    decode_state,
-    decode_summary,
-    encode_state,
-    replay,
-)
+from lakelog.coordinator.leasing.codec import decode_state, decode_summary, encode_state, replay
+from lakelog.coordinator.leasing.operations import Accepted
+from lakelog.coordinator.leasing.state import FinishedCounts, WaitingMessage
 from tests.unit.coordinator.lease_partition import NOW, Partition, acks
 
 # Format 1: ann got 0 to 3, acked 0 and 1, and nacked 2. bob got 4, 7 and 10, and extended. cyd got 11 to 13, and acked

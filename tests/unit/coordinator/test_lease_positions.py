@@ -5,22 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lakelog.coordinator.leasing import (
-    Accepted,
-    AcquireMessages,
-    CommitPosition,
-    FinishedCounts,
-    SeekPosition,
-    SkipTo,
-    begin,
-    decode_state,
-    decode_summary,
-    encode_events,
-    encode_state,
-    replay,
-    summarize,
-)
+from lakelog.coordinator.leasing.codec import decode_state, decode_summary, encode_events, encode_state, replay
 from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, size, to_ranges
+from lakelog.coordinator.leasing.operations import Accepted, AcquireMessages, CommitPosition, SeekPosition, SkipTo
+from lakelog.coordinator.leasing.state import FinishedCounts, begin
+from lakelog.coordinator.leasing.summary import summarize
 from lakelog.errors import UnsupportedFormat
 from tests.unit.coordinator.lease_partition import LEASE, NOW, RETRY, Partition, acks
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.coordinator.leasing import MessageState, closed_leases, step
-from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS
+from lakelog.coordinator.leasing import closed_leases
+from lakelog.coordinator.leasing.state import MESSAGE_TRANSITIONS, MessageState
+from lakelog.coordinator.leasing.step import step
 from tests.kit.size import Size
 from tests.unit.coordinator.lease_world import World
 

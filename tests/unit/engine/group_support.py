@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.codec import decode_state, encode_state
+from lakelog.coordinator.leasing.operations import (
     AcquireMessages,
     Candidates,
-    DeliveryState,
     Granted,
     LeasingConfig,
     Operation,
     Reply,
     SeekPosition,
     StepContext,
-    begin,
-    decode_state,
-    encode_state,
-    step,
 )
+from lakelog.coordinator.leasing.state import DeliveryState, begin
+from lakelog.coordinator.leasing.step import step
 from lakelog.engine.changes import Changes
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lakelog.batches import decode, to_messages
-from lakelog.coordinator.leasing import encode_state
+from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
 from lakelog.errors import LakelogError, Unavailable

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakelog.coordinator.leasing import DeadMessage
+from lakelog.coordinator.leasing.operations import DeadMessage
 from lakelog.engine.leasing.journal import Journal
 from lakelog.model.group import Group
 from lakelog.reporting import Field, counted, log_event

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict, replace
 
-from lakelog.coordinator.leasing import CommitPosition, Reply
+from lakelog.coordinator.leasing.operations import CommitPosition, Reply
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.positions import check_held, gathered, offsets_at

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from lakelog.coordinator.leasing import DeliveryState, Lease, apply, begin, summarize
+from lakelog.coordinator.leasing.applying import apply
 from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
+from lakelog.coordinator.leasing.state import DeliveryState, Lease, begin
+from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.groups.positions import gathered, heads_of
 from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
 from lakelog.engine.leasing.consuming import MembersInfo

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from lakelog.coordinator.leasing import DeliveryState, ProgressSummary, summarize
 from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.coordinator.leasing.operations import LOOK_AHEAD
+from lakelog.coordinator.leasing.state import DeliveryState
+from lakelog.coordinator.leasing.summary import ProgressSummary, summarize
 from lakelog.engine.log.damage import Damage, damage_of
 from lakelog.errors import LakelogError, SegmentDamaged
 from lakelog.model.group import Group, GroupKind, Order

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakelog.coordinator.leasing import Reply, SeekPosition
+from lakelog.coordinator.leasing.operations import Reply, SeekPosition
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered, offsets_at
 from lakelog.engine.groups.progress import ProgressReader, target_of

@@ -6,8 +6,9 @@ partition. A seek passes them too, but revokes leases and forgets retries.
 
 from __future__ import annotations
 
-from lakelog.coordinator.leasing import Accepted, DeliveryState, SkipTo
 from lakelog.coordinator.leasing.applying import cut_below
+from lakelog.coordinator.leasing.operations import Accepted, SkipTo
+from lakelog.coordinator.leasing.state import DeliveryState
 from lakelog.engine.groups.progress import ProgressReader, next_offsets
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import GroupKindDiffers, NoPosition, OffsetOutOfRange

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from lakelog.coordinator.leasing import ProgressSummary, apply, begin, decode_state, decode_summary, summarize
+from lakelog.coordinator.leasing.applying import apply
+from lakelog.coordinator.leasing.codec import decode_state, decode_summary
 from lakelog.coordinator.leasing.events import MessagesCut
+from lakelog.coordinator.leasing.state import begin
+from lakelog.coordinator.leasing.summary import ProgressSummary, summarize
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.progress import apply_seek, target_of
 from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group

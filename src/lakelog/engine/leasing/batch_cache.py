@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lakelog.coordinator.leasing import Candidates, ExclusionReason
+from lakelog.coordinator.leasing.operations import Candidates, ExclusionReason
 from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.engine.leasing.consuming import LeasedBatch
 from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition

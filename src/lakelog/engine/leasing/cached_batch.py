@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.batches import columns, decode, decode_columns, decode_small, decoded_bytes, hash_each, key_hashes, rows
-from lakelog.coordinator.leasing import ExclusionReason
+from lakelog.coordinator.leasing.operations import ExclusionReason
 from lakelog.model.filter import Filter, FilterInput
 from lakelog.storage.store import HotBatch
 

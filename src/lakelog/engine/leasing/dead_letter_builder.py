@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakelog.batches import encode
-from lakelog.coordinator.leasing import DeadMessage
+from lakelog.coordinator.leasing.operations import DeadMessage
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.model.topic import Topic

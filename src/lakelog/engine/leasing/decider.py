@@ -9,19 +9,18 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.codec import encode_events, encode_state
+from lakelog.coordinator.leasing.operations import (
     AcquireMessages,
     Candidates,
-    DeliveryState,
     Operation,
     SeekPosition,
     StepContext,
     StepResult,
-    encode_events,
-    encode_state,
-    step,
-    summarize,
 )
+from lakelog.coordinator.leasing.state import DeliveryState
+from lakelog.coordinator.leasing.step import step
+from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal, PendingCommit

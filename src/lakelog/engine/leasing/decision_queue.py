@@ -14,7 +14,14 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from lakelog.coordinator.leasing import AcquireMessages, Granted, Operation, Reply, ReturnKind, ReturnMessages
+from lakelog.coordinator.leasing.operations import (
+    AcquireMessages,
+    Granted,
+    Operation,
+    Reply,
+    ReturnKind,
+    ReturnMessages,
+)
 from lakelog.engine.clock import Clock
 from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.leasing.cell_health import CellHealth

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from lakelog.coordinator.leasing import Granted
+from lakelog.coordinator.leasing.operations import Granted
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import (
     Grants,

@@ -7,9 +7,9 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.codec import decode_state, replay
+from lakelog.coordinator.leasing.operations import (
     AcquireMessages,
-    DeliveryState,
     Granted,
     LeasingConfig,
     Operation,
@@ -17,10 +17,8 @@ from lakelog.coordinator.leasing import (
     SeekPosition,
     SkipTo,
     StepResult,
-    begin,
-    decode_state,
-    replay,
 )
+from lakelog.coordinator.leasing.state import DeliveryState, begin
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.partition_stop import PartitionStop, concerns_one_partition, stop_after
 from lakelog.engine.waiters import Waiters

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lakelog.coordinator.leasing import DeliveryState, begin, decode_state, encode_state
+from lakelog.coordinator.leasing.codec import decode_state, encode_state
+from lakelog.coordinator.leasing.state import DeliveryState, begin
 from lakelog.engine.leasing.journal import replay_rows
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.topic import Topic

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lakelog import failpoints
-from lakelog.coordinator.leasing import NothingAvailable, Operation, Reply
+from lakelog.coordinator.leasing.operations import NothingAvailable, Operation, Reply
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
 from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperation, answer_all, fail

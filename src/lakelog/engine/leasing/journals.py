@@ -16,13 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from lakelog.coordinator.leasing import (
-    AcquireMessages,
-    DeliveryState,
-    Granted,
-    Operation,
-    Reply,
-)
+from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, Operation, Reply
+from lakelog.coordinator.leasing.state import DeliveryState
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
 from lakelog.engine.leasing.batch_cache import BatchCache

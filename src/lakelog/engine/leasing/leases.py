@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lakelog.coordinator.leasing import AcquireMessages, Granted, ReturnKind, ReturnMessages
+from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from lakelog.coordinator.leasing import AcquireMessages, Operation
+from lakelog.coordinator.leasing.operations import AcquireMessages, Operation
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.batch_cache import BatchCache

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lakelog.coordinator.leasing import AcquireMessages, Granted, Reply
+from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, Reply
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal

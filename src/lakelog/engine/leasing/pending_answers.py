@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing import (
+from lakelog.coordinator.leasing.operations import (
     Accepted,
     ExtendLease,
     FinishMessages,

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from lakelog.coordinator.leasing import Granted, Reply
+from lakelog.coordinator.leasing.operations import Granted, Reply
 from lakelog.engine.leasing.matching import (
     LeaseAttempt,
     LeasingContext,

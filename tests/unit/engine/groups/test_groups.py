@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakelog.coordinator.leasing import FinishMessages, ReturnKind, ReturnMessages, SeekPosition
+from lakelog.coordinator.leasing.operations import FinishMessages, ReturnKind, ReturnMessages, SeekPosition
 from lakelog.engine.groups import group_directory as module
 from lakelog.errors import (
     Conflict,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from lakelog.coordinator.leasing import FinishMessages, Granted, ReturnKind, ReturnMessages
+from lakelog.coordinator.leasing.operations import FinishMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.log.damage import Damage, DamageTest
 from lakelog.model.group import Group, GroupKind, GroupTopic, Order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from lakelog.coordinator.leasing import ReturnKind, ReturnMessages, SkipTo
+from lakelog.coordinator.leasing.operations import ReturnKind, ReturnMessages, SkipTo
 from lakelog.errors import GroupKindDiffers, GroupNotFound, NoPosition, OffsetOutOfRange, PartitionNotFound
 from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
 from lakelog.model.position import Earliest, Latest

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakelog.batches import decode, encode, from_messages, key_hashes
-from lakelog.coordinator.leasing import ExclusionReason
+from lakelog.coordinator.leasing.operations import ExclusionReason
 from lakelog.engine.leasing import cached_batch as module
 from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.model.message import Message

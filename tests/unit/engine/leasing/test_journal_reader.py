@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lakelog.coordinator.leasing import encode_state
+from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing import decider, journal_reader
 from lakelog.engine.leasing.consuming import ConsumeAsk

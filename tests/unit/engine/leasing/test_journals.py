@@ -11,7 +11,8 @@ from datetime import timedelta
 
 import pytest
 
-from lakelog.coordinator.leasing import AcquireMessages, CommitPosition, Granted, SeekPosition, encode_state
+from lakelog.coordinator.leasing.codec import encode_state
+from lakelog.coordinator.leasing.operations import AcquireMessages, CommitPosition, Granted, SeekPosition
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
 from lakelog.engine.leasing.journal import token_before

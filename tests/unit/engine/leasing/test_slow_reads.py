@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakelog.coordinator.leasing import AcquireMessages
+from lakelog.coordinator.leasing.operations import AcquireMessages
 from lakelog.engine import Engine
 from lakelog.engine.leasing import batch_cache
 from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
