@@ -6,12 +6,12 @@ import asyncio
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 import lakelog
 from lakelog import failpoints
